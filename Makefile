@@ -1,0 +1,41 @@
+# The two commands of the README: `make run` and `make test`. Both install what they need first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: run test lint types layers unit clean
+
+run: $(INSTALLED)
+	$(BIN)/perfkit profile train --out profiles/first_profile.stat
+	$(BIN)/pytest benchmarks/ --benchmark-autosave
+	$(BIN)/perfkit log
+	@echo
+	@echo "Look next at perf_log.md, at profiles/README.md, and at the profile itself:"
+	@echo "  $(BIN)/snakeviz profiles/first_profile.stat"
+
+test: $(INSTALLED) lint types layers unit
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+layers: $(INSTALLED)
+	$(BIN)/lint-imports --no-logo
+
+unit: $(INSTALLED)
+	$(BIN)/pytest
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+
+# Everything comes from pyproject.toml, at the versions of constraints.txt.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "perfkit needs Python 3.11 or later; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,70 @@
+"""``perfkit backfill``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.output import show, write_json
+from perfkit.errors import NotMeasuredError
+
+if TYPE_CHECKING:
+    from perfkit.measure.launches import Slot
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit backfill HEAD~1 HEAD",
+            "perfkit backfill HEAD~3 HEAD~2 HEAD~1 HEAD --launches 8 --select training_epoch",
+        )
+    )(backfill)
+
+
+def backfill(
+    commits: list[str],
+    *,
+    launches: Annotated[int, typer.Option(help="Fresh processes per commit.")] = 5,
+    benchmarks: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Default: the configured benchmarks.")
+    ] = None,
+    select: Annotated[
+        str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Draws the order of the launches.")] = 0,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Measure commits in alternation, every launch in a fresh process, and file them in the ledger.
+
+    Each block holds one launch of every commit, in an order that changes from block to block, so that the
+    log may show the ratio of each commit to the one before it.
+    """
+    from perfkit.config import load_project
+    from perfkit.jobs.backfill import BackfillRequest, run_backfill
+
+    project = load_project(Path.cwd())
+    request = BackfillRequest(
+        commits=tuple(commits),
+        launches=launches,
+        benchmarks=benchmarks or project.config.benchmarks,
+        select=select,
+        ledger=ledger or project.ledger_path,
+        seed=seed,
+    )
+    result = run_backfill(
+        request, project=project, progress=lambda number, of, slot: _say(number, of, slot, json)
+    )
+    show(f"{result.rows} rows of run {result.run_id[-12:]} -> {result.file}", to_json=json)
+    write_json(result, json)
+    if result.failures:
+        raise NotMeasuredError("; ".join(result.failures))
+
+
+def _say(number: int, of: int, slot: Slot, json: str | None) -> None:
+    """Say which launch begins; nothing is redrawn while it runs, which would cost it time."""
+    show(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}", to_json=json)

@@ -1,0 +1,62 @@
+"""``perfkit log``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.output import show, write_json
+
+_log = typer.Typer(
+    invoke_without_command=True,
+    epilog=examples(
+        "perfkit log",
+        "perfkit log --check",
+        'perfkit log note HEAD "Vectorised the triplet loss"',
+    ),
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.add_typer(_log, name="log")
+
+
+@_log.callback()
+def log(
+    context: typer.Context,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 1 when the file is not what the ledger says.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: perf_log.md.")] = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
+    if context.invoked_subcommand is not None:
+        return
+    from perfkit.config import load_project
+    from perfkit.jobs.log import render_log
+
+    project = load_project(Path.cwd())
+    file = out or project.path(project.config.log.file)
+    result = render_log(project=project, ledger=ledger or project.ledger_path, file=file, check=check)
+    entries = sum(len(table.entries) for table in result.log.tables)
+    show(f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}", to_json=json)
+    write_json(result.log, json)
+
+
+@_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
+def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+    """Describe a commit in your own words; the log shows it in place of the commit's subject."""
+    from perfkit.config import load_project
+    from perfkit.jobs.log import note_commit
+
+    project = load_project(Path.cwd())
+    kept = note_commit(project=project, ledger=ledger or project.ledger_path, ref=commit, text=text)
+    show(f"{kept.commit[:10]}: {kept.text}", to_json=json)
+    write_json(kept, json)

@@ -1,0 +1,159 @@
+"""The one configuration, ``[tool.perfkit]`` of the nearest ``pyproject.toml``; every key has a default."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from perfkit.errors import ConfigError
+
+DEFAULT_LEDGER = "benchmarks/ledger"
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+class LogColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One column of ``perf_log.md``: a heading and the benchmark (node id, or its end) it shows."""
+
+    title: str
+    benchmark: str
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.log]``: where the log is and which columns it has (none: the longest histories)."""
+
+    file: str = "perf_log.md"
+    columns: tuple[LogColumn, ...] = ()
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit]``, with ``root`` the folder of the ``pyproject.toml`` it was read from."""
+
+    targets: dict[str, str] = {}
+    own: tuple[str, ...] = ()
+    benchmarks: str = "benchmarks"
+    ledger: str = DEFAULT_LEDGER
+    profiles: str = "profiles"
+    margin: str = "2%"
+    log: LogConfig = LogConfig()
+
+    @property
+    def margin_share(self) -> float:
+        """The margin as a share: 0.02 for ``"2%"``."""
+        return parse_percent(self.margin, key="margin")
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """A configuration and the folder that its relative paths start from."""
+
+    root: Path
+    config: Config
+
+    def path(self, relative: str) -> Path:
+        """Return a configured path, absolute paths as they are."""
+        return self.root / relative
+
+    @property
+    def ledger_path(self) -> Path:
+        """The configured ledger folder."""
+        return self.path(self.config.ledger)
+
+    @property
+    def output_paths(self) -> tuple[Path, ...]:
+        """What perfkit itself writes: changes there do not make a tree dirty."""
+        config = self.config
+        return (self.ledger_path, self.path(config.profiles), self.path(config.log.file))
+
+
+def load_project(start: Path) -> Project:
+    """Return the configuration that holds in ``start``.
+
+    The nearest ``pyproject.toml`` at or above ``start`` gives the root and ``[tool.perfkit]``; without one
+    the nearest folder with ``.git``, or else ``start``, is the root and every key has its default.
+
+    Raises:
+        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        if file.is_file():
+            return Project(root=folder, config=_parse(file))
+        if (folder / ".git").exists():
+            return Project(root=folder, config=Config())
+    return Project(root=start, config=Config())
+
+
+def parse_percent(text: str, *, key: str) -> float:
+    """Return "2%" as 0.02.
+
+    Raises:
+        ConfigError: the text is not a positive percentage.
+    """
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ConfigError(f'{key} must be a percentage above zero such as "2%", found "{text}"')
+    return float(match[1]) / 100
+
+
+def _parse(file: Path) -> Config:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
+    section = document.get("tool", {}).get("perfkit", {})
+    _check_names(section, Config, "tool.perfkit", file)
+    try:
+        config = msgspec.convert(section, Config)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_type_message(error, file)) from error
+    _check_values(config, file)
+    return config
+
+
+def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: Path) -> None:
+    """Refuse a key that does not exist, with the nearest one that does."""
+    if not isinstance(section, dict):
+        raise ConfigError(f"{file}: {where} must be a table, found {section!r}")
+    hints = get_type_hints(kind)
+    for key, value in section.items():
+        if key not in hints:
+            raise ConfigError(f'{file}: unknown key "{where}.{key}"; {_nearest(key, sorted(hints))}')
+        _check_nested(value, hints[key], f"{where}.{key}", file)
+
+
+def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # noqa: ANN401 (a type hint)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        _check_names(value, hint, where, file)
+    elif get_origin(hint) is tuple and isinstance(value, list):
+        for index, item in enumerate(value):
+            _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
+
+
+def _nearest(key: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(names)}"
+
+
+def _type_message(error: msgspec.ValidationError, file: Path) -> str:
+    """Reword msgspec's "Expected `str`, got `int` - at `$.ledger`" with the key first."""
+    text, _, path = str(error).partition(" - at ")
+    key = path.strip("`").removeprefix("$").removeprefix(".") or "[tool.perfkit]"
+    return f'{file}: "tool.perfkit.{key}": {text[0].lower()}{text[1:].replace("`", "")}'
+
+
+def _check_values(config: Config, file: Path) -> None:
+    try:
+        parse_percent(config.margin, key="tool.perfkit.margin")
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    for name, target in config.targets.items():
+        if ":" not in target and not target.endswith(".py"):
+            raise ConfigError(
+                f'{file}: target "{name}" must read "package.module:function" or "script.py",'
+                f' found "{target}"'
+            )

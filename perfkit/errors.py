@@ -1,0 +1,47 @@
+"""The one tree of errors a person can meet, each with its exit code.
+
+A message is one line: what happened, what was expected and found, and the next command to type.
+"""
+
+from __future__ import annotations
+
+EXIT_PASS = 0
+EXIT_REGRESSED = 1
+EXIT_USAGE = 2
+EXIT_INCONCLUSIVE = 3
+EXIT_NOT_MEASURED = 4
+EXIT_INTERRUPTED = 130
+
+
+class PerfkitError(Exception):
+    """A mistake or failure that is told in one line and ends the command with ``exit_code``."""
+
+    exit_code = EXIT_USAGE
+
+
+class UsageError(PerfkitError):
+    """Wrong arguments, an unusable path or place, or an input file that cannot be read."""
+
+
+class ConfigError(UsageError):
+    """``[tool.perfkit]`` holds an unknown key or a value of the wrong type."""
+
+
+class RepositoryError(UsageError):
+    """There is no git commit to file a result under, or it is not the one that was claimed."""
+
+
+class LedgerError(UsageError):
+    """A ledger file cannot be read or written."""
+
+
+class NotMeasuredError(PerfkitError):
+    """Something that should have been measured could not be."""
+
+    exit_code = EXIT_NOT_MEASURED
+
+
+class OutOfDateError(PerfkitError):
+    """A rendered file is not what the ledger says (``--check``)."""
+
+    exit_code = EXIT_REGRESSED

@@ -1,0 +1,1 @@
+"""One straight path per verb."""

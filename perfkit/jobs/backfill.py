@@ -1,0 +1,159 @@
+"""``perfkit backfill``: measure commits in alternation, each in fresh processes, and file the launches."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.ledger.identity import new_run_id
+from perfkit.ledger.store import Ledger
+from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
+from perfkit.records import Commit, Outcome, Placement, Row, Side
+from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
+from perfkit.repo.worktrees import worktrees
+
+_SIDES: tuple[Side, Side] = ("base", "head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillRequest:
+    """What to measure: commits, how many launches of each, and which benchmarks."""
+
+    commits: tuple[str, ...]
+    launches: int
+    benchmarks: str
+    select: str | None
+    ledger: Path
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackfillResult:
+    """What was filed: the run, its file, and one line for each launch that could not be run."""
+
+    run_id: str
+    file: Path
+    rows: int
+    failures: tuple[str, ...]
+
+
+def run_backfill(
+    request: BackfillRequest, *, project: Project, progress: Callable[[int, int, Slot], None]
+) -> BackfillResult:
+    """Measure and file the commits; interrupted, what was measured until then is kept.
+
+    Raises:
+        RepositoryError: a commit is not known.
+        NotMeasuredError: no launch could be run.
+    """
+    if request.launches < 1:
+        raise UsageError(f"--launches must be at least 1, found {request.launches}")
+    if os.environ.get(COMMIT_VARIABLE):
+        raise RepositoryError(f"unset {COMMIT_VARIABLE}: the commits to measure come from the repository")
+    repository = open_repository(project.root)
+    commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    slots = plan_launches([commit.sha for commit in commits], request.launches, seed=request.seed)
+    collected = _Collected(run_id=new_run_id(), commits=commits, seed=request.seed)
+    try:
+        with worktrees(repository, [commit.sha for commit in commits]) as roots:
+            for number, slot in enumerate(slots, start=1):
+                progress(number, len(slots), slot)
+                _measure(slot, roots[slot.sha], request, collected)
+    except KeyboardInterrupt:
+        collected.file(ledger)
+        raise
+    return collected.file_or_raise(ledger)
+
+
+class _Collected:
+    """The rows of one run, gathered launch by launch."""
+
+    def __init__(self, *, run_id: str, commits: Sequence[Commit], seed: int) -> None:
+        self.run_id = run_id
+        self._commits = {commit.sha: commit for commit in commits}
+        comparison = len(commits) == len(_SIDES)
+        self._sides = dict(zip(self._commits, _SIDES, strict=True)) if comparison else {}
+        self._seed = seed
+        self._rows: list[Row] = []
+        self._failed: list[tuple[Slot, str]] = []
+
+    def add(self, slot: Slot, result: LaunchResult, rows: Sequence[Row]) -> None:
+        if not result.ran or not rows:
+            self._failed.append((slot, result.tail or "no benchmark was measured"))
+        self._rows += [self._place(row, slot) for row in rows]
+
+    def file(self, ledger: Ledger) -> Path | None:
+        rows = [*self._rows, *self._failure_rows()]
+        return ledger.append(rows) if rows else None
+
+    def file_or_raise(self, ledger: Ledger) -> BackfillResult:
+        failures = tuple(
+            f"launch {slot.launch} of {slot.sha[:10]} failed: {cause}" for slot, cause in self._failed
+        )
+        file = self.file(ledger)
+        if file is None:
+            raise NotMeasuredError(f"no launch could be run; {failures[0]}")
+        return BackfillResult(run_id=self.run_id, file=file, rows=len(self._rows), failures=failures)
+
+    def _place(self, row: Row, slot: Slot) -> Row:
+        """Give a launch's row its place in this run."""
+        return dataclasses.replace(
+            row,
+            run_id=self.run_id,
+            source="backfill",
+            commit=dataclasses.replace(self._commits[slot.sha], dirty=row.commit.dirty),
+            placement=Placement(
+                side=self._sides.get(slot.sha),
+                launch=slot.launch,
+                block=slot.block,
+                order=slot.order,
+                seed=self._seed,
+            ),
+        )
+
+    def _failure_rows(self) -> list[Row]:
+        """Return a row for each benchmark that a failed launch owes: a failure is a row too.
+
+        What it owes is what the commit's other launches measured, or else what any launch did.
+        """
+        return [
+            self._place(_fail(row, cause), slot)
+            for slot, cause in self._failed
+            for row in self._owed(slot.sha)
+        ]
+
+    def _owed(self, sha: str) -> list[Row]:
+        own = [row for row in self._rows if row.commit.sha == sha] or self._rows
+        return list({row.outcome.benchmark.name: row for row in own}.values())
+
+
+def _fail(row: Row, cause: str) -> Row:
+    outcome = Outcome(benchmark=row.outcome.benchmark, status="error", message=cause)
+    return dataclasses.replace(row, outcome=outcome)
+
+
+def _measure(slot: Slot, root: Path, request: BackfillRequest, collected: _Collected) -> None:
+    with tempfile.TemporaryDirectory(prefix="perfkit-rows-") as folder:
+        result = run_launch(
+            slot,
+            root=root,
+            benchmarks=request.benchmarks,
+            select=request.select,
+            ledger=Path(folder),
+            environment=os.environ,
+        )
+        collected.add(slot, result, Ledger(Path(folder)).rows())
+
+
+def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:
+    unique = {commit.sha: commit for commit in commits}
+    order = history_order(start, unique)
+    return sorted(unique.values(), key=lambda commit: order[commit.sha])

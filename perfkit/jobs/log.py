@@ -1,0 +1,86 @@
+"""``perfkit log``: render the perf-change log from the ledger, check it, and keep notes on commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import OutOfDateError, UsageError
+from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.store import Ledger
+from perfkit.measure.clock import utc_now
+from perfkit.repo.commits import history_order, open_repository, resolve
+from perfkit.views.change_log.build import build_change_log
+from perfkit.views.change_log.markdown import render_change_log
+from perfkit.views.change_log.model import ChangeLog, Column, History
+from perfkit.views.markers import replace_between_markers
+
+_TITLE = "# Performance change log\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedLog:
+    """The log, and the file that shows it."""
+
+    log: ChangeLog
+    file: Path
+    changed: bool
+
+
+def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> RenderedLog:
+    """Write the log between its markers in ``file``; what people wrote around them stays.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        OutOfDateError: ``check`` is set and the file is not what the ledger says.
+        UsageError: the file cannot be written or its markers are damaged.
+    """
+    log = read_change_log(project=project, ledger=ledger)
+    before = file.read_text(encoding="utf-8") if file.exists() else _TITLE
+    after = replace_between_markers(before, render_change_log(log), name="log")
+    changed = after != before or not file.exists()
+    if check and changed:
+        raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
+    if changed:
+        _replace(file, after)
+    return RenderedLog(log=log, file=file, changed=changed)
+
+
+def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
+    """Return the change log of a ledger with the project's columns."""
+    rows = Ledger(ledger).rows()
+    columns = [
+        Column(title=column.title, benchmark=column.benchmark) for column in project.config.log.columns
+    ]
+    history = History(
+        order=history_order(project.root, {row.commit.sha for row in rows}),
+        notes={commit: note.text for commit, note in read_notes(ledger).items()},
+    )
+    return build_change_log(rows, columns, history)
+
+
+def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
+    """Keep a change description for a commit; the log shows it in place of the commit's subject.
+
+    Raises:
+        RepositoryError: the commit is not known.
+        UsageError: the text is empty.
+    """
+    if not text.strip():
+        raise UsageError('a note must say something; `perfkit log note COMMIT "text"`')
+    commit = resolve(open_repository(project.root), ref)
+    note = Note(commit=commit.sha, text=text.strip(), recorded_at=utc_now())
+    add_note(ledger, note)
+    return note
+
+
+def _replace(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {file} ({error.strerror or error}); choose another with --out"
+        ) from error

@@ -1,0 +1,1 @@
+"""Every measurement ever made, one immutable parquet file per run."""

@@ -1,0 +1,156 @@
+"""The ledger: a folder of immutable parquet files, append-only, one file per run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from perfkit.errors import LedgerError
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_table, to_table
+from perfkit.records import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Ledger:
+    """The measurements kept in one folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, rows: Sequence[Row]) -> Path:
+        """Write the rows of one run as one new file and return its path; nothing existing is touched.
+
+        Raises:
+            LedgerError: there are no rows, or the folder cannot be written.
+        """
+        if not rows:
+            raise LedgerError("a run without a single row cannot be recorded")
+        first = min(rows, key=lambda row: row.recorded_at)
+        name = f"{first.recorded_at:%Y%m%dT%H%M%SZ}-{first.source}-{first.run_id[-12:]}.parquet"
+        target = self.path / name
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            _write_durably(to_table(rows), target)
+        except OSError as error:
+            raise LedgerError(
+                f"cannot write the ledger file {target} ({error.strerror or error}); "
+                "choose another place with --ledger PATH"
+            ) from error
+        return target
+
+    def check_writable(self) -> None:
+        """Refuse a ledger that could not take a file, before anything is measured.
+
+        Raises:
+            LedgerError: the folder cannot be made or written.
+        """
+        probe = self.path / f".probe-{os.getpid()}"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise LedgerError(
+                f"cannot write to the ledger {self.path} ({error.strerror or error}); "
+                "choose another place with --ledger PATH"
+            ) from error
+
+    def files(self) -> list[Path]:
+        """Return the ledger's files, oldest first."""
+        return sorted(self.path.glob("*.parquet"))
+
+    def rows(self) -> list[Row]:
+        """Return every row, in the order of recording.
+
+        Raises:
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        return [row for file in self.files() for row in from_table(read_table(file))]
+
+    def rows_of(self, run: str) -> list[Row]:
+        """Return the rows of the run whose id begins or ends with ``run``.
+
+        Raises:
+            LedgerError: no run, or more than one, is meant.
+        """
+        rows = [row for row in self.rows() if row.run_id.startswith(run) or row.run_id.endswith(run)]
+        found = sorted({row.run_id for row in rows})
+        if not found:
+            raise LedgerError(f'no run "{run}" in {self.path}; see "perfkit ledger list"')
+        if len(found) > 1:
+            raise LedgerError(
+                f'"{run}" could mean {len(found)} runs ({", ".join(found[:3])} …); give more of it'
+            )
+        return rows
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return every row as a data frame, one column per ledger column, ``values`` as arrays.
+
+        Raises:
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        tables = [read_table(file) for file in self.files()]
+        frame: pd.DataFrame = pa.concat_tables([SCHEMA.empty_table(), *tables]).to_pandas()
+        return frame
+
+
+def read_table(file: Path) -> pa.Table:
+    """Return one ledger file as a table of the current schema, whatever schema version it was written with.
+
+    Raises:
+        LedgerError: the file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    try:
+        # Not read_table(): that goes through pyarrow.dataset, which imports pandas.
+        with pq.ParquetFile(file) as parquet:
+            table = parquet.read()
+    except (pa.ArrowException, OSError) as error:
+        raise LedgerError(
+            f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
+            f"bring it back with `git checkout -- {file}` or move it out of the ledger"
+        ) from error
+    return _upgrade(table, file)
+
+
+def _upgrade(table: pa.Table, file: Path) -> pa.Table:
+    """Bring a table to the current schema: columns that its version did not have yet are null."""
+    if "schema_version" not in table.column_names or table.num_rows == 0:
+        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
+    newest = max(table["schema_version"].to_pylist())
+    if newest > SCHEMA_VERSION:
+        raise LedgerError(
+            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
+        )
+    missing = [field for field in SCHEMA if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(SCHEMA.names).cast(SCHEMA)
+
+
+def _write_durably(table: pa.Table, target: Path) -> None:
+    """Write to a temporary name, fsync, then give the final name: a reader never sees half a file."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            pq.write_table(table, stream, compression="zstd")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""What machine and what software a result was measured on."""

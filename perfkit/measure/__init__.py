@@ -1,0 +1,1 @@
+"""The measuring protocol: clocks, launches, and what a pytest session measured."""

@@ -1,0 +1,98 @@
+"""Launches: fresh processes that run a pytest session each, in an order that favours no commit."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# glibc hands freed memory back to the kernel above these sizes; raised, page faults no longer decide.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+_TAIL_LINES = 12
+_PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """One launch in the plan: which commit runs in which block, and its place in that block."""
+
+    sha: str
+    launch: int
+    block: int
+    order: int
+    hash_seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchResult:
+    """How a launch ended; ``tail`` is the end of its output where it did not run."""
+
+    ran: bool
+    tail: str = ""
+
+
+def plan_launches(shas: Sequence[str], launches: int, *, seed: int) -> list[Slot]:
+    """Return one launch of every commit per block, their order rotated and mirrored from block to block.
+
+    Every commit stands at every place about equally often, so that a machine that warms up or fills within
+    a block favours none. Commits of one block share their hash seed.
+    """
+    random_source = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
+    first = random_source.sample(list(shas), len(shas))
+    slots = []
+    for block in range(launches):
+        shift = (block // 2) % len(first)
+        rotated = first[shift:] + first[:shift]
+        ordered = rotated if block % 2 == 0 else rotated[::-1]
+        hash_seed = random_source.randrange(1, 2**32)
+        slots += [
+            Slot(sha=sha, launch=block, block=block, order=order, hash_seed=hash_seed)
+            for order, sha in enumerate(ordered)
+        ]
+    return slots
+
+
+def run_launch(
+    slot: Slot,
+    *,
+    root: Path,
+    benchmarks: str,
+    select: str | None,
+    ledger: Path,
+    environment: Mapping[str, str],
+) -> LaunchResult:
+    """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``."""
+    # "=" keeps pytest from taking the paths for places to look for its root in.
+    places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
+    selection = ["-k", select] if select else []
+    quiet = ["--quiet", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet]
+    process = subprocess.run(
+        command,
+        cwd=root,
+        env=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if process.returncode in _PYTEST_RAN:
+        return LaunchResult(ran=True)
+    return LaunchResult(ran=False, tail=" | ".join(process.stdout.strip().splitlines()[-_TAIL_LINES:]))
+
+
+def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed: int) -> dict[str, str]:
+    """Return a launch's environment: the given one, the code of ``root`` first, a fixed allocator."""
+    path = [str(root), str(root / "src"), environment.get("PYTHONPATH", "")]
+    return {
+        **environment,
+        **ALLOCATOR,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
+    }

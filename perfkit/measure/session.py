@@ -1,0 +1,70 @@
+"""One pytest session as ledger rows: each benchmark that ran, failed or was skipped is one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from perfkit.measure.benchmark_fixture import Reading
+from perfkit.measure.clock import utc_now
+from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One benchmark of the session, when it ended, and the settings it was measured with."""
+
+    outcome: Outcome
+    at: datetime
+    policy: Mapping[str, str]
+
+
+@dataclass
+class SessionRecord:
+    """The benchmarks of a session in the order in which they ran; one may not occur twice."""
+
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    def add(
+        self, benchmark: Benchmark, reading: Reading | None, *, status: Status, message: str | None
+    ) -> None:
+        """Keep what one phase of a test said; the first failure of a test stands."""
+        known = self.findings.get(benchmark.name)
+        if known is not None and known.outcome.status != "ok":
+            return
+        outcome = Outcome(
+            benchmark=benchmark,
+            warmup=reading.warmup if reading else None,
+            loops=reading.loops if reading else None,
+            values=reading.values if reading else (),
+            status=status,
+            message=message,
+        )
+        self.findings[benchmark.name] = Finding(
+            outcome=outcome, at=utc_now(), policy=reading.policy if reading else {}
+        )
+
+    def rows(
+        self,
+        *,
+        new_run_id: Callable[[], str],
+        commit: Commit,
+        machine: Machine,
+        environment: Environment,
+    ) -> list[Row]:
+        """Return the session as rows of one run."""
+        run_id = new_run_id()
+        return [
+            Row(
+                run_id=run_id,
+                recorded_at=finding.at,
+                source="pytest",
+                commit=commit,
+                machine=machine,
+                environment=environment,
+                outcome=finding.outcome,
+                policy=finding.policy,
+            )
+            for finding in self.findings.values()
+        ]

@@ -1,0 +1,64 @@
+"""The pytest plugin: times honestly, and files what pytest-benchmark measured in the ledger.
+
+Only pytest is imported here: this module is loaded by every pytest session of the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+_RECORDER_NAME = "perfkit-recorder"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add perfkit's options."""
+    group = parser.getgroup("perfkit", "performance ledger")
+    group.addoption(
+        "--perfkit-ledger",
+        metavar="PATH",
+        default=None,
+        help="Folder of the ledger to add this session's benchmarks to (default: the configured one, "
+        "when --benchmark-autosave or --benchmark-save is given).",
+    )
+    group.addoption(
+        "--perfkit-prove-root",
+        metavar="DIR",
+        default=None,
+        help="Fail unless every loaded module that exists in DIR came from there.",
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin recording where it was asked for, or say before anything is measured why it cannot be."""
+    if not _recording_wanted(config):
+        return
+    from perfkit.errors import PerfkitError
+    from perfkit.plugin.recorder import Recorder
+
+    try:
+        recorder = Recorder.prepare(config)
+    except PerfkitError as error:
+        raise pytest.UsageError(f"perfkit: {error}") from error
+    config.pluginmanager.register(recorder, _RECORDER_NAME)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Synchronise the accelerator around what is timed, whether it is recorded or not."""
+    fixture = getattr(item, "funcargs", {}).get("benchmark")
+    if fixture is not None:
+        from perfkit.measure.benchmark_fixture import synchronise_timer
+
+        synchronise_timer(fixture)
+    return (yield)
+
+
+def _recording_wanted(config: pytest.Config) -> bool:
+    """Tell whether this session is to add to a ledger; an xdist worker never does."""
+    if hasattr(config, "workerinput") or config.getoption("collectonly"):
+        return False
+    options = ("perfkit_ledger", "benchmark_autosave", "benchmark_save")
+    return any(config.getoption(option, None) for option in options)

@@ -1,0 +1,138 @@
+"""Follows one pytest session and files its benchmarks in the ledger when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfkit.config import load_project
+from perfkit.errors import EXIT_NOT_MEASURED, LedgerError
+from perfkit.ledger.identity import new_run_id
+from perfkit.ledger.store import Ledger
+from perfkit.machine.environment import read_environment
+from perfkit.machine.facts import read_machine
+from perfkit.measure.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
+from perfkit.measure.session import SessionRecord
+from perfkit.measure.source import foreign_modules, source_version
+from perfkit.records import Benchmark, Commit, Status
+from perfkit.repo.commits import read_commit
+
+_MESSAGE_LIMIT = 300
+
+
+class Recorder:
+    """The hooks of a recording session."""
+
+    def __init__(
+        self, *, ledger: Ledger, commit: Commit, proven_root: Path | None, asked_explicitly: bool
+    ) -> None:
+        self._ledger = ledger
+        self._commit = commit
+        self._proven_root = proven_root
+        self._asked_explicitly = asked_explicitly
+        self._record = SessionRecord()
+        self._report = ""
+
+    @classmethod
+    def prepare(cls, config: pytest.Config) -> Recorder:
+        """Find the commit and the ledger, before anything is measured.
+
+        Raises:
+            PerfkitError: there is no commit to file results under, or no ledger that could take them.
+        """
+        project = load_project(config.rootpath)
+        given = config.getoption("perfkit_ledger")
+        ledger = Ledger(config.invocation_params.dir / given if given else project.ledger_path)
+        commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
+        ledger.check_writable()
+        root = config.getoption("perfkit_prove_root")
+        return cls(
+            ledger=ledger,
+            commit=commit,
+            proven_root=Path(root) if root else None,
+            asked_explicitly=given is not None,
+        )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Keep what a phase of a benchmark says."""
+        report = yield
+        if FIXTURE_NAME in getattr(item, "fixturenames", ()):
+            self._keep(item, call, report)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the ledger file, whatever else becomes of the session."""
+        if not self._record.findings:
+            self._report = "nothing was measured, so nothing was added to the ledger"
+            if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = EXIT_NOT_MEASURED
+            return
+        strangers = foreign_modules(self._proven_root) if self._proven_root else {}
+        if strangers:
+            name, file = min(strangers.items())
+            self._report = f"wrong code imported: {name} came from {file}; nothing was added to the ledger"
+            session.exitstatus = EXIT_NOT_MEASURED
+            return
+        self._write(session)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
+        """Say where the rows went."""
+        terminalreporter.write_line(f"perfkit: {self._report}")
+
+    def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
+        fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)
+        reading = read_fixture(fixture)
+        status, message = _judge(call, report)
+        if status == "ok" and (report.when != "call" or reading is None):
+            return
+        benchmark = _identify(item, group_of(fixture))
+        self._record.add(benchmark, reading, status=status, message=message)
+
+    def _write(self, session: pytest.Session) -> None:
+        rows = self._record.rows(
+            new_run_id=new_run_id,
+            commit=self._commit,
+            machine=read_machine(),
+            environment=read_environment(),
+        )
+        try:
+            file = self._ledger.append(rows)
+        except LedgerError as error:
+            self._report = str(error)
+            session.exitstatus = EXIT_NOT_MEASURED
+            return
+        failed = sum(row.outcome.status != "ok" for row in rows)
+        state = f"{len(rows)} benchmarks" + (f", {failed} not measured" if failed else "")
+        dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
+        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file}"
+
+
+def _judge(call: pytest.CallInfo[None], report: pytest.TestReport) -> tuple[Status, str | None]:
+    if report.passed:
+        return "ok", None
+    if call.excinfo is None:
+        return "error", "unknown failure"
+    text = " ".join(str(call.excinfo.value).split())[:_MESSAGE_LIMIT]
+    if report.skipped:
+        return "skipped", text
+    return "error", f"{call.excinfo.typename}: {text}"
+
+
+def _identify(item: pytest.Item, group: str | None) -> Benchmark:
+    function = getattr(item, "function", type(item))
+    callspec = getattr(item, "callspec", None)
+    params = callspec.params if callspec is not None else {}
+    return Benchmark(
+        name=item.nodeid,
+        version=source_version(function),
+        params={name: str(value) for name, value in params.items()},
+        group=group,
+    )

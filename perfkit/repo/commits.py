@@ -1,0 +1,136 @@
+"""Commits: the one a result is filed under, and the order of many."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import git
+
+from perfkit.errors import RepositoryError
+from perfkit.records import Commit
+
+COMMIT_VARIABLE = "PERFKIT_COMMIT"
+_SHA = re.compile(r"[0-9a-f]{40}")
+
+
+def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
+    """Return the commit checked out at ``start``, and whether tracked files outside ``ignored`` differ.
+
+    Outside any repository the commit comes from the environment variable ``PERFKIT_COMMIT``.
+
+    Raises:
+        RepositoryError: there is no commit to file results under, or ``PERFKIT_COMMIT`` is not HEAD.
+    """
+    claimed = _claimed_commit()
+    repository = _find_repository(start)
+    if repository is None:
+        if claimed is None:
+            raise RepositoryError(
+                f"{start} is in no git repository, so results could not be filed under a commit; "
+                f"run `git init` and commit, or set {COMMIT_VARIABLE} to the 40-digit commit"
+            )
+        return Commit(sha=claimed)
+    head = _head(repository)
+    if claimed not in (None, head.hexsha):
+        raise RepositoryError(
+            f"{COMMIT_VARIABLE} is {claimed}, but HEAD of {repository.working_tree_dir} is {head.hexsha}; "
+            f"unset {COMMIT_VARIABLE} inside a repository"
+        )
+    return _describe(repository, head, ignored)
+
+
+def open_repository(start: Path) -> git.Repo:
+    """Return the git repository around ``start``.
+
+    Raises:
+        RepositoryError: there is none, or it has no commit yet.
+    """
+    repository = _find_repository(start)
+    if repository is None:
+        raise RepositoryError(f"{start} is in no git repository; run this inside one")
+    _head(repository)
+    return repository
+
+
+def resolve(repository: git.Repo, ref: str) -> Commit:
+    """Return the commit that ``ref`` names.
+
+    Raises:
+        RepositoryError: it names none.
+    """
+    if ref.startswith("-"):
+        raise RepositoryError(f'"{ref}" is not a commit; a ref cannot begin with a dash')
+    try:
+        found = repository.commit(ref)
+    except (git.exc.GitError, git.exc.ODBError, ValueError) as error:
+        raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`') from error
+    return _from_git(found)
+
+
+def history_order(start: Path, shas: Iterable[str]) -> dict[str, int]:
+    """Return the place of each known commit in topological order, oldest first; unknown ones are left out."""
+    repository = _find_repository(start)
+    wanted = set(shas)
+    if repository is None or not repository.head.is_valid():
+        return {}
+    walked = repository.git.rev_list("--topo-order", "--reverse", "--all", "HEAD").split()
+    return {sha: place for place, sha in enumerate(walked) if sha in wanted}
+
+
+def _claimed_commit() -> str | None:
+    claimed = os.environ.get(COMMIT_VARIABLE)
+    if claimed and not _SHA.fullmatch(claimed):
+        raise RepositoryError(f'{COMMIT_VARIABLE} must be 40 lower-case hex digits, found "{claimed}"')
+    return claimed or None
+
+
+def _find_repository(start: Path) -> git.Repo | None:
+    try:
+        return git.Repo(start, search_parent_directories=True)
+    except (git.InvalidGitRepositoryError, git.NoSuchPathError):
+        return None
+
+
+def _head(repository: git.Repo) -> git.Commit:
+    try:
+        return repository.head.commit
+    except ValueError as error:
+        raise RepositoryError(
+            f"{repository.working_tree_dir} has no commit yet, so results could not be filed under one; "
+            "run `git commit` first"
+        ) from error
+
+
+def _describe(repository: git.Repo, head: git.Commit, ignored: Sequence[Path]) -> Commit:
+    diff = _tracked_changes(repository, ignored)
+    commit = _from_git(head)
+    return Commit(
+        sha=commit.sha,
+        time=commit.time,
+        subject=commit.subject,
+        branch=None if repository.head.is_detached else repository.active_branch.name,
+        dirty=bool(diff),
+        diff_hash=hashlib.sha256(diff.encode("utf-8", "surrogateescape")).hexdigest()[:16] if diff else None,
+    )
+
+
+def _from_git(commit: git.Commit) -> Commit:
+    subject = commit.summary
+    return Commit(
+        sha=commit.hexsha,
+        time=datetime.fromtimestamp(commit.committed_date, tz=UTC),
+        subject=subject if isinstance(subject, str) else subject.decode("utf-8", "replace"),
+    )
+
+
+def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
+    """Return the diff of tracked files against HEAD, staged or not, outside the ignored places."""
+    top = Path(str(repository.working_tree_dir)).resolve()
+    inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
+    exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
+    return str(repository.git.diff("HEAD", "--no-ext-diff", "--binary", "--", ":/", *exclusions))

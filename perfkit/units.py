@@ -1,0 +1,35 @@
+"""Seconds and bytes inside, scaled for people only at the very end."""
+
+from __future__ import annotations
+
+_TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_BYTE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def human_seconds(seconds: float | None) -> str:
+    """Return a duration with three significant digits and its unit; "-" where it is not known."""
+    if seconds is None:
+        return "-"
+    for scale, unit in _TIME_UNITS:
+        if abs(seconds) >= scale:
+            return f"{_significant(seconds / scale)} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-9:.2g} ns"
+
+
+def human_bytes(count: int) -> str:
+    """Return a byte count in binary units."""
+    for scale, unit in _BYTE_UNITS:
+        if count >= scale:
+            return f"{_significant(count / scale)} {unit}"
+    return f"{count} B"
+
+
+def human_percent(share: float | None) -> str:
+    """Return a share (1.0 is the whole) in percent with one decimal."""
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _significant(value: float) -> str:
+    magnitude = abs(value)
+    decimals = 2 if magnitude < 10 else 1 if magnitude < 100 else 0  # noqa: PLR2004 (decimal places)
+    return f"{value:.{decimals}f}"

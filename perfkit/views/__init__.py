@@ -1,0 +1,1 @@
+"""Functions from records to what people read: markdown, terminal tables."""

@@ -1,0 +1,133 @@
+"""The change log as markdown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from perfkit.views.change_log.model import Cell, ChangeLog, Entry, Table
+
+_DIGITS = 4
+_FAILURE_LIMIT = 80
+_ONE_LAUNCH = "†"
+_OTHER_VERSION = "‡"
+_EXPLANATIONS = {
+    _ONE_LAUNCH: "one launch only: mean and sd over its rounds, of one process, which understate the noise.",
+    _OTHER_VERSION: "measured by an older version of the benchmark's source: not comparable with the rest.",
+}
+
+
+def render_change_log(log: ChangeLog) -> str:
+    """Return the log as markdown, one section per machine."""
+    if not log.tables:
+        return "No benchmark of a clean commit is in the ledger; `pytest --benchmark-autosave` adds some."
+    parts = [_reading_guide(log)] + [_section(table) for table in log.tables]
+    return "\n\n".join(parts)
+
+
+def _reading_guide(log: ChangeLog) -> str:
+    guide = (
+        "Each cell is `mean, sd` in seconds per call over launches (fresh processes). "
+        "`×r` is the ratio to the row before, shown only where one run measured both in alternation; "
+        "numbers of different rows without it were taken at different times and are not comparable closely."
+    )
+    if log.dirty_runs:
+        guide += f" Left out: {_count(log.dirty_runs, 'run')} on uncommitted changes."
+    return guide
+
+
+def _section(table: Table) -> str:
+    marks = _environment_marks(table)
+    header = [*(column.title for column in table.columns), "Change Description", "Git commit"]
+    lines = [
+        f"### {_machine_title(table)}",
+        "",
+        _row(header),
+        _row([":---"] * len(header)),
+        *(_entry(entry, marks) for entry in table.entries),
+        "",
+        *_footnotes(table, marks),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def _machine_title(table: Table) -> str:
+    facts = table.machine.facts
+    gpus = f", {facts['gpus']}" if facts.get("gpus") else ""
+    cpus = f"{facts.get('cpu', 'unknown CPU')} × {facts.get('logical_cpus', '?')}"
+    return f"{cpus}, {facts.get('ram_gib', '?')} GiB{gpus} (machine {table.machine.machine_id})"
+
+
+def _environment_marks(table: Table) -> dict[str, str]:
+    """Return a mark for each environment, none where all cells share one."""
+    used = [env.env_id for env in table.environments]
+    if len(used) == 1:
+        return {}
+    return {env_id: chr(ord("a") + index % 26) for index, env_id in enumerate(used)}
+
+
+def _entry(entry: Entry, marks: dict[str, str]) -> str:
+    cells = [_cell(cell, marks) for cell in entry.cells]
+    return _row([*cells, _escape(entry.description), f"`{entry.commit}`"])
+
+
+def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
+    if cell is None:
+        return "not measured"
+    if cell.failure is not None:
+        return _escape(_shorten(cell.failure))
+    text = format_mean_sd(cell.mean, cell.sd)
+    if cell.ratio is not None:
+        text += f" (×{_ratio(cell.ratio)})"
+    symbols = [mark for mark in (_marks_of(cell)) if mark]
+    environment = marks.get(cell.env_id or "")
+    return " ".join([text, *symbols, *([f"<sup>{environment}</sup>"] if environment else [])])
+
+
+def _marks_of(cell: Cell) -> list[str]:
+    return [
+        _ONE_LAUNCH if cell.launches == 1 else "",
+        _OTHER_VERSION if cell.other_version else "",
+    ]
+
+
+def format_mean_sd(mean: float | None, sd: float | None) -> str:
+    """Return "mean, sd" in seconds, the mean with four significant digits and sd to the same place."""
+    if mean is None:
+        return "-"
+    decimals = max(0, _DIGITS - 1 - math.floor(math.log10(mean))) if mean > 0 else _DIGITS
+    return f"{mean:.{decimals}f}, " + ("-" if sd is None else f"{sd:.{decimals}f}")
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.3f}" if ratio >= 0.1 else f"{ratio:.2g}"  # noqa: PLR2004 (digits that still say something)
+
+
+def _footnotes(table: Table, marks: dict[str, str]) -> list[str]:
+    cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
+    used = {mark for cell in cells if cell.failure is None for mark in _marks_of(cell)}
+    notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
+    notes += [
+        f"{'<sup>' + marks[env.env_id] + '</sup> ' if marks else ''}Environment: "
+        + ", ".join(f"{name} {value}" for name, value in env.facts.items())
+        for env in table.environments
+    ]
+    return ["\\\n".join(notes)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _escape(text: str) -> str:
+    """Keep free text from ending a cell or turning into markup."""
+    return re.sub(r"([|<\\])", r"\\\1", " ".join(text.split()))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _FAILURE_LIMIT else text[: _FAILURE_LIMIT - 1] + "…"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

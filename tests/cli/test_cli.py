@@ -1,0 +1,142 @@
+"""The command line as a person meets it: real processes, exit codes, one line per mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from synthetic import build_row
+
+from perfkit.ledger.store import Ledger
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+
+
+def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PERFKIT, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def measured(repository: Repository) -> Repository:
+    """Return a repository with two runs in its ledger."""
+    sha = repository.commit({"a.py": "1", "pyproject.toml": ""}, "Add a")
+    ledger = Ledger(repository.root / "benchmarks/ledger")
+    ledger.append([build_row(0.5, sha=sha, run="0199-aaaa")])
+    ledger.append([build_row(sha=sha, run="0199-bbbb", minute=1, status="error", message="ValueError: no")])
+    return repository
+
+
+@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git"])
+def test_help_imports_nothing_heavy(heavy: str) -> None:
+    """The help is there at once: no library that costs time is loaded for it."""
+    program = f"import sys, perfkit.cli.app; sys.exit({heavy!r} in sys.modules)"
+
+    assert 0 == subprocess.run([sys.executable, "-c", program], check=False).returncode
+
+
+@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas"])
+def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
+    """Rendering the log loads neither torch nor pandas."""
+    program = (
+        "import sys; sys.argv = ['perfkit', 'log', '--json', '/dev/null']\n"
+        "from perfkit.cli.app import app\n"
+        f"app(standalone_mode=False)\nsys.exit({heavy!r} in sys.modules)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], cwd=measured.root, check=False)
+
+    assert 0 == done.returncode
+
+
+@pytest.mark.parametrize("verb", ["log", "log note", "ledger", "ledger list", "ledger show", "backfill"])
+def test_every_help_has_an_example(verb: str, tmp_path: Path) -> None:
+    """Each command shows how it is used."""
+    done = _perfkit(*verb.split(), "--help", cwd=tmp_path)
+
+    assert 0 == done.returncode
+    assert "Examples:" in done.stdout
+    assert f"$ perfkit {verb}" in done.stdout
+
+
+def test_the_runs_are_listed(measured: Repository) -> None:
+    """The list has a line per run, with what failed."""
+    done = _perfkit("ledger", "list", cwd=measured.root)
+
+    assert 0 == done.returncode
+    assert ["0199-aaaa" in done.stdout, "0199-bbbb" in done.stdout] == [True, True]
+
+
+def test_json_on_standard_output_is_only_json(measured: Repository) -> None:
+    """A machine can read what --json - prints; the view goes to standard error."""
+    done = _perfkit("ledger", "list", "--json", "-", cwd=measured.root)
+
+    assert [("0199-aaaa", 0), ("0199-bbbb", 1)] == [
+        (run["run_id"], run["failed"]) for run in json.loads(done.stdout)
+    ]
+    assert "0199-aaaa" in done.stderr
+
+
+def test_a_run_is_shown(measured: Repository) -> None:
+    """One run's rows appear with their times, failures with their cause."""
+    good = _perfkit("ledger", "show", "aaaa", cwd=measured.root)
+    bad = _perfkit("ledger", "show", "bbbb", cwd=measured.root)
+
+    assert "500 ms" in good.stdout
+    assert "ValueError: no" in bad.stdout
+
+
+def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
+    """The newest run failed, so the cell says why."""
+    done = _perfkit("log", cwd=measured.root)
+
+    assert 0 == done.returncode
+    assert "failed: ValueError: no" in (measured.root / "perf_log.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("ledger", "show", "zzzz"), 2, 'no run "zzzz"'),
+        (("ledger", "list", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
+        (("log", "--check"), 1, "is not what the ledger"),
+        (("log", "note", "nowhere", "x"), 2, 'unknown commit "nowhere"'),
+        (("backfill", "nowhere"), 2, 'unknown commit "nowhere"'),
+        (("log", "--json", "/nowhere/x.json"), 2, "cannot write /nowhere/x.json"),
+        (("nonsense",), 2, "nonsense"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(
+    measured: Repository, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
+    """No traceback: what happened and the next step, on standard error."""
+    done = _perfkit(*arguments, cwd=measured.root)
+
+    assert code == done.returncode
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_configuration_mistake_is_told_by_every_command(measured: Repository) -> None:
+    """An unknown key stops the command before anything else happens."""
+    (measured.root / "pyproject.toml").write_text("[tool.perfkit]\nmargn = '2%'\n")
+
+    done = _perfkit("log", cwd=measured.root)
+
+    assert 2 == done.returncode
+    assert 'unknown key "tool.perfkit.margn"; did you mean "margin"?' in done.stderr
+
+
+def test_a_half_file_stops_reading_and_names_itself(measured: Repository) -> None:
+    """A ledger file cut in half is named; nothing is rendered from the rest as if it were all."""
+    file = Ledger(measured.root / "benchmarks/ledger").files()[0]
+    file.write_bytes(file.read_bytes()[:200])
+
+    done = _perfkit("log", cwd=measured.root)
+
+    assert 2 == done.returncode
+    assert f"{file} is not a readable ledger file" in done.stderr
+    assert not (measured.root / "perf_log.md").exists()

@@ -1,0 +1,35 @@
+"""What all tests share: a clean environment and a real git repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import git
+import pytest
+from hypothesis import settings
+from repositories import Repository
+
+pytest_plugins = ["pytester"]
+
+# A busy machine is no failure.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
+
+@pytest.fixture(autouse=True)
+def _no_claimed_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the caller's PERFKIT_COMMIT and pytest options out of the tests."""
+    monkeypatch.delenv("PERFKIT_COMMIT", raising=False)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """Return an empty repository with an author."""
+    root = tmp_path / "project"
+    root.mkdir()
+    created = git.Repo.init(root, initial_branch="main")
+    with created.config_writer() as config:
+        config.set_value("user", "name", "A Tester")
+        config.set_value("user", "email", "tester@example.org")
+    return Repository(root, created)

@@ -1,0 +1,118 @@
+"""Backfill on a real repository: commits measured in alternation, each from its own worktree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.jobs.backfill import BackfillRequest, BackfillResult, run_backfill
+from perfkit.jobs.log import read_change_log
+from perfkit.ledger.store import Ledger
+
+BENCHMARK = """
+import mycode
+
+def test_work(benchmark):
+    benchmark.pedantic(mycode.work, rounds=3, iterations=1)
+"""
+CONFIGURATION = "[tool.pytest.ini_options]\npython_files = ['bench_*.py']\n"
+
+
+def _code(iterations: int) -> str:
+    return f"def work():\n    return sum(range({iterations}))\n"
+
+
+def _run(
+    repository: Repository, *commits: str, launches: int = 2, select: str | None = None
+) -> BackfillResult:
+    project = load_project(repository.root)
+    request = BackfillRequest(
+        commits=commits,
+        launches=launches,
+        benchmarks="benchmarks",
+        select=select,
+        ledger=project.ledger_path,
+        seed=3,
+    )
+    return run_backfill(request, project=project, progress=lambda *_: None)
+
+
+@pytest.fixture
+def two_commits(repository: Repository) -> tuple[Repository, str, str]:
+    """Return a repository whose second commit does a hundred times the work of the first."""
+    quick = repository.commit(
+        {
+            "benchmarks/bench_work.py": BENCHMARK,
+            "mycode.py": _code(2_000),
+            "pyproject.toml": CONFIGURATION,
+        },
+        "Add work",
+    )
+    slow = repository.commit({"mycode.py": _code(200_000)}, "Do more")
+    return repository, quick, slow
+
+
+def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str, str]) -> None:
+    """One run holds every launch of both, each from its own code, and the log shows their ratio."""
+    repository, quick, slow = two_commits
+
+    result = _run(repository, slow, quick)
+
+    rows = Ledger(repository.root / "benchmarks/ledger").rows()
+    placed = {(row.commit.sha, row.placement.side, row.placement.block) for row in rows}
+    assert {(quick, "base", 0), (quick, "base", 1), (slow, "head", 0), (slow, "head", 1)} == placed
+    assert {(result.run_id, "backfill", False)} == {(r.run_id, r.source, r.commit.dirty) for r in rows}
+    assert {3} == {len(row.outcome.values) for row in rows}
+    entries = (
+        read_change_log(project=load_project(repository.root), ledger=result.file.parent).tables[0].entries
+    )
+    assert ["Add work", "Do more"] == [entry.description for entry in entries]
+    cell = entries[1].cells[0]
+    assert cell is not None
+    assert cell.ratio is not None
+    assert cell.ratio > 10
+    assert 1 == len(repository.git.git.worktree("list").splitlines())
+
+
+def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
+    two_commits: tuple[Repository, str, str],
+) -> None:
+    """A commit whose code does not import owes its benchmarks, and the others keep their rows."""
+    repository, quick, _ = two_commits
+    broken = repository.commit({"mycode.py": "import nothing_at_all\n"}, "Break it")
+
+    result = _run(repository, quick, broken, launches=1)
+
+    rows = {row.commit.sha: row for row in Ledger(repository.root / "benchmarks/ledger").rows()}
+    assert ("ok", "error") == (rows[quick].outcome.status, rows[broken].outcome.status)
+    assert "nothing_at_all" in str(rows[broken].outcome.message)
+    assert 1 == len(result.failures)
+
+
+def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:
+    """A selection that matches nothing adds no file and says so."""
+    repository, quick, _ = two_commits
+
+    with pytest.raises(NotMeasuredError, match="no launch could be run"):
+        _run(repository, quick, launches=1, select="no_such_benchmark")
+
+    assert [] == Ledger(repository.root / "benchmarks/ledger").files()
+
+
+def test_mistakes_are_refused_beforehand(
+    two_commits: tuple[Repository, str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An unknown commit, no launches, and a claimed commit each have one line."""
+    repository, quick, _ = two_commits
+    with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
+        _run(repository, "nowhere")
+    with pytest.raises(UsageError, match="--launches must be at least 1, found 0"):
+        _run(repository, quick, launches=0)
+    monkeypatch.setenv("PERFKIT_COMMIT", quick)
+    with pytest.raises(RepositoryError, match="unset PERFKIT_COMMIT"):
+        _run(repository, quick)
+    assert not (tmp_path / "project/benchmarks/ledger").exists()

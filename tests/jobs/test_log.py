@@ -1,0 +1,98 @@
+"""The log file: written between its markers, checked, and with people's own descriptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from synthetic import build_row
+
+from perfkit.config import load_project
+from perfkit.errors import LedgerError, OutOfDateError, RepositoryError, UsageError
+from perfkit.jobs.log import RenderedLog, note_commit, render_log
+from perfkit.ledger.store import Ledger
+
+
+def _render(repository: Repository, *, check: bool = False) -> RenderedLog:
+    project = load_project(repository.root)
+    return render_log(
+        project=project, ledger=project.ledger_path, file=repository.root / "perf_log.md", check=check
+    )
+
+
+@pytest.fixture
+def measured(repository: Repository) -> Repository:
+    """Return a repository whose only commit has a row in the ledger."""
+    sha = repository.commit({"a.py": "1", "pyproject.toml": ""}, "Add a")
+    Ledger(repository.root / "benchmarks/ledger").append([build_row(1.0, sha=sha, subject="Add a")])
+    return repository
+
+
+def test_the_log_is_written_once_and_then_up_to_date(measured: Repository) -> None:
+    """A second rendering changes nothing, and --check then passes."""
+    assert _render(measured).changed
+    assert not _render(measured).changed
+    assert not _render(measured, check=True).changed
+    assert "| 1.000, - † | Add a |" in (measured.root / "perf_log.md").read_text()
+
+
+def test_notes_outside_the_markers_are_kept(measured: Repository) -> None:
+    """People write around the table; a rendering leaves their text alone."""
+    _render(measured)
+    file = measured.root / "perf_log.md"
+    file.write_text("# Mine\n\n" + file.read_text() + "\nMy conclusions.\n")
+    Ledger(measured.root / "benchmarks/ledger").append([build_row(2.0, run="r2", sha="b" * 40, minute=1)])
+
+    _render(measured)
+
+    text = file.read_text()
+    assert text.startswith("# Mine\n")
+    assert text.endswith("\nMy conclusions.\n")
+    assert "2.000, - †" in text
+
+
+def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> None:
+    """A log that is not what the ledger says is exit code 1."""
+    with pytest.raises(OutOfDateError, match="run `perfkit log`") as caught:
+        _render(measured, check=True)
+
+    assert 1 == caught.value.exit_code
+    assert not (measured.root / "perf_log.md").exists()
+
+
+def test_a_note_describes_its_commit(measured: Repository) -> None:
+    """The newest note stands in the log in place of the subject."""
+    project = load_project(measured.root)
+    for text in ("First words", "Better words"):
+        note_commit(project=project, ledger=project.ledger_path, ref="HEAD", text=text)
+
+    _render(measured)
+
+    assert "| Better words |" in (measured.root / "perf_log.md").read_text()
+
+
+def test_a_note_needs_a_commit_and_words(measured: Repository) -> None:
+    """Neither an unknown commit nor an empty note is kept."""
+    project = load_project(measured.root)
+    with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
+        note_commit(project=project, ledger=project.ledger_path, ref="nowhere", text="x")
+    with pytest.raises(UsageError, match="must say something"):
+        note_commit(project=project, ledger=project.ledger_path, ref="HEAD", text=" ")
+
+
+def test_a_damaged_note_is_named(measured: Repository) -> None:
+    """A note's file that is no JSON gives one line with its name."""
+    folder = measured.root / "benchmarks/ledger/notes"
+    folder.mkdir()
+    (folder / "x.json").write_text("{")
+
+    with pytest.raises(LedgerError, match=r"x\.json is not a readable note"):
+        _render(measured)
+
+
+def test_an_unwritable_file_is_one_line(measured: Repository, tmp_path: Path) -> None:
+    """A log that cannot be written names the way out."""
+    project = load_project(measured.root)
+    with pytest.raises(UsageError, match="choose another with --out"):
+        render_log(project=project, ledger=project.ledger_path, file=tmp_path / "no" / "x.md", check=False)

@@ -1,0 +1,192 @@
+"""The ledger on disk: append-only, durable, and clear about damage."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import build_row
+
+import perfkit
+from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.identity import new_run_id
+from perfkit.ledger.schema import SCHEMA, from_table, to_table
+from perfkit.ledger.store import Ledger
+from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Outcome, Placement, Row
+
+text = st.text(max_size=20)
+facts = st.dictionaries(text, text, max_size=3)
+times = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 (bounds)
+small = st.integers(min_value=0, max_value=2**31 - 1)
+rows = st.builds(
+    Row,
+    run_id=text,
+    recorded_at=times,
+    source=text,
+    commit=st.builds(
+        Commit,
+        sha=text,
+        time=st.none() | times,
+        subject=st.none() | text,
+        branch=st.none() | text,
+        dirty=st.booleans(),
+        diff_hash=st.none() | text,
+    ),
+    machine=st.builds(Machine, machine_id=text, facts=facts),
+    environment=st.builds(Environment, env_id=text, facts=facts),
+    outcome=st.builds(
+        Outcome,
+        benchmark=st.builds(Benchmark, name=text, version=text, params=facts, group=st.none() | text),
+        metric=st.builds(
+            Metric, name=text, unit=text, better=st.sampled_from(["lower", "higher"]), exact=st.booleans()
+        ),
+        warmup=st.none() | small,
+        loops=st.none() | small,
+        values=st.lists(st.floats(0, 1e6), max_size=5).map(tuple),
+        status=st.sampled_from(["ok", "error", "timeout", "oom", "skipped"]),
+        message=st.none() | text,
+    ),
+    placement=st.builds(
+        Placement,
+        side=st.sampled_from([None, "base", "head"]),
+        launch=small,
+        preloader=st.none() | small,
+        block=st.none() | small,
+        order=st.none() | small,
+        seed=st.none() | small,
+    ),
+    policy=facts,
+)
+
+
+@given(st.lists(rows, min_size=1, max_size=3))
+def test_rows_survive_the_table(sample: list[Row]) -> None:
+    """What is written is what is read, to the last bit of every value."""
+    assert sample == from_table(to_table(sample))
+
+
+def test_each_append_is_one_new_file(tmp_path: Path) -> None:
+    """A run never touches the file of another."""
+    ledger = Ledger(tmp_path / "ledger")
+    first = ledger.append([build_row(1.0, run="r1")])
+    content = first.read_bytes()
+    second = ledger.append([build_row(2.0, run="r2"), build_row(3.0, run="r2", launch=1)])
+
+    assert [first, second] == ledger.files()
+    assert content == first.read_bytes()
+    assert ["r1", "r2", "r2"] == [found.run_id for found in ledger.rows()]
+    assert [] == [path.name for path in ledger.path.iterdir() if path.suffix != ".parquet"]
+
+
+def test_no_rows_are_refused(tmp_path: Path) -> None:
+    """An empty run is not recorded as if something had been measured."""
+    with pytest.raises(LedgerError, match="without a single row"):
+        Ledger(tmp_path).append([])
+
+
+def test_a_half_file_is_named_and_the_others_stay(tmp_path: Path) -> None:
+    """A file cut in half gives one line with its name and the way back."""
+    ledger = Ledger(tmp_path)
+    whole = ledger.append([build_row(1.0, run="r1")])
+    half = ledger.append([build_row(2.0, run="r2", minute=1)])
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+
+    with pytest.raises(LedgerError, match=f"{half} is not a readable ledger file") as caught:
+        ledger.rows()
+
+    assert "\n" not in str(caught.value)
+    assert whole.exists()
+
+
+def test_appending_needs_no_reading(tmp_path: Path) -> None:
+    """A damaged file does not keep new measurements out."""
+    ledger = Ledger(tmp_path)
+    (tmp_path / "0-damaged.parquet").write_bytes(b"PAR1")
+
+    assert ledger.append([build_row(1.0)]).exists()
+
+
+def test_a_foreign_parquet_file_is_refused(tmp_path: Path) -> None:
+    """A parquet file that is no ledger file is named."""
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
+
+    with pytest.raises(LedgerError, match="no ledger file"):
+        Ledger(tmp_path).rows()
+
+
+def test_a_newer_schema_asks_for_an_upgrade(tmp_path: Path) -> None:
+    """A file of a later perfkit is not guessed at."""
+    table = to_table([build_row(1.0)])
+    later = table.set_column(0, "schema_version", pa.array([999], pa.int32()))
+    pq.write_table(later, tmp_path / "later.parquet")
+
+    with pytest.raises(LedgerError, match="has ledger schema 999"):
+        Ledger(tmp_path).rows()
+
+
+def test_a_column_that_a_file_lacks_reads_as_unknown(tmp_path: Path) -> None:
+    """Files written before a column existed stay readable."""
+    pq.write_table(to_table([build_row(1.0)]).drop_columns(["preloader"]), tmp_path / "older.parquet")
+
+    assert [None] == [row.placement.preloader for row in Ledger(tmp_path).rows()]
+
+
+def test_the_stored_file_of_schema_1_stays_readable() -> None:
+    """The first schema's file, kept as a fixture, reads with all it held."""
+    rows = Ledger(Path(__file__).parent / "schema_1").rows()
+
+    assert [(0.25, 0.5, 0.75)] == [row.outcome.values for row in rows]
+    assert "benchmarks/bench_a.py::test_a" == rows[0].outcome.benchmark.name
+
+
+def test_an_unwritable_place_is_refused_beforehand(tmp_path: Path) -> None:
+    """A ledger that cannot be written says so before anything is measured."""
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(LedgerError, match="choose another place with --ledger PATH"):
+        Ledger(tmp_path / "file" / "ledger").check_writable()
+
+
+def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
+    """A few digits of a run's id are enough, unless they could mean two runs."""
+    ledger = Ledger(tmp_path)
+    ledger.append([build_row(1.0, run="0199-aaaa")])
+    ledger.append([build_row(2.0, run="0199-bbbb", minute=1)])
+
+    assert "0199-aaaa" == ledger.rows_of("aaaa")[0].run_id
+    with pytest.raises(LedgerError, match="could mean 2 runs"):
+        ledger.rows_of("0199")
+    with pytest.raises(LedgerError, match='no run "cccc"'):
+        ledger.rows_of("cccc")
+
+
+def test_pandas_gets_every_column(tmp_path: Path) -> None:
+    """A notebook sees the ledger's own columns and raw values."""
+    Ledger(tmp_path).append([build_row(1.0, 2.0)])
+
+    frame = perfkit.open_ledger(tmp_path).to_pandas()
+
+    assert SCHEMA.names == list(frame.columns)
+    assert [1.0, 2.0] == list(frame["values"][0])
+    assert 1.5 == frame["mean"][0]
+
+
+def test_an_absent_ledger_is_not_opened(tmp_path: Path) -> None:
+    """Reading a ledger that is not there is a mistake, not an empty result."""
+    with pytest.raises(UsageError, match="there is no ledger at"):
+        perfkit.open_ledger(tmp_path / "nowhere")
+
+
+def test_run_ids_are_uuids_that_sort_by_time() -> None:
+    """Run ids are version 7 UUIDs whose order is that of their making."""
+    ids = [uuid.UUID(new_run_id()) for _ in range(50)]
+
+    assert {7} == {found.version for found in ids}
+    stamps = [found.int >> 80 for found in ids]
+    assert sorted(stamps) == stamps

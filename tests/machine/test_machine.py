@@ -1,0 +1,35 @@
+"""What is recorded of a machine and its software."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from perfkit.machine.environment import read_environment
+from perfkit.machine.facts import read_machine
+from perfkit.machine.fingerprint import fingerprint
+
+
+def test_a_machine_is_itself_at_every_reading() -> None:
+    """Facts that move, such as load, do not change the identity."""
+    first, second = read_machine(), read_machine()
+
+    assert first.machine_id == second.machine_id
+    assert {"cpu", "logical_cpus", "ram_gib", "gpus", "load_1min"} <= set(first.facts)
+
+
+def test_the_order_of_facts_does_not_matter() -> None:
+    """A fingerprint depends on the facts alone."""
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"})
+    assert fingerprint({"a": "1"}) != fingerprint({"a": "2"})
+
+
+def test_threads_and_allocator_are_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another setting that moves times gives another environment."""
+    before = read_environment()
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1073741824")
+    after = read_environment()
+
+    assert str(torch.get_num_threads()) == before.facts["threads"]
+    assert torch.__version__.partition("+")[0] == before.facts["torch"].partition("+")[0]
+    assert before.env_id != after.env_id

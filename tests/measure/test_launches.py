@@ -1,0 +1,47 @@
+"""The order of launches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.measure.launches import ALLOCATOR, launch_environment, plan_launches
+
+names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
+
+
+@given(names, st.integers(1, 12), st.integers(0, 99))
+def test_each_block_holds_every_commit_once(shas: list[str], launches: int, seed: int) -> None:
+    """A block is one launch of each commit, wherever the order begins."""
+    slots = plan_launches(shas, launches, seed=seed)
+
+    blocks = [{slot.sha for slot in slots if slot.block == block} for block in range(launches)]
+    assert [set(shas)] * launches == blocks
+    assert len(shas) * launches == len(slots)
+    assert plan_launches(shas, launches, seed=seed) == slots
+
+
+def test_every_commit_stands_at_every_place_equally_often() -> None:
+    """Over 2 n blocks of n commits the order is balanced exactly."""
+    slots = plan_launches(["a", "b", "c"], 6, seed=1)
+
+    assert {2} == set(Counter((slot.sha, slot.order) for slot in slots).values())
+
+
+def test_two_sides_alternate_who_goes_first() -> None:
+    """Neither of two commits always runs first."""
+    slots = plan_launches(["a", "b"], 4, seed=0)
+
+    assert {"a": 2, "b": 2} == Counter(slot.sha for slot in slots if slot.order == 0)
+
+
+def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
+    """The measured root precedes whatever the caller had on its path."""
+    environment = launch_environment({"PYTHONPATH": "/mine", "HOME": "/h"}, root=Path("/root"), hash_seed=7)
+
+    assert "/root:/root/src:/mine" == environment["PYTHONPATH"]
+    assert ("7", "/h") == (environment["PYTHONHASHSEED"], environment["HOME"])
+    assert ALLOCATOR.items() <= environment.items()

@@ -1,0 +1,204 @@
+"""The plugin on real pytest sessions: what is recorded, and what is refused before measuring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import git
+import pytest
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+
+SUITE = """
+import pytest
+
+@pytest.mark.parametrize("n", [10, 20])
+def test_sum(benchmark, n):
+    assert n * (n - 1) // 2 == benchmark(sum, range(n))
+    assert benchmark.stats["rounds"] >= 5
+
+@pytest.mark.benchmark(group="pedantic")
+def test_pedantic(benchmark):
+    calls = []
+    benchmark.pedantic(calls.append, args=(1,), rounds=4, iterations=3)
+    benchmark.extra_info["calls"] = len(calls)
+
+def test_raises(benchmark):
+    benchmark(lambda: 1 / 0)
+
+@pytest.fixture
+def broken():
+    raise RuntimeError("no data\\nsecond line")
+
+def test_broken_fixture(benchmark, broken):
+    benchmark(sum, [])
+
+def test_skipped(benchmark):
+    pytest.skip("not here")
+
+def test_no_benchmark():
+    assert True
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    """Return a small suite in a repository of its own."""
+    pytester.makepyfile(test_suite=SUITE)
+    pytester.makeini("[pytest]\naddopts = --benchmark-max-time=0.01\n")
+    repository = git.Repo.init(pytester.path)
+    with repository.config_writer() as config:
+        config.set_value("user", "name", "A Tester")
+        config.set_value("user", "email", "tester@example.org")
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Add a suite")
+    return pytester
+
+
+def _rows(folder: Path) -> dict[str, Row]:
+    return {row.outcome.benchmark.name: row for row in Ledger(folder).rows()}
+
+
+def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester) -> None:
+    """Values, parameters, failures and skips are all rows of one new file."""
+    result = suite.runpytest_subprocess("--benchmark-autosave")
+
+    result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
+    ledger = suite.path / "benchmarks/ledger"
+    assert 1 == len(list(ledger.iterdir()))
+    rows = _rows(ledger)
+    assert {
+        "test_suite.py::test_sum[10]": "ok",
+        "test_suite.py::test_sum[20]": "ok",
+        "test_suite.py::test_pedantic": "ok",
+        "test_suite.py::test_raises": "error",
+        "test_suite.py::test_broken_fixture": "error",
+        "test_suite.py::test_skipped": "skipped",
+    } == {name: row.outcome.status for name, row in rows.items()}
+    result.stdout.fnmatch_lines(["perfkit: 6 benchmarks, 3 not measured, commit *.parquet"])
+
+
+def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
+    """Raw values per iteration, loops, version, parameters, group, commit and policy are kept."""
+    suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum or pedantic")
+
+    rows = _rows(suite.path / "rows")
+    pedantic = rows["test_suite.py::test_pedantic"].outcome
+    ten = rows["test_suite.py::test_sum[10]"]
+    assert (4, 3, "pedantic", None) == (
+        len(pedantic.values),
+        pedantic.loops,
+        pedantic.benchmark.group,
+        pedantic.warmup,
+    )
+    assert {"n": "10"} == ten.outcome.benchmark.params
+    assert rows["test_suite.py::test_sum[20]"].outcome.benchmark.version == ten.outcome.benchmark.version
+    assert pedantic.benchmark.version != ten.outcome.benchmark.version
+    assert all(0 < value < 1 for value in ten.outcome.values)
+    assert ("Add a suite", False) == (ten.commit.subject, ten.commit.dirty)
+    assert "0.01" == ten.policy["max_time"]
+    assert {"python", "torch"} <= set(ten.environment.facts)
+
+
+def test_the_messages_of_failures_are_one_line(suite: pytest.Pytester) -> None:
+    """A failure says what was raised, without its line breaks."""
+    suite.runpytest_subprocess("--perfkit-ledger=rows")
+
+    messages = {
+        name.partition("::")[2]: row.outcome.message for name, row in _rows(suite.path / "rows").items()
+    }
+    assert "ZeroDivisionError: division by zero" == messages["test_raises"]
+    assert "RuntimeError: no data second line" == messages["test_broken_fixture"]
+    assert "not here" == messages["test_skipped"]
+
+
+def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) -> None:
+    """--benchmark-save still writes pytest-benchmark's JSON, and the ledger gets its file besides."""
+    suite.runpytest_subprocess("--benchmark-save=mine", "--benchmark-sort=name", "-k", "sum")
+
+    assert 1 == len(list(suite.path.glob(".benchmarks/*/*_mine.json")))
+    assert 1 == len(Ledger(suite.path / "benchmarks/ledger").files())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--benchmark-autosave", "--collect-only")])
+def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[str, ...]) -> None:
+    """A plain session, or a collection, adds nothing."""
+    suite.runpytest_subprocess("-k", "sum", *arguments)
+
+    assert not (suite.path / "benchmarks").exists()
+
+
+def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
+    """A run on uncommitted changes is marked, and says that the log leaves it out."""
+    suite.makepyfile(test_suite=SUITE + "\n# changed\n")
+
+    result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
+
+    assert [True] == [row.commit.dirty for row in Ledger(suite.path / "rows").rows()]
+    result.stdout.fnmatch_lines(["*(uncommitted changes: left out of the log)*"])
+
+
+def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytester) -> None:
+    """Outside git, or before the first commit, the session ends with one line."""
+    pytester.makepyfile(test_a="def test_a(benchmark):\n    open('ran', 'w')\n    benchmark(sum, [])\n")
+    outside = pytester.runpytest_subprocess("--benchmark-autosave")
+    git.Repo.init(pytester.path)
+    empty = pytester.runpytest_subprocess("--benchmark-autosave")
+
+    outside.stderr.fnmatch_lines(["ERROR: perfkit: * is in no git repository*PERFKIT_COMMIT*"])
+    empty.stderr.fnmatch_lines(["ERROR: perfkit: * has no commit yet*"])
+    assert (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.USAGE_ERROR) == (outside.ret, empty.ret)
+    assert not (pytester.path / "ran").exists()
+
+
+def test_a_claimed_commit_serves_outside_git(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code copied to another machine files its results under the commit it is told."""
+    pytester.makepyfile(test_a="def test_a(benchmark):\n    benchmark(sum, [])\n")
+    monkeypatch.setenv("PERFKIT_COMMIT", "c" * 40)
+
+    pytester.runpytest_subprocess("--perfkit-ledger=rows", "--benchmark-max-time=0.01")
+
+    assert ["c" * 40] == [row.commit.sha for row in Ledger(pytester.path / "rows").rows()]
+
+
+def test_asking_for_a_ledger_and_measuring_nothing_fails(suite: pytest.Pytester) -> None:
+    """A ledger asked for by name that gets no row is not a success."""
+    result = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "no_benchmark")
+
+    assert 4 == result.ret
+    result.stdout.fnmatch_lines(["perfkit: nothing was measured*"])
+
+
+def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path) -> None:
+    """A module that exists in the root to prove but came from elsewhere stops the recording."""
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "test_suite.py").write_text("")
+
+    result = suite.runpytest_subprocess("--perfkit-ledger=rows", f"--perfkit-prove-root={root}", "-k", "sum")
+
+    assert 4 == result.ret
+    result.stdout.fnmatch_lines(["perfkit: wrong code imported: test_suite came from *"])
+    assert [] == Ledger(suite.path / "rows").files()
+
+
+def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
+    """Each clock reading is preceded by one synchronisation, outside the timed calls."""
+    pytester.makepyfile(
+        test_a="""
+        import torch
+
+        def test_a(benchmark, monkeypatch):
+            events = []
+            monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+            monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("sync"))
+            benchmark.pedantic(lambda: events.append("call"), rounds=2, iterations=3)
+            round_ = ["sync", "call", "call", "call", "sync"]
+            assert round_ + round_ + ["call"] == events
+        """
+    )
+
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)

@@ -1,0 +1,138 @@
+"""The commit a result is filed under."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+
+from perfkit.errors import RepositoryError
+from perfkit.repo.commits import history_order, open_repository, read_commit, resolve
+from perfkit.repo.worktrees import worktrees
+
+
+def test_head_is_read_with_all_that_is_known_of_it(repository: Repository) -> None:
+    """Commit, subject, branch and time come from git; a clean tree is not dirty."""
+    sha = repository.commit({"a.py": "1"}, "Add a")
+
+    commit = read_commit(repository.root)
+
+    assert (sha, "Add a", "main", False, None) == (
+        commit.sha,
+        commit.subject,
+        commit.branch,
+        commit.dirty,
+        commit.diff_hash,
+    )
+    assert commit.time is not None
+    assert commit.time.utcoffset() is not None
+
+
+def test_a_tracked_change_makes_the_tree_dirty(repository: Repository) -> None:
+    """A changed file shows in the diff hash, staged or not; other contents give another hash."""
+    repository.commit({"a.py": "1"})
+    (repository.root / "a.py").write_text("2")
+    changed = read_commit(repository.root)
+    repository.git.git.add("a.py")
+    staged = read_commit(repository.root)
+    (repository.root / "a.py").write_text("3")
+
+    assert changed.dirty
+    assert changed.diff_hash == staged.diff_hash
+    assert changed.diff_hash != read_commit(repository.root).diff_hash
+
+
+def test_own_output_and_untracked_files_are_not_dirt(repository: Repository) -> None:
+    """What perfkit writes, and files git does not know, leave the tree clean."""
+    repository.commit({"perf_log.md": "old", "benchmarks/ledger/x": "old"})
+    (repository.root / "perf_log.md").write_text("new")
+    (repository.root / "benchmarks/ledger/x").write_text("new")
+    (repository.root / "scratch.py").write_text("new")
+
+    ignored = [repository.root / "perf_log.md", repository.root / "benchmarks/ledger", Path("/elsewhere")]
+
+    assert not read_commit(repository.root, ignored=ignored).dirty
+    assert read_commit(repository.root).dirty
+
+
+def test_a_detached_head_has_no_branch(repository: Repository) -> None:
+    """A checkout of a commit has no branch name to record."""
+    sha = repository.commit({"a.py": "1"})
+    repository.git.git.checkout("--quiet", "--detach", sha)
+
+    assert None is read_commit(repository.root).branch
+
+
+def test_outside_a_repository_the_commit_may_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PERFKIT_COMMIT names the commit of code that lies outside git."""
+    monkeypatch.setenv("PERFKIT_COMMIT", "b" * 40)
+
+    commit = read_commit(tmp_path)
+
+    assert ("b" * 40, None) == (commit.sha, commit.subject)
+
+
+def test_inside_a_repository_a_given_commit_must_be_head(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result cannot be filed under another commit than the one measured."""
+    sha = repository.commit({"a.py": "1"})
+    monkeypatch.setenv("PERFKIT_COMMIT", sha)
+    assert sha == read_commit(repository.root).sha
+
+    monkeypatch.setenv("PERFKIT_COMMIT", "b" * 40)
+    with pytest.raises(RepositoryError, match="but HEAD of"):
+        read_commit(repository.root)
+
+
+def test_without_any_commit_the_way_out_is_named(
+    tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No repository, no commit and a malformed PERFKIT_COMMIT each have one clear line."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with pytest.raises(RepositoryError, match="is in no git repository"):
+        read_commit(outside)
+    with pytest.raises(RepositoryError, match="has no commit yet"):
+        read_commit(repository.root)
+    monkeypatch.setenv("PERFKIT_COMMIT", "HEAD")
+    with pytest.raises(RepositoryError, match='must be 40 lower-case hex digits, found "HEAD"'):
+        read_commit(outside)
+
+
+def test_history_is_topological(repository: Repository) -> None:
+    """Commits of one second still come in the order of their parents; unknown ones are left out."""
+    shas = [repository.commit({"a.py": str(number)}) for number in range(4)]
+
+    order = history_order(repository.root, [*shas, "f" * 40])
+
+    assert shas == sorted(order, key=lambda sha: order[sha])
+
+
+@pytest.mark.parametrize("ref", ["nothing", "-x", "f" * 40])
+def test_an_unknown_ref_is_refused(repository: Repository, ref: str) -> None:
+    """A ref that names no commit, or would be read as an option, is one clear line."""
+    repository.commit({"a.py": "1"})
+
+    with pytest.raises(RepositoryError, match=f'"{ref}"'):
+        resolve(open_repository(repository.root), ref)
+
+
+def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> None:
+    """Each commit stands on a path of equal length, untouched by hooks, and nothing is left behind."""
+    old = repository.commit({"a.py": "old"})
+    new = repository.commit({"a.py": "new"})
+    hook = repository.root / ".git/hooks/post-checkout"
+    hook.write_text("#!/bin/sh\necho hooked > hooked\n")
+    hook.chmod(0o755)
+
+    with worktrees(repository.git, [old, new]) as paths:
+        assert ["old", "new"] == [(paths[sha] / "a.py").read_text() for sha in (old, new)]
+        assert 1 == len({len(str(path)) for path in paths.values()})
+        assert [] == [path for path in paths.values() if (path / "hooked").exists()]
+
+    assert [] == [path for path in paths.values() if path.exists()]
+    assert 1 == len(repository.git.git.worktree("list").splitlines())

@@ -1,0 +1,57 @@
+"""Summaries and ratios of samples."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.stats.summary import geometric_mean_ratio, summarise
+
+positive = st.floats(min_value=1e-9, max_value=1e3)
+pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
+
+
+def test_no_values_have_no_summary() -> None:
+    """Nothing measured is None, not zero."""
+    assert summarise([]) is None
+
+
+def test_one_value_has_no_deviation() -> None:
+    """The deviation of a single value is not known."""
+    summary = summarise([2.0])
+
+    assert summary is not None
+    assert (summary.n, summary.mean, summary.sd, summary.median) == (1, 2.0, None, 2.0)
+
+
+def test_the_deviation_is_the_samples() -> None:
+    """The standard deviation divides by n - 1."""
+    summary = summarise([1.0, 2.0, 3.0, 6.0])
+
+    assert summary is not None
+    assert pytest.approx((3.0, 2.160246899, 2.5)) == (summary.mean, summary.sd, summary.median)
+
+
+@given(pairs)
+def test_swapping_the_sides_inverts_the_ratio(sample: list[tuple[float, float]]) -> None:
+    """Base and head are treated alike."""
+    forward = geometric_mean_ratio(sample)
+    backward = geometric_mean_ratio([(head, base) for base, head in sample])
+
+    assert forward is not None
+    assert backward is not None
+    assert pytest.approx(1.0) == forward * backward
+
+
+@given(pairs, st.floats(min_value=0.01, max_value=100))
+def test_scaling_all_values_changes_no_ratio(sample: list[tuple[float, float]], factor: float) -> None:
+    """A ratio has no unit."""
+    scaled = [(factor * base, factor * head) for base, head in sample]
+
+    assert pytest.approx(geometric_mean_ratio(sample)) == geometric_mean_ratio(scaled)
+
+
+def test_no_pairs_have_no_ratio() -> None:
+    """A ratio of nothing is None."""
+    assert geometric_mean_ratio([]) is None

@@ -1,0 +1,39 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.units import human_bytes, human_percent, human_seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (0.0, "0 s"),
+        (328.638, "329 s"),
+        (2.5, "2.50 s"),
+        (0.0123, "12.3 ms"),
+        (4.5e-6, "4.50 us"),
+        (175e-9, "175 ns"),
+        (5e-10, "0.5 ns"),
+    ],
+)
+def test_seconds_are_scaled(seconds: float | None, text: str) -> None:
+    """A duration has three significant digits and the unit that suits it."""
+    assert text == human_seconds(seconds)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(10, "10 B"), (2048, "2.00 KiB"), (369_454_080, "352 MiB"), (3 << 30, "3.00 GiB")]
+)
+def test_bytes_are_binary(count: int, text: str) -> None:
+    """A size is in binary units."""
+    assert text == human_bytes(count)
+
+
+def test_an_unknown_share_is_a_dash() -> None:
+    """Not known is not zero."""
+    assert "-" == human_percent(None)
+    assert "3.1 %" == human_percent(0.031)

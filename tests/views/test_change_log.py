@@ -1,0 +1,220 @@
+"""The change log: which run a cell shows, when a ratio appears, and the markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import ENVIRONMENT, MACHINE, build_row
+
+from perfkit.errors import ConfigError
+from perfkit.records import Environment, Machine, Row
+from perfkit.views.change_log.build import build_change_log
+from perfkit.views.change_log.markdown import format_mean_sd, render_change_log
+from perfkit.views.change_log.model import Cell, ChangeLog, Column, History
+
+A, B, C = "a" * 40, "b" * 40, "c" * 40
+COLUMN = Column(title="`loss`", benchmark="test_a")
+HISTORY = History(order={A: 0, B: 1, C: 2}, notes={})
+
+
+def _log(rows: list[Row], history: History = HISTORY, columns: tuple[Column, ...] = (COLUMN,)) -> ChangeLog:
+    return build_change_log(rows, columns, history)
+
+
+def _cell(rows: list[Row], entry: int = 0) -> Cell:
+    cell = _log(rows).tables[0].entries[entry].cells[0]
+    assert cell is not None
+    return cell
+
+
+def _interleaved(sha: str, *means: float, run: str = "run-1", minute: int = 0) -> list[Row]:
+    return [
+        build_row(mean, sha=sha, run=run, launch=block, block=block, minute=minute)
+        for block, mean in enumerate(means)
+    ]
+
+
+def test_rows_stand_in_history_order() -> None:
+    """The oldest commit comes first, whenever it was measured; unknown commits come last."""
+    rows = [build_row(1.0, sha=sha, run=sha) for sha in ("f" * 40, C, A, B)]
+
+    assert [A, B, C, "f" * 40] == [entry.commit for entry in _log(rows).tables[0].entries]
+
+
+def test_mean_and_deviation_are_over_launches() -> None:
+    """Each launch counts once, whatever its number of rounds."""
+    rows = [
+        build_row(1.0, 3.0, launch=0, block=0),
+        build_row(4.0, launch=1, block=1),
+        build_row(6.0, 6.0, 6.0, launch=2, block=2),
+    ]
+
+    cell = _cell(rows)
+    assert (4.0, 2.0, 3) == (cell.mean, cell.sd, cell.launches)
+
+
+def test_one_launch_is_summarised_over_its_rounds_and_marked() -> None:
+    """A single process has only its rounds, and the log says so."""
+    cell = _cell([build_row(1.0, 3.0)])
+    text = render_change_log(_log([build_row(1.0, 3.0)]))
+
+    assert (2.0, 1) == (cell.mean, cell.launches)
+    assert "2.000, 1.414 †" in text
+    assert "† one launch only" in text
+
+
+def test_a_ratio_needs_alternation_with_the_row_before() -> None:
+    """Blocks of one run give a ratio; two runs at different times give none."""
+    together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
+    apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]
+
+    assert pytest.approx(2.0) == _cell(together, 1).ratio
+    assert None is _cell(together, 0).ratio
+    assert None is _cell(apart, 1).ratio
+
+
+def test_a_ratio_is_to_the_row_before_not_to_any_row() -> None:
+    """When a commit between was measured apart, no ratio is shown for what skips it."""
+    rows = _interleaved(A, 1.0) + _interleaved(C, 2.0) + [build_row(1.5, sha=B, run="r2")]
+
+    assert None is _cell(rows, 2).ratio
+
+
+def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
+    """A benchmark whose own source changed is not compared, and the older version is marked."""
+    rows = [
+        build_row(1.0, sha=A, block=0, version="v1"),
+        build_row(2.0, sha=B, block=0, version="v2", minute=1),
+    ]
+
+    assert (True, False) == (_cell(rows, 0).other_version, _cell(rows, 1).other_version)
+    assert None is _cell(rows, 1).ratio
+    assert "‡ measured by an older version" in render_change_log(_log(rows))
+
+
+def test_an_interleaved_run_outranks_a_later_single_launch() -> None:
+    """A quick run afterwards does not replace what was measured beside its neighbour."""
+    rows = [
+        *_interleaved(A, 1.0, 1.0),
+        *_interleaved(B, 2.0, 2.0),
+        build_row(9.0, sha=B, run="later", minute=9),
+    ]
+
+    cell = _cell(rows, 1)
+    assert (2.0, 2) == (cell.mean, cell.launches)
+
+
+def test_the_newest_run_decides_about_failure() -> None:
+    """A failure after a success is shown as a failure, never as the old number; a later success heals it."""
+    good = build_row(1.0, run="r1")
+    bad = build_row(run="r2", minute=1, status="error", message="ValueError: no | such thing")
+    healed = build_row(2.0, run="r3", minute=2)
+
+    assert "failed: ValueError: no | such thing" == _cell([good, bad]).failure
+    assert "failed: ValueError: no \\| such thing" in render_change_log(_log([good, bad]))
+    assert 2.0 == _cell([good, bad, healed]).mean
+
+
+def test_a_failure_of_one_launch_among_several_shows() -> None:
+    """Four good launches do not hide the fifth."""
+    rows = [*_interleaved(A, 1.0, 1.0), build_row(launch=2, block=2, status="timeout")]
+
+    assert "failed (1 of 3 launches): timeout" == _cell(rows).failure
+
+
+def test_dirty_runs_are_left_out_and_counted() -> None:
+    """What was measured on uncommitted changes is no commit's result."""
+    rows = [build_row(1.0), build_row(2.0, run="dirty", dirty=True, sha=B)]
+
+    log = _log(rows)
+    assert [A] == [entry.commit for entry in log.tables[0].entries]
+    assert "Left out: 1 run on uncommitted changes." in render_change_log(log)
+
+
+def test_each_machine_has_its_table() -> None:
+    """Numbers of two machines never stand in one table."""
+    other = Machine(
+        machine_id="m2", facts={"cpu": "Other", "logical_cpus": "8", "ram_gib": "64", "gpus": "H200"}
+    )
+
+    text = render_change_log(_log([build_row(1.0), build_row(1.0, machine=other, run="r2")]))
+
+    assert "### Test CPU × 2, 16 GiB (machine m1)" in text
+    assert "### Other × 8, 64 GiB, H200 (machine m2)" in text
+
+
+def test_cells_of_another_environment_are_marked() -> None:
+    """Two environments in one table are told apart, cell by cell."""
+    other = Environment(env_id="e2", facts={"python": "CPython 3.12.0", "torch": "2.14.0"})
+
+    text = render_change_log(_log([build_row(1.0), build_row(2.0, sha=B, run="r2", environment=other)]))
+
+    assert "<sup>a</sup> Environment: python CPython 3.11.7" in text
+    assert "2.000, - † <sup>b</sup>" in text
+
+
+def test_a_note_replaces_the_subject() -> None:
+    """People's own words come before the commit's subject."""
+    log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))
+
+    assert "Said by hand" == log.tables[0].entries[0].description
+
+
+def test_without_columns_the_longest_histories_are_shown() -> None:
+    """A project without configuration sees the benchmarks measured on most commits."""
+    rows = [build_row(1.0, sha=sha, run=sha, name="x.py::test_old") for sha in (A, B)]
+    rows += [build_row(1.0, sha=B, run="new", name=f"x.py::test_new{number}") for number in range(9)]
+
+    titles = [column.title for column in _log(rows, columns=()).tables[0].columns]
+    assert ["`test_old`", "`test_new0`", "`test_new1`", "`test_new2`"] == titles
+
+
+def test_an_ambiguous_column_is_refused() -> None:
+    """A column that could mean two benchmarks names both."""
+    rows = [build_row(1.0, name=f"{file}.py::test_a") for file in ("x", "y")]
+
+    with pytest.raises(ConfigError, match=r"could mean x\.py::test_a or y\.py::test_a"):
+        _log(rows)
+
+
+def test_an_empty_ledger_says_how_to_begin() -> None:
+    """No table is better than an empty one, with the command that adds a row."""
+    assert "`pytest --benchmark-autosave`" in render_change_log(_log([]))
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "text"),
+    [
+        (27.3141, 9.1206, "27.31, 9.12"),
+        (0.00012346, 0.0000067, "0.0001235, 0.0000067"),
+        (2341.9525, None, "2342, -"),
+        (0.0, 0.0, "0.0000, 0.0000"),
+        (None, None, "-"),
+    ],
+)
+def test_numbers_keep_four_digits(mean: float | None, sd: float | None, text: str) -> None:
+    """The deviation goes to the same place as the mean."""
+    assert text == format_mean_sd(mean, sd)
+
+
+def test_the_whole_log_is_as_it_was() -> None:
+    """The rendered text is that of the golden file."""
+    rows = [
+        *_interleaved(A, 0.5, 0.7),
+        *_interleaved(B, 0.25, 0.35),
+        build_row(
+            sha=C,
+            run="r2",
+            minute=3,
+            status="error",
+            message="MemoryError: <none left>",
+            subject="Use | pipes",
+        ),
+        build_row(2.0, 2.5, name="t.py::test_train", sha=C, run="r2", minute=3, subject="Use | pipes"),
+    ]
+    columns = (COLUMN, Column(title="Training loop", benchmark="t.py::test_train"))
+    golden = Path(__file__).parent / "golden_change_log.md"
+
+    assert golden.read_text() == render_change_log(_log(rows, columns=columns)) + "\n"
+    assert (MACHINE, ENVIRONMENT) == (rows[0].machine, rows[0].environment)
