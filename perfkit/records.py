@@ -216,7 +216,10 @@ class ProfileSummary:
             return _ratio(profiled.typical_step_s, clean.typical_step_s)
         if profiled.steps != clean.steps:
             return None
-        return _ratio(sum(profiled.step_s) or profiled.total_s, sum(clean.step_s) or clean.total_s)
+        if clean.steps:
+            return _ratio(sum(profiled.step_s), sum(clean.step_s))
+        # The torch pass has the processing of the trace in its total.
+        return None if name == "torch" else _ratio(profiled.total_s, clean.total_s)
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

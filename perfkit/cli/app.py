@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import backfill, ledger, log
+from perfkit.cli import backfill, ledger, log, profile
 from perfkit.cli.options import examples
 
 app = typer.Typer(
@@ -16,10 +16,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     epilog=examples(
+        "perfkit profile train --out profiles/first_profile.stat",
         "pytest benchmarks/ --benchmark-autosave",
         "perfkit log",
     ),
 )
+profile.register(app)
 log.register(app)
 ledger.register(app)
 backfill.register(app)

@@ -41,8 +41,7 @@ def backfill(
 ) -> None:
     """Measure commits in alternation, every launch in a fresh process, and file them in the ledger.
 
-    Each block holds one launch of every commit, in an order that changes from block to block, so that the
-    log may show the ratio of each commit to the one before it.
+    The log then shows the ratio of each commit to the one before it.
     """
     from perfkit.config import load_project
     from perfkit.jobs.backfill import BackfillRequest, run_backfill

@@ -21,7 +21,9 @@ def show(view: RenderableType, *, to_json: str | None = None) -> None:
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
     width = None if stream.isatty() else _PIPE_COLUMNS
-    Console(file=stream, width=width, highlight=False).print(view)
+    console = Console(file=stream, width=width, highlight=False)
+    # A text is laid out already, and a "[" in it is no markup.
+    console.print(view, markup=False, soft_wrap=isinstance(view, str))
 
 
 def write_json(result: object, destination: str | None) -> None:

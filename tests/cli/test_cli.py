@@ -52,7 +52,9 @@ def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
     assert 0 == done.returncode
 
 
-@pytest.mark.parametrize("verb", ["log", "log note", "ledger", "ledger list", "ledger show", "backfill"])
+@pytest.mark.parametrize(
+    "verb", ["profile", "log", "log note", "ledger", "ledger list", "ledger show", "backfill"]
+)
 def test_every_help_has_an_example(verb: str, tmp_path: Path) -> None:
     """Each command shows how it is used."""
     done = _perfkit(*verb.split(), "--help", cwd=tmp_path)

@@ -1,0 +1,147 @@
+"""One pass in a fresh process: ``python -m perfkit.profiling.child SPEC.json``."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.profiling.exchange import DONE, PassResult, PassSpec, Problem, read_spec, write_result
+from perfkit.profiling.failure import describe_exit, describe_failure
+from perfkit.profiling.instruments import INSTRUMENTS, Instrument
+from perfkit.profiling.loading import LoadedTarget, load_target, prepare_process
+from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
+from perfkit.profiling.own_code import OwnCode, find_own_code
+from perfkit.records import Environment, PassSummary
+
+_REPORT_EVERY_S = 0.5
+
+
+def main(spec_file: str) -> None:
+    """Make the pass that a file describes, and leave the result in the pass's folder."""
+    spec = read_spec(Path(spec_file))
+    reporter = Reporter(spec.progress_descriptor)
+    result = _make_pass(spec, reporter)
+    # What still waits for a next step, such as the workers of a loader, ends here.
+    gc.collect()
+    write_result(result, Path(spec.folder))
+    reporter.done()
+
+
+class Reporter:
+    """Tells the parent how many steps are done, at most twice a second; without a parent the pass ends."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        self._last_s = time.perf_counter()
+        if descriptor is not None:
+            os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
+
+    def steps(self, count: int) -> None:
+        """Tell the number of steps, where it is time to.
+
+        Raises:
+            EnoughSteps: nobody listens any more.
+        """
+        now_s = time.perf_counter()
+        if now_s - self._last_s >= _REPORT_EVERY_S:
+            self._last_s = now_s
+            self._write(str(count))
+
+    def done(self) -> None:
+        """Tell that the result is written."""
+        self._write(DONE)
+
+    def _write(self, word: str) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, f"{word}\n".encode())
+        except BrokenPipeError:
+            raise EnoughSteps from None
+
+
+def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
+    import_torch()
+    instrument = INSTRUMENTS[spec.name](spec)
+    prepare_process(spec.target, spec.arguments, root=Path(spec.root))
+    loaded = _load(spec, instrument)
+    if isinstance(loaded, Problem):
+        return PassResult(problem=loaded, environment=_environment(spec))
+    meter = Meter(limit=instrument.step_limit, report=reporter.steps)
+    summary = _watch(spec, instrument, loaded.call, meter)
+    found = PassResult(version=loaded.version, environment=_environment(spec))
+    if isinstance(summary, Problem):
+        return replace(found, problem=summary)
+    return _written(replace(found, summary=summary), summary, instrument, _own_code(spec))
+
+
+def _load(spec: PassSpec, instrument: Instrument) -> LoadedTarget | Problem:
+    try:
+        loaded = load_target(spec.target, change_code=instrument.change_code)
+        instrument.prepare()
+    except UsageError as error:
+        return Problem(kind="usage", message=str(error))
+    except BaseException as error:  # noqa: BLE001 (whatever the user's module does when imported)
+        return _failure(error, spec)
+    return loaded
+
+
+def _watch(
+    spec: PassSpec, instrument: Instrument, call: Callable[[], object], meter: Meter
+) -> PassSummary | Problem:
+    """Run the target to its end, or to the step after which nothing more is asked of it."""
+    result: object = None
+    meter.start()
+    try:
+        result = instrument.run(call)
+    except EnoughSteps as enough:
+        # Frames hold the loaders, and loaders their workers.
+        traceback.clear_frames(enough.__traceback__)
+    except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
+        if not _is_normal_exit(error):
+            return _failure(error, spec)
+    return meter.finish(spec.name, result=result, profiled_from=instrument.profiled_from)
+
+
+def _written(found: PassResult, summary: PassSummary, instrument: Instrument, own: OwnCode) -> PassResult:
+    try:
+        findings = instrument.write(summary, own)
+    except NotMeasuredError as error:
+        return replace(found, summary=None, problem=Problem(kind="failed", message=str(error)))
+    return replace(found, entries=findings.entries, files=findings.files)
+
+
+def _failure(error: BaseException, spec: PassSpec) -> Problem:
+    if isinstance(error, SystemExit):
+        return describe_exit(error, spec.target.name)
+    return describe_failure(error, spec.target.name, _own_code(spec))
+
+
+def _is_normal_exit(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _own_code(spec: PassSpec) -> OwnCode:
+    script = Path(spec.target.place) if spec.target.is_script else None
+    return find_own_code(spec.own, root=Path(spec.root), script=script)
+
+
+def _environment(spec: PassSpec) -> Environment | None:
+    """Return what the named reader says of this process, in which the target has set what it sets."""
+    if spec.environment_reader is None:
+        return None
+    module, _, name = spec.environment_reader.partition(":")
+    return cast("Environment", getattr(importlib.import_module(module), name)())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

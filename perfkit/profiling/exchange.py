@@ -1,0 +1,87 @@
+"""What goes to the process of a pass and what comes back, as JSON files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from perfkit.profiling.targets import Target
+from perfkit.records import Environment, PassName, PassSummary, ProfileEntry, Status
+
+RESULT_FILE = "result.json"
+OUTPUT_FILE = "output.log"
+DONE = "done"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSpec:
+    """One pass to make: paths are absolute, ``steps`` ends it early, ``artifact`` begins each file's name.
+
+    ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
+    "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
+    """
+
+    name: PassName
+    target: Target
+    arguments: tuple[str, ...]
+    root: str
+    own: tuple[str, ...]
+    folder: str
+    artifact: str
+    steps: int | None = None
+    known_steps: int | None = None
+    trace_all: bool = False
+    lines: tuple[str, ...] = ()
+    environment_reader: str | None = None
+    progress_descriptor: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why a pass gave nothing: a mistake in the request, or a target that failed; ``message`` is one line."""
+
+    kind: Literal["usage", "failed"]
+    message: str
+    status: Status = "error"
+    details: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassResult:
+    """What a pass gave: a summary or a problem, and the names of the files it left in its folder.
+
+    ``version`` has 16 hex digits of a hash of the target's own source, or is empty where it was not reached.
+    """
+
+    summary: PassSummary | None = None
+    problem: Problem | None = None
+    version: str = ""
+    environment: Environment | None = None
+    entries: tuple[ProfileEntry, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def write_spec(spec: PassSpec, file: Path) -> None:
+    """Write what a pass is asked."""
+    file.write_bytes(msgspec.json.encode(spec))
+
+
+def read_spec(file: Path) -> PassSpec:
+    """Read what a pass is asked."""
+    return msgspec.json.decode(file.read_bytes(), type=PassSpec)
+
+
+def write_result(result: PassResult, folder: Path) -> None:
+    """Write what a pass gave."""
+    (folder / RESULT_FILE).write_bytes(msgspec.json.encode(result))
+
+
+def read_result(folder: Path) -> PassResult | None:
+    """Read what a pass gave; None where its process died before it could tell."""
+    try:
+        return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=PassResult)
+    except (OSError, msgspec.DecodeError):
+        return None

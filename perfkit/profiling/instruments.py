@@ -1,0 +1,206 @@
+"""The four ways to watch one call of a target, each with what it leaves behind."""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import os
+import pstats
+import types
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from perfkit.errors import NotMeasuredError
+from perfkit.profiling.exchange import PassSpec
+from perfkit.profiling.lines import FunctionLines
+from perfkit.profiling.meter import EnoughSteps
+from perfkit.profiling.operators import write_operators
+from perfkit.profiling.own_code import OwnCode
+from perfkit.profiling.pstats_text import filtered_text, full_text, read_entries
+from perfkit.profiling.trace import call_after_each_step, choose_window
+from perfkit.records import PassSummary, ProfileEntry
+
+if TYPE_CHECKING:
+    import torch
+
+_MILLISECOND = 1e-3
+_Call = Callable[[], object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What an instrument leaves: names of files in the pass's folder, and entries of a cProfile."""
+
+    files: tuple[str, ...] = ()
+    entries: tuple[ProfileEntry, ...] = ()
+
+
+class Instrument(Protocol):
+    """A way to watch a call.
+
+    ``step_limit`` is the number of optimizer steps after which the meter ends the target, ``profiled_from``
+    the number of steps before the first one watched.
+    """
+
+    step_limit: int | None
+    profiled_from: int
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the code of a script as it is to be run."""
+
+    def prepare(self) -> None:
+        """Do what must wait until the target's modules can be imported."""
+
+    def run(self, call: _Call) -> object:
+        """Call, watched, and return what the call returned."""
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
+        """Write the artifacts of the pass."""
+
+
+class Clean:
+    """Watches nothing."""
+
+    profiled_from = 0
+
+    def __init__(self, spec: PassSpec) -> None:
+        self.step_limit = spec.steps
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the code as it is."""
+        return code
+
+    def prepare(self) -> None:
+        """Need nothing."""
+
+    def run(self, call: _Call) -> object:
+        """Call."""
+        return call()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (has nothing to write)
+        """Leave nothing."""
+        return Findings()
+
+
+class CProfile(Clean):
+    """Watches every Python function of this thread; workers forked from it are left alone."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._profiler = cProfile.Profile()
+        os.register_at_fork(after_in_child=self._profiler.disable)
+
+    def run(self, call: _Call) -> object:
+        """Call under cProfile: the target's own frame is the outermost one of the profile."""
+        return self._profiler.runcall(call)
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the profile has it all)
+        """Write the profile, its text and the text of the user's own code."""
+        binary, text, filtered = (f"{self._place.name}{end}" for end in (".stat", ".txt", "_filtered.txt"))
+        self._profiler.dump_stats(self._place.with_name(binary))
+        stats = pstats.Stats(self._profiler)
+        self._place.with_name(text).write_text(full_text(stats, own), encoding="utf-8")
+        self._place.with_name(filtered).write_text(filtered_text(stats, own), encoding="utf-8")
+        return Findings(files=(binary, text, filtered), entries=read_entries(stats, own))
+
+
+class TorchProfile(Clean):
+    """Watches operators and device kernels during a window of steps, and ends the target after it."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._all = spec.trace_all or spec.known_steps == 0
+        steps = [count for count in (spec.steps, spec.known_steps) if count is not None]
+        self._window = choose_window(min(steps, default=None))
+        self._last = spec.steps if self._all else self._window.end
+        self._steps = 0
+        # The target ends in _end_step, once the trace has closed its step.
+        self.step_limit = None
+        self.profiled_from = 0 if self._all else self._window.begin
+        self._profiler = self._new_profiler()
+
+    def run(self, call: _Call) -> object:
+        """Call under torch.profiler."""
+        call_after_each_step(self._end_step)
+        with self._profiler:
+            return call()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (operators have no files)
+        """Write the trace and the table of operators.
+
+        Raises:
+            NotMeasuredError: the target ended before the window began.
+        """
+        watched = summary.steps - self.profiled_from
+        if watched <= 0 and not self._all:
+            raise NotMeasuredError(
+                f"the torch pass saw {summary.steps} optimizer steps, and keeps them only from step"
+                f" {self.profiled_from + 1} on; use --trace-all, or make the clean pass as well"
+            )
+        trace, operators = f"{self._place.name}.trace.json.gz", f"{self._place.name}_ops.csv"
+        self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
+        return Findings(files=(trace, operators))
+
+    def _end_step(self) -> None:
+        self._steps += 1
+        self._profiler.step()
+        if self._last is not None and self._steps >= self._last:
+            raise EnoughSteps
+
+    def _new_profiler(self) -> torch.profiler.profile:
+        import torch
+
+        if self._all:
+            return torch.profiler.profile(schedule=lambda _: torch.profiler.ProfilerAction.RECORD)
+        window = self._window
+        with warnings.catch_warnings():
+            # A loop of one step leaves none for the warm-up.
+            warnings.simplefilter("ignore")
+            plan = torch.profiler.schedule(
+                wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
+            )
+        return torch.profiler.profile(schedule=plan)
+
+
+class LineProfile(Clean):
+    """Times each line of the named functions; workers forked from this process are left alone."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._place = Path(spec.folder) / spec.artifact
+        self._functions = FunctionLines(spec.lines, spec.target)
+
+    def change_code(self, code: types.CodeType) -> types.CodeType:
+        """Return the script's code with the named functions in it made known to the profiler."""
+        return self._functions.watch(code)
+
+    def prepare(self) -> None:
+        """Make the named functions of modules known to the profiler."""
+        self._functions.watch_imported()
+
+    def run(self, call: _Call) -> object:
+        """Call under line_profiler."""
+        os.register_at_fork(after_in_child=self._functions.profiler.disable)
+        return self._functions.profiler.runcall(call)
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the table has its files)
+        """Write the table of lines, times in milliseconds."""
+        name = f"{self._place.name}_lines.txt"
+        stream = io.StringIO()
+        self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND)
+        self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
+        return Findings(files=(name,))
+
+
+INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
+    "clean": Clean,
+    "cprofile": CProfile,
+    "torch": TorchProfile,
+    "lines": LineProfile,
+}

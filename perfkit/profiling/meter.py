@@ -1,0 +1,186 @@
+"""The light meter that runs in every pass: optimizer steps, samples and the wait for data."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfkit.records import PassName, PassSummary
+
+if TYPE_CHECKING:
+    import torch
+
+_Next = Callable[[Any], Any]
+
+
+class EnoughSteps(BaseException):
+    """Ends the target after the last step asked for; no Exception, which a training loop may catch."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """The end of a step: on the host's clock, and in the accelerator's queue where one is in use."""
+
+    host_s: float
+    event: torch.cuda.Event | None
+
+
+class Meter:
+    """Counts optimizer steps and training samples of this process between ``start`` and ``finish``.
+
+    The cost is one public optimizer hook a step, and two clock reads and a look at the batch's size for each
+    batch. The accelerator is synchronised once, in ``finish``: until then an event a step waits in its queue.
+    """
+
+    def __init__(self, *, limit: int | None, report: Callable[[int], None]) -> None:
+        self._limit = limit
+        self._report = report
+        self._marks: list[_Mark] = []
+        self._start_s = 0.0
+        self._pending: int | None = 0
+        self._samples: int | None = 0
+        self._wait_s = 0.0
+        self._workers: int | None = None
+        self._nested = False
+
+    def start(self) -> None:
+        """Hook the optimizers and loaders, and start the clock."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._step_hook = register_optimizer_step_post_hook(self._on_step)
+        self._watch_loaders()
+        # A forked process that trains by itself is not this training loop.
+        os.register_at_fork(after_in_child=self._step_hook.remove)
+        self._start_s = time.perf_counter()
+
+    def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
+        """Wait for the accelerator, stop the clock and return what was seen.
+
+        ``result`` is what the target returned: its own count of ``samples`` is better than any guess.
+        """
+        last, end_s = _wait_for_accelerator()
+        ends = [_end_s(mark, last, end_s) for mark in self._marks]
+        return PassSummary(
+            name=name,
+            total_s=end_s - self._start_s,
+            step_s=tuple(end - begin for begin, end in zip([self._start_s, *ends], ends, strict=False)),
+            samples=self._samples_of(result),
+            data_wait_s=None if self._workers is None else self._wait_s,
+            data_workers=self._workers,
+            profiled_from=profiled_from,
+        )
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps seen so far."""
+        return len(self._marks)
+
+    def _on_step(self, *_: object) -> None:
+        self._marks.append(_Mark(time.perf_counter(), _recorded_event()))
+        self._samples = _sum(self._samples, self._pending)
+        self._pending = 0
+        self._report(self.steps)
+        if self._limit is not None and self.steps >= self._limit:
+            raise EnoughSteps
+
+    def _watch_loaders(self) -> None:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        fetch: _Next = _BaseDataLoaderIter.__next__
+
+        def watched_next(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            return self._timed_fetch(iterator, fetch)
+
+        _BaseDataLoaderIter.__next__ = watched_next  # type: ignore[method-assign,assignment]
+
+    def _timed_fetch(self, iterator: Any, fetch: _Next) -> Any:  # noqa: ANN401 (likewise)
+        if self._nested:
+            return fetch(iterator)
+        self._nested = True
+        start_s = time.perf_counter()
+        try:
+            batch = fetch(iterator)
+        finally:
+            self._wait_s += time.perf_counter() - start_s
+            self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
+            self._nested = False
+        self._see(batch)
+        return batch
+
+    def _see(self, batch: object) -> None:
+        """Remember a batch until a step shows that it was trained with; without gradients it is none."""
+        import torch
+
+        if torch.is_grad_enabled():
+            self._pending = _sum(self._pending, batch_size(batch))
+
+    def _samples_of(self, result: object) -> int | None:
+        told = getattr(result, "samples", None)
+        if isinstance(told, int) and not isinstance(told, bool):
+            return told
+        return self._samples or None
+
+
+def import_torch() -> None:
+    """Import torch, and what it imports with the first optimizer: seconds that are no part of the loop.
+
+    To be called before the target's folder is searched for modules: a ``glob.py`` there must not break torch.
+    """
+    importlib.import_module("torch")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch._dynamo")
+
+
+def batch_size(batch: object) -> int | None:
+    """Return the length of the first tensor in a batch, or of the batch; None where neither has one."""
+    tensor = _first_tensor(batch)
+    if tensor is not None:
+        return int(tensor.shape[0]) if tensor.ndim else None
+    return len(batch) if hasattr(batch, "__len__") else None
+
+
+def _first_tensor(batch: object) -> torch.Tensor | None:
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return batch
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
+
+
+def _sum(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
+
+
+def _recorded_event() -> torch.cuda.Event | None:
+    """Return an event queued behind the step's work; None without CUDA or while a graph is captured."""
+    import torch
+
+    cuda: Any = torch.cuda
+    if not cuda.is_initialized() or cuda.is_current_stream_capturing():
+        return None
+    event: torch.cuda.Event = cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _wait_for_accelerator() -> tuple[torch.cuda.Event | None, float]:
+    import torch
+
+    last = _recorded_event()
+    if last is not None:
+        torch.cuda.synchronize()
+    elif torch.backends.mps.is_available():
+        torch.mps.synchronize()
+    return last, time.perf_counter()
+
+
+def _end_s(mark: _Mark, last: torch.cuda.Event | None, end_s: float) -> float:
+    if mark.event is None or last is None:
+        return mark.host_s
+    return end_s - float(mark.event.elapsed_time(last)) / 1e3

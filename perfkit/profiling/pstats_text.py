@@ -1,0 +1,143 @@
+"""A cProfile as text for people and as typed entries."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pstats
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple, cast
+
+from perfkit.errors import UsageError
+from perfkit.profiling.own_code import OwnCode, is_harness
+from perfkit.records import ProfileEntry
+
+_Function = tuple[str, int, str]
+_Kind = Literal["wait", "own", "library"]
+_BUILTIN = "~"
+_OWN_ENTRIES = 200
+_LIBRARY_ENTRIES = 50
+
+_LOADER = "torch/utils/data/dataloader.py"
+_WAITING_FUNCTIONS = {
+    _LOADER: {"__next__", "_next_data", "_get_data", "_try_get_data"},
+    "threading.py": {"wait", "join", "acquire"},
+    "queue.py": {"get"},
+    "selectors.py": {"select"},
+    "multiprocessing/queues.py": {"get"},
+    "multiprocessing/connection.py": {"poll", "_poll", "wait", "recv", "recv_bytes", "_recv", "_recv_bytes"},
+}
+_WAITING_BUILTINS = {
+    "<method 'acquire' of '_thread.lock' objects>",
+    "<method 'acquire' of '_thread.RLock' objects>",
+    "<method 'poll' of 'select.poll' objects>",
+    "<method 'poll' of 'select.epoll' objects>",
+    "<built-in method select.select>",
+    "<built-in method time.sleep>",
+}
+
+
+class _Timing(NamedTuple):
+    primitive_calls: int
+    calls: int
+    own_s: float
+    cumulative_s: float
+    callers: object
+
+
+def load_stats(file: Path) -> pstats.Stats:
+    """Return the cProfile saved in a file that this machine wrote itself: the format is not safe to share.
+
+    Raises:
+        UsageError: the file is missing or holds no cProfile.
+    """
+    try:
+        return pstats.Stats(str(file))
+    except (OSError, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(f"{file} is not a cProfile ({error}); profile again to write a new one") from error
+
+
+def full_text(stats: pstats.Stats, own: OwnCode) -> str:
+    """Return all functions by cumulative time, files named from the project or the library on."""
+    return _text(_renamed(stats, own))
+
+
+def filtered_text(stats: pstats.Stats, own: OwnCode) -> str:
+    """Return the user's own functions by cumulative time, with the header and totals of the whole profile."""
+    kept = {(own.shown(file), line, name) for file, line, name in _functions(stats) if own.owns(file)}
+    count = f"{len(kept)} of {len(_functions(stats))} functions"
+    note = f"Own code only: {count}. The totals are of the whole profile."
+    return f"{note}\n{_text(_renamed(stats, own), kept)}"
+
+
+def read_entries(stats: pstats.Stats, own: OwnCode) -> tuple[ProfileEntry, ...]:
+    """Return the entries worth keeping, by cumulative time: own code, waits, the costliest library code."""
+    entries = [
+        _entry(function, timing, own)
+        for function, timing in _functions(stats).items()
+        if not is_harness(function[0])
+    ]
+    by_kind = {
+        kind: [entry for entry in entries if entry.kind == kind] for kind in ("own", "wait", "library")
+    }
+    kept = (
+        sorted(by_kind["own"], key=_cumulative)[:_OWN_ENTRIES]
+        + by_kind["wait"]
+        + sorted(by_kind["library"], key=lambda entry: -entry.own_s)[:_LIBRARY_ENTRIES]
+    )
+    return tuple(sorted(kept, key=_cumulative))
+
+
+def _cumulative(entry: ProfileEntry) -> float:
+    return -entry.cumulative_s
+
+
+def _entry(function: _Function, timing: _Timing, own: OwnCode) -> ProfileEntry:
+    file, line, name = function
+    return ProfileEntry(
+        file=own.shown(file),
+        line=line,
+        function=f"{{{name[1:-1]}}}" if file == _BUILTIN else name,
+        calls=timing.calls,
+        own_s=timing.own_s,
+        cumulative_s=timing.cumulative_s,
+        kind=_kind(file, name, own),
+    )
+
+
+def _kind(file: str, name: str, own: OwnCode) -> _Kind:
+    if own.owns(file):
+        return "own"
+    if name in _WAITING_BUILTINS:
+        return "wait"
+    path = Path(file).as_posix()
+    waits = any(path.endswith(f"/{tail}") and name in names for tail, names in _WAITING_FUNCTIONS.items())
+    return "wait" if waits else "library"
+
+
+def _functions(stats: pstats.Stats) -> Mapping[_Function, _Timing]:
+    raw = cast("Mapping[_Function, tuple[int, int, float, float, object]]", vars(stats)["stats"])
+    return {function: _Timing(*timing) for function, timing in raw.items()}
+
+
+def _renamed(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
+    """Return the profile with files named for people; callers are left out, the text does not show them."""
+    renamed = copy.copy(stats)
+    named: dict[_Function, object] = {
+        (own.shown(file), line, name): (*timing[:4], {})
+        for (file, line, name), timing in _functions(stats).items()
+    }
+    vars(renamed).update(stats=named)
+    return renamed
+
+
+def _text(stats: pstats.Stats, kept: Iterable[_Function] | None = None) -> str:
+    stream = io.StringIO()
+    vars(stats).update(stream=stream)
+    stats.sort_stats("cumulative")
+    if kept is not None:
+        chosen = set(kept)
+        vars(stats).update(fcn_list=[function for function in vars(stats)["fcn_list"] if function in chosen])
+    stats.print_stats()
+    return f"{stream.getvalue().strip()}\n"

@@ -1,0 +1,43 @@
+"""Profile summaries in JSON files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.records import ProfileSummary
+
+SCHEMA_VERSION = 1
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def encode_summary(summary: ProfileSummary) -> bytes:
+    """Return a summary as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(summary)) + b"\n"
+
+
+def load_summary(file: Path) -> ProfileSummary:
+    """Read a saved summary.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, is no summary or was written by a newer perfkit.
+    """
+    try:
+        data = file.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SCHEMA_VERSION:
+            raise UsageError(
+                f"{file} has schema version {version}, this perfkit reads up to {SCHEMA_VERSION}; upgrade it"
+            )
+        return msgspec.json.decode(data, type=ProfileSummary)
+    except OSError as error:
+        raise UsageError(f"cannot read {file} ({error.strerror or error})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{file} is damaged or no saved profile ({error}); profile again to replace it"
+        ) from error

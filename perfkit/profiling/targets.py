@@ -1,0 +1,71 @@
+"""Targets: what a person may ask to have profiled."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import UsageError
+
+_FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A training loop by its ``name`` (as typed) and its ``place``.
+
+    ``place`` is "package.module:function" or the absolute path of a script.
+    """
+
+    name: str
+    place: str
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the target is a script rather than a function."""
+        return self.place.endswith(".py")
+
+
+def resolve_target(name: str, project: Project, *, folder: Path) -> Target:
+    """Return the target that ``name`` means: a configured one, a function, or a script seen from ``folder``.
+
+    Whether a function exists is found out later, in the process that imports it.
+
+    Raises:
+        UsageError: the name has none of the three forms, or the script does not exist.
+    """
+    configured = project.config.targets.get(name)
+    if configured is not None:
+        return _place(name, configured, folder=project.root, project=project)
+    return _place(name, name, folder=folder, project=project)
+
+
+def _place(name: str, place: str, *, folder: Path, project: Project) -> Target:
+    if place.endswith(".py"):
+        return Target(name=name, place=_script(folder / place))
+    if _FUNCTION.fullmatch(place):
+        return Target(name=name, place=place)
+    raise UsageError(_unknown(name, project))
+
+
+def _script(path: Path) -> str:
+    if not path.is_file():
+        raise UsageError(f"there is no script {path}; give the path of an existing .py file")
+    return str(path.resolve())
+
+
+def _unknown(name: str, project: Project) -> str:
+    known = sorted(project.config.targets)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    nearest = f'did you mean "{close[0]}"?' if close else _known(known)
+    return (
+        f'unknown target "{name}"; {nearest} A target is "package.module:function", a script such as'
+        " train.py, or a name configured in pyproject.toml under [tool.perfkit.targets]"
+    )
+
+
+def _known(names: list[str]) -> str:
+    return f"known names: {', '.join(names)}." if names else "no names are configured."

@@ -1,0 +1,60 @@
+"""Which optimizer steps torch.profiler watches, and how it is told that one is over."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_ACTIVE_STEPS = 3
+_FULL_WINDOW = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Steps that pass unwatched, then steps that warm the profiler up, then steps that it keeps."""
+
+    wait: int
+    warmup: int
+    active: int
+
+    @property
+    def begin(self) -> int:
+        """Number of steps before the first one kept."""
+        return self.wait + self.warmup
+
+    @property
+    def end(self) -> int:
+        """Number of steps after which the run can stop."""
+        return self.begin + self.active
+
+
+def choose_window(steps: int | None) -> Window:
+    """Return the window for a loop of ``steps`` optimizer steps (None: not known, taken as enough)."""
+    if steps is None or steps >= _FULL_WINDOW:
+        return Window(wait=1, warmup=1, active=_ACTIVE_STEPS)
+    return Window(wait=0, warmup=int(steps > 1), active=max(1, steps - 1))
+
+
+def call_after_each_step(callback: Callable[[], None]) -> None:
+    """Have ``callback`` called once an optimizer's ``step`` is over, its own range in the trace closed.
+
+    A post hook runs inside that range: a step of the trace that ended there would overlap it.
+    """
+    from torch.optim import Optimizer
+
+    hook_step = Optimizer.profile_hook_step
+
+    def profile_hook_step(function: Callable[..., Any]) -> Callable[..., Any]:
+        hooked = hook_step(function)
+
+        @functools.wraps(hooked)
+        def step(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (an optimizer's own signature)
+            result = hooked(*args, **kwargs)
+            callback()
+            return result
+
+        return step
+
+    Optimizer.profile_hook_step = staticmethod(profile_hook_step)  # type: ignore[method-assign,assignment]

@@ -1,0 +1,57 @@
+"""The index of saved profiles, as a markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from perfkit.records import ProfileSummary
+from perfkit.units import human_percent, human_seconds
+from perfkit.views.profile_report import waiting_share
+
+_COLUMNS = (
+    "Profile", "Date (UTC)", "Commit", "Target", "Steps",
+    "Total", "Per step", "Per sample", "Waiting for data", "Files",
+)  # fmt: skip
+_SHA_DIGITS = 10
+
+
+def render_index(summaries: Sequence[ProfileSummary], *, damaged: Mapping[str, str] | None = None) -> str:
+    """Return the table, oldest profile first; ``damaged`` maps names of unreadable files to the reason."""
+    ordered = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
+    rows = [_row(_COLUMNS), _row([":---"] * len(_COLUMNS)), *(_row(_cells(summary)) for summary in ordered)]
+    notes = [f"- `{name}` cannot be read: {reason}" for name, reason in sorted((damaged or {}).items())]
+    return "\n".join(rows + ([""] if notes else []) + notes)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cells(summary: ProfileSummary) -> list[str]:
+    main = summary.main_pass
+    return [
+        _escaped(summary.name),
+        f"{summary.recorded_at:%Y-%m-%d %H:%M}",
+        _commit(summary),
+        f"`{_escaped(' '.join((summary.target, *summary.arguments)))}`",
+        str(main.steps),
+        human_seconds(main.total_s),
+        human_seconds(main.typical_step_s),
+        human_seconds(main.sample_s),
+        human_percent(waiting_share(summary)),
+        ", ".join(f"[{_kind(name, summary.name)}]({name})" for name in summary.artifacts),
+    ]
+
+
+def _commit(summary: ProfileSummary) -> str:
+    if summary.commit is None:
+        return "-"
+    return f"{summary.commit.sha[:_SHA_DIGITS]}{' (changed files)' if summary.commit.dirty else ''}"
+
+
+def _kind(file: str, name: str) -> str:
+    return file.removeprefix(name).lstrip("._")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")

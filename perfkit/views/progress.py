@@ -1,0 +1,62 @@
+"""Progress of passes on standard error: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from perfkit.units import human_seconds
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+
+class PassProgress:
+    """Shows which pass runs and how many steps it has done.
+
+    It redraws only when it is told something: no thread of its own runs beside what is measured.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._enabled = enabled
+        self._in_terminal = enabled and sys.stderr.isatty()
+        self._bar = Progress(
+            TextColumn("{task.description:<14}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            auto_refresh=False,
+            disable=not self._in_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def begin(self, name: str, steps: int | None) -> None:
+        """Say that a pass begins, of so many optimizer steps where that is known."""
+        self._task = self._bar.add_task(f"{name} pass", total=steps)
+        self._bar.refresh()
+
+    def advance(self, steps: int) -> None:
+        """Say how many optimizer steps the pass has done."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=steps, refresh=True)
+
+    def end(self, name: str, steps: int, total_s: float) -> None:
+        """Say that the pass is over."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=steps, total=max(steps, 1), refresh=True)
+        if self._enabled and not self._in_terminal:
+            sys.stderr.write(f"{name} pass: {steps} steps in {human_seconds(total_s)}\n")

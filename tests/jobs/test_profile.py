@@ -1,0 +1,421 @@
+"""``perfkit profile`` on real training loops: passes in fresh processes, artifacts, rows and failures."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import pstats
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import git
+import pytest
+
+from perfkit.config import Project, load_project
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.jobs.profile import ProfileRequest, run_profile
+from perfkit.ledger.store import Ledger
+from perfkit.profiling.save import load_summary
+from perfkit.records import ProfileSummary
+
+PYPROJECT = """
+[tool.perfkit]
+own = ["demo"]
+[tool.perfkit.targets]
+train = "demo.training:main"
+"""
+
+TRAINING = '''
+"""Eight steps of four samples, and an evaluation that is no training."""
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from demo.loss import mean_square
+
+def main():
+    loader = DataLoader(TensorDataset(torch.ones(16, 3)), batch_size=4, num_workers=2)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(2):
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            mean_square(model(batch)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for (batch,) in loader:
+                model(batch)
+
+def raises():
+    raise ValueError("a loss of nan\\nat step 3")
+'''
+
+LOSS = """
+def mean_square(values):
+    squares = values * values
+    return squares.mean()
+"""
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def step(model, optimizer, batch):
+    model(batch).sum().backward()
+    optimizer.step()
+
+model = nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(TensorDataset(torch.ones(5 * int(sys.argv[1]), 2)), batch_size=5, num_workers=1)
+print("arguments", sys.argv[1:])
+for (batch,) in loader:
+    step(model, optimizer, batch)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A committed project, and what a profile with all passes said of it."""
+
+    root: Path
+    project: Project
+    summary: ProfileSummary
+
+    def artifact(self, ending: str) -> Path:
+        """Return an artifact's path by the end of its name."""
+        return self.root / "profiles" / f"first_profile{ending}"
+
+
+def make_project(root: Path) -> Project:
+    """Return a committed project with a package to train and a script."""
+    files = {
+        "pyproject.toml": PYPROJECT,
+        "demo/__init__.py": "",
+        "demo/training.py": TRAINING,
+        "demo/loss.py": LOSS,
+        "train.py": SCRIPT,
+        # The target's folder is searched for modules, and must not hide what torch itself imports.
+        "glob.py": "raise RuntimeError",
+        "profiles/README.md": "# My profiles\n\nmy note\n",
+        "profiles/old.json": "{half",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    repository = git.Repo.init(root)
+    with repository.config_writer() as config:
+        config.set_value("user", "name", "A Tester")
+        config.set_value("user", "email", "tester@example.org")
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Start")
+    return load_project(root)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """Return a project profiled once with every pass."""
+    root = tmp_path_factory.mktemp("demo")
+    project = make_project(root)
+    request = ProfileRequest(
+        target="train",
+        out=root / "profiles" / "first_profile.stat",
+        lines=("demo.loss:mean_square",),
+        ledger=project.ledger_path,
+        progress=False,
+    )
+    return Demo(root, project, run_profile(request, project=project))
+
+
+@pytest.fixture
+def in_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
+    """Return the project, with the current folder in it."""
+    monkeypatch.chdir(demo.root)
+    return demo
+
+
+def test_every_pass_counts_steps(demo: Demo) -> None:
+    """All passes see the eight steps, but for the torch pass, which ends after its window."""
+    assert {"clean": 8, "cprofile": 8, "torch": 5, "lines": 8} == {
+        found.name: found.steps for found in demo.summary.passes
+    }
+
+
+def test_samples_leave_evaluation_out(demo: Demo) -> None:
+    """Only batches that a step followed are counted: 2 epochs of 16 samples."""
+    assert 32 == demo.summary.main_pass.samples
+
+
+def test_waiting_for_data_knows_the_workers(demo: Demo) -> None:
+    """The clean pass itself measures the wait, and how many workers there were."""
+    main = demo.summary.main_pass
+    assert 2 == main.data_workers
+    assert 0 < (main.data_wait_s or 0) <= main.total_s
+
+
+def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
+    """Each file that the summary lists is there, and nothing temporary is left."""
+    endings = (".stat", ".txt", "_filtered.txt", ".trace.json.gz", "_ops.csv", "_lines.txt", ".json")
+    assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
+    present = {path.name for path in (demo.root / "profiles").iterdir()}
+    assert {*demo.summary.artifacts, "README.md", "old.json"} == present
+
+
+def test_summary_is_saved(demo: Demo) -> None:
+    """The JSON file holds the summary that the job returned."""
+    assert demo.summary == load_summary(demo.artifact(".json"))
+
+
+def test_summary_knows_commit_and_environment(demo: Demo) -> None:
+    """The profile is filed under the clean commit, with torch's settings from the process that ran."""
+    assert demo.summary.commit is not None
+    assert git.Repo(demo.root).head.commit.hexsha == demo.summary.commit.sha
+    assert not demo.summary.commit.dirty
+    assert "threads" in demo.summary.environment.facts
+
+
+def test_stat_file_opens_in_pstats(demo: Demo) -> None:
+    """The profile begins at the target: no frame of the harness is above it."""
+    stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
+    longest = max(stats, key=lambda function: stats[function][3])
+    assert str(demo.root / "demo" / "training.py") == longest[0]
+    assert "main" == longest[2]
+
+
+def test_text_is_ordered_by_cumulative_time(demo: Demo) -> None:
+    """The full text names files from the project and the library on."""
+    text = demo.artifact(".txt").read_text()
+    assert "Ordered by: cumulative time" in text
+    assert "torch/utils/data/dataloader.py" in text
+    assert "demo/training.py" in text
+    assert str(demo.root) not in text
+
+
+def test_filtered_text_keeps_header_and_totals(demo: Demo) -> None:
+    """Only own code is listed, under the header and the totals of the whole profile."""
+    full, filtered = (demo.artifact(ending).read_text() for ending in (".txt", "_filtered.txt"))
+    totals = re.search(r"\d+ function calls.* seconds", full)
+    assert totals is not None
+    assert totals[0] in filtered
+    header, _, rows = filtered.partition("filename:lineno(function)")
+    assert "ncalls  tottime  percall  cumtime" in header
+    assert {"demo/training.py", "demo/loss.py"} == {
+        row.split()[5].split(":")[0] for row in rows.splitlines()[1:]
+    }
+
+
+def test_entries_tell_own_code_and_waiting_apart(demo: Demo) -> None:
+    """Own code, waiting for data and library code each have their kind."""
+    kinds = {(entry.file, entry.function): entry.kind for entry in demo.summary.entries}
+    assert "own" == kinds["demo/loss.py", "mean_square"]
+    assert "wait" == kinds["torch/utils/data/dataloader.py", "__next__"]
+    assert "library" == kinds["~", "{method 'run_backward' of 'torch._C._EngineBase' objects}"]
+
+
+def test_trace_holds_the_window(demo: Demo) -> None:
+    """The trace has the three steps after the warm-up, and each optimizer's range lies inside its step."""
+    events = json.loads(gzip.decompress(demo.artifact(".trace.json.gz").read_bytes()))["traceEvents"]
+    spans = {
+        prefix: [
+            (event["ts"], event["ts"] + event["dur"]) for event in events if event["name"].startswith(prefix)
+        ]
+        for prefix in ("ProfilerStep#", "Optimizer.step#")
+    }
+    assert 3 == len(spans["ProfilerStep#"])
+    pairs = zip(sorted(spans["ProfilerStep#"]), sorted(spans["Optimizer.step#"]), strict=True)
+    assert all(step[0] <= inner[0] and inner[1] <= step[1] for step, inner in pairs)
+
+
+def test_operator_table_is_per_step(demo: Demo) -> None:
+    """The optimizer steps once in each of the three watched steps; no device is no number."""
+    with demo.artifact("_ops.csv").open() as stream:
+        rows = {row["operator"]: row for row in csv.DictReader(stream)}
+    assert ("3", "1", "") == tuple(
+        rows["Optimizer.step#SGD.step"][column] for column in ("calls", "calls_per_step", "device_s")
+    )
+
+
+def test_lines_are_timed(demo: Demo) -> None:
+    """The table of lines counts eight hits of the named function's first line."""
+    line = next(
+        row for row in demo.artifact("_lines.txt").read_text().splitlines() if "values * values" in row
+    )
+    assert "8" == line.split()[1]
+
+
+def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
+    """Step times and the total are rows of one run, raw and in order."""
+    rows = {row.outcome.metric.name: row for row in Ledger(demo.project.ledger_path).rows()}
+    assert demo.summary.main_pass.step_s == rows["step_time"].outcome.values
+    assert (demo.summary.main_pass.total_s,) == rows["total_time"].outcome.values
+    assert ("profile", "profile:train") == (
+        rows["step_time"].source,
+        rows["step_time"].outcome.benchmark.name,
+    )
+    assert re.fullmatch("[0-9a-f]{16}", rows["step_time"].outcome.benchmark.version)
+
+
+def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
+    """The index gains the profile, what a person wrote stays, and an unreadable summary is told."""
+    index = (demo.root / "profiles" / "README.md").read_text()
+    assert index.startswith("# My profiles\n\nmy note\n")
+    assert "| first_profile |" in index
+    assert "`old.json` cannot be read" in index
+
+
+def test_snakeviz_serves_the_profile(demo: Demo) -> None:
+    """The viewer answers a request for the profile's page, and the page shows the training function."""
+    file = demo.artifact(".stat")
+    with served_by_snakeviz(file) as port:
+        page = answer(f"http://127.0.0.1:{port}/snakeviz/{urllib.parse.quote(str(file), safe='')}")
+    assert "training.py" in page
+
+
+class served_by_snakeviz:  # noqa: N801 (reads as what it does)
+    """A running snakeviz; as a context it gives its port."""
+
+    def __init__(self, file: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        command = [sys.executable, "-m", "snakeviz", "-s", "-p", str(self.port), str(file)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self) -> int:
+        return self.port
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(10)
+
+
+def answer(url: str) -> str:
+    """Return the body of a page, asked for until the server is up."""
+    for _ in range(100):
+        try:
+            with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 (localhost)
+                assert 200 == response.status
+                return str(response.read().decode())
+        except (ConnectionError, urllib.error.URLError):
+            time.sleep(0.1)
+    raise AssertionError(f"no answer from {url}")
+
+
+def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:
+    """A script gets its arguments; --steps ends each pass, its workers too, and the trace's window fits."""
+    request = ProfileRequest(
+        target="train.py",
+        arguments=("1000", "0"),
+        out=Path("script"),
+        steps=3,
+        passes=("clean", "torch"),
+        lines=("train:step",),
+        progress=False,
+    )
+    summary = run_profile(request, project=in_demo.project)
+    assert [3, 3, 3] == [found.steps for found in summary.passes]
+    assert ["clean", "torch", "lines"] == [found.name for found in summary.passes]
+    assert 15 == summary.main_pass.samples
+    assert (in_demo.root / "script_lines.txt").read_text().count("Function: step") == 1
+
+
+def test_exit_code_of_a_script_is_a_failure(in_demo: Demo) -> None:
+    """A script that ends with a code of its own was not measured; what it printed last is told."""
+    with pytest.raises(NotMeasuredError, match=r"train\.py exited with code 3.*arguments \['1', '3'\]"):
+        profile(in_demo, "train.py", arguments=("1", "3"))
+
+
+def test_raising_target_is_recorded_and_explained(in_demo: Demo) -> None:
+    """One line names error and place, the traceback is kept, the ledger has the failure, old files stay."""
+    before = in_demo.artifact(".stat").read_bytes()
+    with pytest.raises(NotMeasuredError) as caught:
+        profile(in_demo, "demo.training:raises")
+    assert "demo.training:raises raised ValueError: a loss of nan (demo/training.py:24)" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    kept = in_demo.artifact(".error.txt").read_text()
+    assert "in raises" in kept
+    assert "perfkit" not in kept
+    assert before == in_demo.artifact(".stat").read_bytes()
+    failed = [
+        row.outcome for row in Ledger(in_demo.project.ledger_path).rows() if row.outcome.status == "error"
+    ]
+    assert ["profile:train.py", "profile:demo.training:raises"] == [
+        outcome.benchmark.name for outcome in failed
+    ]
+    assert () == failed[-1].values
+
+
+def test_missing_function_is_a_mistake_in_the_request(in_demo: Demo) -> None:
+    """A function that is not there is told with the nearest one, and nothing is recorded."""
+    recorded = len(Ledger(in_demo.project.ledger_path).rows())
+    with pytest.raises(UsageError, match='did you mean "raises"'):
+        profile(in_demo, "demo.training:raise")
+    assert recorded == len(Ledger(in_demo.project.ledger_path).rows())
+
+
+def profile(demo: Demo, target: str, arguments: tuple[str, ...] = ()) -> ProfileSummary:
+    """Make and record the clean pass of a target over the first profile."""
+    request = ProfileRequest(
+        target=target,
+        arguments=arguments,
+        out=demo.artifact(".stat"),
+        passes=("clean",),
+        ledger=demo.project.ledger_path,
+        progress=False,
+    )
+    return run_profile(request, project=demo.project)
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("missing/sub/x.stat", "No such file"),
+        ("train.py/x.stat", "File exists"),
+        ("profiles", "it is a folder"),
+    ],
+)
+def test_unusable_output_is_told_first(in_demo: Demo, out: str, told: str) -> None:
+    """A place that cannot be written is refused before anything is measured."""
+    request = ProfileRequest(target="train", out=Path(out), progress=False)
+    with pytest.raises(UsageError, match=f"{told}.*--out"):
+        run_profile(request, project=in_demo.project)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 0}, "at least 1"),
+        ({"passes": ("lines",)}, "--lines"),
+        ({"passes": ()}, "no pass"),
+        ({"target": "trian"}, 'did you mean "train"'),
+    ],
+)
+def test_wrong_request_is_refused(in_demo: Demo, changes: dict[str, object], message: str) -> None:
+    """Each mistake in a request is one line that says what would be right."""
+    fields: dict[str, object] = {"target": "train", "out": Path("x.stat"), "progress": False}
+    with pytest.raises(UsageError, match=message):
+        run_profile(ProfileRequest(**(fields | changes)), project=in_demo.project)  # type: ignore[arg-type]
+
+
+def test_without_commits_only_recording_is_refused(tmp_path: Path) -> None:
+    """A folder outside git cannot be recorded; the line names the way to profile it all the same."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    project = load_project(tmp_path)
+    request = ProfileRequest(
+        target=str(tmp_path / "train.py"), out=tmp_path / "x", ledger=project.ledger_path, progress=False
+    )
+    with pytest.raises(RepositoryError, match="--no-ledger"):
+        run_profile(request, project=project)
+    assert not project.ledger_path.exists()
