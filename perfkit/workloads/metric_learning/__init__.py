@@ -1,0 +1,1 @@
+"""Deep metric learning on small images: P-K batches, triplet and contrastive losses, cluster metrics."""

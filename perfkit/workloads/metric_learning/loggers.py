@@ -1,0 +1,148 @@
+"""What is measured of a model while it trains, every so many images seen."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from perfkit.workloads.metric_learning.metrics import (
+    ClusterMetrics,
+    compute_intercluster_metrics,
+    compute_intracluster_metrics,
+    recall_at_1,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Images of the training or the validation part that a model is measured on.
+
+    Attributes:
+        name: Which part they are of.
+        images: (N, 1, height, width).
+        labels: (N,).
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One value measured while training.
+
+    Attributes:
+        samples: Images the model had been trained with by then.
+        part: Name of the part it was measured on.
+        name: What was measured.
+        value: Its value.
+    """
+
+    samples: int
+    part: str
+    name: str
+    value: float
+
+
+class Logger(Protocol):
+    """Measures some values of a model on a part of the data."""
+
+    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+        """Return values by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class LossLogger:
+    """Logs the loss."""
+
+    loss: nn.Module
+
+    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+        """Return the loss of the whole part as one batch."""
+        return {"loss": self.loss(model(part.images), part.labels).item()}
+
+
+@dataclass(frozen=True)
+class IntraclusterLogger:
+    """Logs how wide the classes are."""
+
+    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+        """Return the summary of the classes' diameters."""
+        return _named("intracluster", compute_intracluster_metrics(model(part.images), part.labels))
+
+
+@dataclass(frozen=True)
+class InterclusterLogger:
+    """Logs how far apart the classes are."""
+
+    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+        """Return the summary of the distances between classes."""
+        return _named("intercluster", compute_intercluster_metrics(model(part.images), part.labels))
+
+
+@dataclass(frozen=True)
+class RecallLogger:
+    """Logs recall at 1."""
+
+    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+        """Return the share of images whose nearest neighbour within the part is of their class."""
+        return {"recall_at_1": recall_at_1(model(part.images), part.labels)}
+
+
+def _named(prefix: str, metrics: ClusterMetrics) -> dict[str, float]:
+    return {
+        f"{prefix}_min": metrics.minimum,
+        f"{prefix}_max": metrics.maximum,
+        f"{prefix}_mean": metrics.mean,
+        f"{prefix}_sd": metrics.sd,
+    }
+
+
+class CompoundLogger:
+    """Lets several loggers measure a model on every part, every so many images seen.
+
+    Args:
+        loggers: What to measure.
+        parts: What to measure it on.
+        every: Images seen between two measurements.
+    """
+
+    def __init__(self, loggers: Sequence[Logger], parts: Sequence[Part], *, every: int) -> None:
+        self._loggers = tuple(loggers)
+        self._parts = tuple(parts)
+        self._every = every
+        self._samples = 0
+        self.readings: list[Reading] = []
+
+    def see(self, model: nn.Module, samples: int) -> None:
+        """Count images the model was just trained with, and measure when the next turn is due."""
+        turns_before = self._samples // self._every
+        self._samples += samples
+        if self._samples // self._every > turns_before:
+            self._measure(model)
+
+    def _measure(self, model: nn.Module) -> None:
+        with evaluating(model):
+            self.readings += [
+                Reading(samples=self._samples, part=part.name, name=name, value=value)
+                for part in self._parts
+                for logger in self._loggers
+                for name, value in logger.measure(model, part).items()
+            ]
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in evaluation mode without gradients, and back in its former mode at the end."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

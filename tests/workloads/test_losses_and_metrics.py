@@ -1,0 +1,173 @@
+"""Distances, losses and metrics agree with their definitions, on random batches of every kind."""
+
+from collections.abc import Callable
+
+import naive_reference as naive
+import pytest
+import torch
+from torch import Tensor, nn
+
+from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
+from perfkit.workloads.metric_learning.losses import (
+    BatchAllTripletLoss,
+    BatchHardTripletLoss,
+    ContrastiveLoss,
+)
+from perfkit.workloads.metric_learning.metrics import (
+    ClusterMetrics,
+    compute_intercluster_metrics,
+    compute_intracluster_metrics,
+    recall_at_1,
+)
+
+# Float32 sums in another order differ in the last digits: distances here are below 10.
+TOLERANCE = 1e-5
+BATCHES = range(12)
+
+LOSSES: dict[str, tuple[nn.Module, Callable[[Tensor, list[int]], Tensor]]] = {
+    "batch-hard": (BatchHardTripletLoss(0.5), lambda e, c: naive.batch_hard(e, c, margin=0.5)),
+    "batch-all": (
+        BatchAllTripletLoss(0.5),
+        lambda e, c: naive.batch_all(e, c, margin=0.5, only_positive=False),
+    ),
+    "batch-all-positive": (
+        BatchAllTripletLoss(0.5, only_positive=True),
+        lambda e, c: naive.batch_all(e, c, margin=0.5, only_positive=True),
+    ),
+    "contrastive": (ContrastiveLoss(2.0), lambda e, c: naive.contrastive(e, c, margin=2.0)),
+}
+
+
+def random_batch(seed: int, *, smallest: int = 2) -> tuple[Tensor, Tensor]:
+    """Return up to 15 points of up to 6 dimensions in unbalanced classes; every third holds duplicates."""
+    generator = torch.Generator().manual_seed(seed)
+    count = int(torch.randint(smallest, 16, (), generator=generator))
+    dimension = int(torch.randint(1, 7, (), generator=generator))
+    embeddings = torch.randn(count, dimension, generator=generator)
+    # The square of a uniform number favours the first classes.
+    labels = (torch.rand(count, generator=generator) ** 2 * 4).long()
+    if seed % 3 == 0:
+        embeddings[count // 2 :] = embeddings[: count - count // 2].clone()
+    return embeddings, labels
+
+
+def with_gradient(
+    loss: Callable[[Tensor, Tensor], Tensor], embeddings: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the loss and its gradient."""
+    leaf = embeddings.clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+    return value.detach(), leaf.grad
+
+
+def as_tuple(metrics: ClusterMetrics) -> tuple[float, float, float, float]:
+    """Return the summary in the reference's order."""
+    return metrics.minimum, metrics.maximum, metrics.mean, metrics.sd
+
+
+@pytest.mark.parametrize("seed", BATCHES)
+def test_distances_are_euclidean(seed: int) -> None:
+    """Every off-diagonal distance is that of the definition, and the same in both directions."""
+    embeddings, _ = random_batch(seed)
+    expected = naive.distance_matrix(embeddings)
+    distances = precompute_pairwise_distances(embeddings)
+    for i in range(len(embeddings)):
+        for j in range(len(embeddings)):
+            if i != j:
+                assert expected[i, j].item() == pytest.approx(distances[i, j].item(), abs=TOLERANCE)
+                assert distances[j, i].item() == distances[i, j].item()
+
+
+def test_distances_keep_their_digits_far_from_the_origin() -> None:
+    """Two near points far away keep the distance that their coordinates hold."""
+    embeddings = torch.tensor([[1000.0, 1000.0], [1000.0, 1000.0625]])
+    assert precompute_pairwise_distances(embeddings)[0, 1].item() == 0.0625
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("seed", BATCHES)
+def test_losses_and_gradients_agree_with_the_definition(name: str, seed: int) -> None:
+    """Loss and gradient equal the naive reference, duplicates and lone elements included."""
+    embeddings, labels = random_batch(seed)
+    loss, reference = LOSSES[name]
+    expected, expected_gradient = with_gradient(lambda e, c: reference(e, c.tolist()), embeddings, labels)
+    value, gradient = with_gradient(loss, embeddings, labels)
+    assert () == value.shape
+    assert expected.item() == pytest.approx(value.item(), abs=TOLERANCE)
+    torch.testing.assert_close(gradient, expected_gradient, atol=TOLERANCE, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_collapsed_embeddings_give_finite_gradients(name: str) -> None:
+    """All points at one place, where the root in the distance is steepest, give no NaN."""
+    value, gradient = with_gradient(LOSSES[name][0], torch.zeros(6, 3), torch.tensor([0, 0, 0, 1, 1, 2]))
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("labels", [[0], [0, 1, 2]], ids=["one element", "no fellows"])
+def test_triplet_losses_without_a_triplet_are_zero(name: str, labels: list[int]) -> None:
+    """Without a triplet the loss is zero and can still be differentiated; far pairs cost nothing."""
+    embeddings = 10 * torch.eye(3)[: len(labels)]
+    value, gradient = with_gradient(LOSSES[name][0], embeddings, torch.tensor(labels))
+    assert 0.0 == value.item()
+    assert 0.0 == gradient.abs().max().item()
+
+
+def test_losses_do_not_depend_on_the_order_of_the_batch() -> None:
+    """Any order of the elements gives the same losses."""
+    embeddings, labels = random_batch(5)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    for loss, _ in LOSSES.values():
+        expected = loss(embeddings, labels).item()
+        assert expected == pytest.approx(loss(embeddings[order], labels[order]).item(), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", BATCHES)
+def test_cluster_metrics_agree_with_the_definition(seed: int) -> None:
+    """Both summaries equal those of the naive reference, clusters of one element included."""
+    embeddings, labels = random_batch(seed, smallest=6)
+    labels[:2] = torch.tensor([0, 1])
+    classes = labels.tolist()
+    expected = naive.intercluster(embeddings, classes)
+    assert expected == pytest.approx(
+        as_tuple(compute_intercluster_metrics(embeddings, labels)), abs=TOLERANCE
+    )
+    expected = naive.intracluster(embeddings, classes)
+    assert expected == pytest.approx(
+        as_tuple(compute_intracluster_metrics(embeddings, labels)), abs=TOLERANCE
+    )
+
+
+def test_cluster_metrics_of_a_drawn_example() -> None:
+    """Two clusters on a line: gap 2, diameters 1 and 3."""
+    embeddings = torch.tensor([[0.0], [1.0], [3.0], [6.0]])
+    labels = torch.tensor([7, 7, 3, 3])
+    assert (2.0, 2.0, 2.0, 0.0) == as_tuple(compute_intercluster_metrics(embeddings, labels))
+    assert (1.0, 3.0, 2.0, 1.0) == as_tuple(compute_intracluster_metrics(embeddings, labels))
+
+
+@pytest.mark.parametrize("seed", BATCHES)
+def test_recall_agrees_with_the_definition(seed: int) -> None:
+    """Recall at 1 equals that of the naive reference, ties of duplicates included."""
+    embeddings, labels = random_batch(seed)
+    assert naive.recall_at_1(embeddings, labels.tolist()) == pytest.approx(recall_at_1(embeddings, labels))
+
+
+def test_recall_counts_lone_elements_as_missed() -> None:
+    """Two near fellows and one element without a fellow give two of three."""
+    embeddings = torch.tensor([[0.0], [1.0], [5.0]])
+    assert pytest.approx(2 / 3) == recall_at_1(embeddings, torch.tensor([0, 0, 1]))
+
+
+def test_metrics_of_too_few_elements_say_what_was_found() -> None:
+    """What a metric cannot be computed of is refused with the number found."""
+    with pytest.raises(ValueError, match="at least two clusters, found 1"):
+        compute_intercluster_metrics(torch.zeros(3, 2), torch.tensor([0, 0, 0]))
+    with pytest.raises(ValueError, match="at least one element, found none"):
+        compute_intracluster_metrics(torch.zeros(0, 2), torch.tensor([], dtype=torch.long))
+    with pytest.raises(ValueError, match="at least two elements, found 1"):
+        recall_at_1(torch.zeros(1, 2), torch.tensor([0]))
