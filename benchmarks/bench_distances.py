@@ -15,7 +15,7 @@ from perfkit.workloads.metric_learning.metrics import (
 )
 
 DIMENSION = 5
-DISTANCE_SIZES = ((64, 5), (200, 5), (500, 5), (64, 64), (200, 64), (500, 64))
+DISTANCE_SIZES = tuple((n, dim) for dim in (5, 64) for n in (64, 200, 500, 1000, 2000))
 CLUSTER_SIZES = (64, 200, 500)
 
 MakeEmbeddings = Callable[[int, int], tuple[Tensor, Tensor]]

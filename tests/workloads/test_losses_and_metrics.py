@@ -171,3 +171,12 @@ def test_metrics_of_too_few_elements_say_what_was_found() -> None:
         compute_intracluster_metrics(torch.zeros(0, 2), torch.tensor([], dtype=torch.long))
     with pytest.raises(ValueError, match="at least two elements, found 1"):
         recall_at_1(torch.zeros(1, 2), torch.tensor([0]))
+
+
+def test_distance_matrix_is_symmetric_with_a_zero_diagonal() -> None:
+    """Beyond 25 elements, too, where torch would multiply matrices, no element is far from itself."""
+    embeddings = 1000 + torch.rand(60, 5, generator=torch.Generator().manual_seed(0))
+    distances = precompute_pairwise_distances(embeddings)
+    assert torch.equal(distances, distances.T)
+    assert distances.diagonal().eq(0).all()
+    torch.testing.assert_close(distances, naive.distance_matrix(embeddings), atol=TOLERANCE, rtol=0)

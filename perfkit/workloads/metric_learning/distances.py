@@ -1,23 +1,21 @@
 """Distances between the embeddings of a batch."""
 
-from itertools import combinations
-
 import torch
 from torch import Tensor
 
 
-def precompute_pairwise_distances(embeddings: Tensor) -> dict[tuple[int, int], Tensor]:
-    """Compute the Euclidean distance of every two different elements.
+def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
+    """Compute the Euclidean distances of all elements.
 
-    The distance of an element to itself is left out: it is zero whatever the embedding.
+    The gradient of a zero distance is zero: on the diagonal and between duplicates, where the root
+    has none.
 
     Args:
         embeddings: (N, dimension).
 
     Returns:
-        The distance of elements i and j, a 0-dim tensor, at (i, j) and at (j, i).
+        (N, N), symmetric, with zeros on the diagonal.
     """
-    distances = {}
-    for (i, first), (j, second) in combinations(enumerate(embeddings), 2):
-        distances[i, j] = distances[j, i] = torch.dist(first, second)
-    return distances
+    # The default mode computes |a|^2 - 2ab + |b|^2 from 26 elements on, which loses the digits of
+    # near points far from the origin, and gives a diagonal that is not zero.
+    return torch.cdist(embeddings, embeddings, compute_mode="donot_use_mm_for_euclid_dist")

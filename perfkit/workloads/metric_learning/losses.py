@@ -27,10 +27,10 @@ class BatchHardTripletLoss(nn.Module):
         classes = labels.tolist()
         terms = []
         for anchor in range(len(classes)):
-            fellows = [distances[anchor, other] for other in _fellows(anchor, classes)]
-            strangers = [distances[anchor, other] for other in _strangers(anchor, classes)]
+            fellows = _fellows(anchor, classes)
+            strangers = _strangers(anchor, classes)
             if fellows and strangers:
-                gap = torch.stack(fellows).max() - torch.stack(strangers).min()
+                gap = distances[anchor, fellows].max() - distances[anchor, strangers].min()
                 terms.append(relu(self.margin + gap))
         return torch.stack(terms).mean() if terms else _no_loss(embeddings)
 
@@ -87,7 +87,9 @@ class ContrastiveLoss(nn.Module):
         classes = labels.tolist()
         terms = [
             distance**2 / 2 if classes[i] == classes[j] else relu(self.margin - distance) ** 2 / 2
-            for (i, j), distance in distances.items()
+            for i, row in enumerate(distances)
+            for j, distance in enumerate(row)
+            if i != j
         ]
         return torch.stack(terms).mean() if terms else _no_loss(embeddings)
 
