@@ -180,3 +180,14 @@ def test_distance_matrix_is_symmetric_with_a_zero_diagonal() -> None:
     assert torch.equal(distances, distances.T)
     assert distances.diagonal().eq(0).all()
     torch.testing.assert_close(distances, naive.distance_matrix(embeddings), atol=TOLERANCE, rtol=0)
+
+
+def test_passed_distances_take_the_place_of_the_embeddings() -> None:
+    """Losses and metrics use distances that are passed, and give what they would have computed."""
+    embeddings, labels = random_batch(8, smallest=10)
+    distances = precompute_pairwise_distances(embeddings)
+    elsewhere = torch.zeros_like(embeddings)
+    for loss, _ in LOSSES.values():
+        assert loss(embeddings, labels).item() == loss(elsewhere, labels, distances=distances).item()
+    for metric in (compute_intercluster_metrics, compute_intracluster_metrics, recall_at_1):
+        assert metric(embeddings, labels) == metric(elsewhere, labels, distances=distances)

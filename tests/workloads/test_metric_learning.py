@@ -132,6 +132,18 @@ class RecordingLogger:
         return {"constant": 1.0}
 
 
+def test_a_measurement_embeds_each_part_once() -> None:
+    """All loggers share one pass through the net and one set of distances per part."""
+    part = Part(name="part", images=torch.rand(6, 4), labels=torch.tensor([0, 0, 1, 1, 2, 2]))
+    passes: list[int] = []
+    model = nn.Identity()
+    model.register_forward_hook(lambda *_: passes.append(1))
+    logger = CompoundLogger([RecordingLogger(), RecordingLogger()], [part, part], every=10)
+    logger.see(model, 10)
+    assert 2 == len(passes)
+    assert 4 == len(logger.readings)
+
+
 @pytest.mark.parametrize("was_training", [True, False])
 def test_evaluation_restores_the_mode(was_training: bool) -> None:  # noqa: FBT001 - a parameter of pytest
     """Inside there is no gradient and no training mode; afterwards the mode is what it was."""

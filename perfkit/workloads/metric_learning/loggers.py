@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
 from perfkit.workloads.metric_learning.metrics import (
     ClusterMetrics,
     compute_intercluster_metrics,
@@ -32,6 +33,21 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EmbeddedPart:
+    """What a model makes of a part, computed once for all loggers.
+
+    Attributes:
+        embeddings: (N, dimension).
+        labels: (N,).
+        distances: (N, N), those of the embeddings.
+    """
+
+    embeddings: Tensor
+    labels: Tensor
+    distances: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """One value measured while training.
 
@@ -49,9 +65,9 @@ class Reading:
 
 
 class Logger(Protocol):
-    """Measures some values of a model on a part of the data."""
+    """Measures some values of the embeddings of a part of the data."""
 
-    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+    def measure(self, part: EmbeddedPart) -> dict[str, float]:
         """Return values by name."""
         ...
 
@@ -62,36 +78,39 @@ class LossLogger:
 
     loss: nn.Module
 
-    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+    def measure(self, part: EmbeddedPart) -> dict[str, float]:
         """Return the loss of the whole part as one batch."""
-        return {"loss": self.loss(model(part.images), part.labels).item()}
+        loss: Tensor = self.loss(part.embeddings, part.labels, distances=part.distances)
+        return {"loss": loss.item()}
 
 
 @dataclass(frozen=True)
 class IntraclusterLogger:
     """Logs how wide the classes are."""
 
-    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+    def measure(self, part: EmbeddedPart) -> dict[str, float]:
         """Return the summary of the classes' diameters."""
-        return _named("intracluster", compute_intracluster_metrics(model(part.images), part.labels))
+        metrics = compute_intracluster_metrics(part.embeddings, part.labels, distances=part.distances)
+        return _named("intracluster", metrics)
 
 
 @dataclass(frozen=True)
 class InterclusterLogger:
     """Logs how far apart the classes are."""
 
-    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+    def measure(self, part: EmbeddedPart) -> dict[str, float]:
         """Return the summary of the distances between classes."""
-        return _named("intercluster", compute_intercluster_metrics(model(part.images), part.labels))
+        metrics = compute_intercluster_metrics(part.embeddings, part.labels, distances=part.distances)
+        return _named("intercluster", metrics)
 
 
 @dataclass(frozen=True)
 class RecallLogger:
     """Logs recall at 1."""
 
-    def measure(self, model: nn.Module, part: Part) -> dict[str, float]:
+    def measure(self, part: EmbeddedPart) -> dict[str, float]:
         """Return the share of images whose nearest neighbour within the part is of their class."""
-        return {"recall_at_1": recall_at_1(model(part.images), part.labels)}
+        return {"recall_at_1": recall_at_1(part.embeddings, part.labels, distances=part.distances)}
 
 
 def _named(prefix: str, metrics: ClusterMetrics) -> dict[str, float]:
@@ -128,12 +147,19 @@ class CompoundLogger:
 
     def _measure(self, model: nn.Module) -> None:
         with evaluating(model):
-            self.readings += [
-                Reading(samples=self._samples, part=part.name, name=name, value=value)
-                for part in self._parts
-                for logger in self._loggers
-                for name, value in logger.measure(model, part).items()
-            ]
+            for part in self._parts:
+                embedded = _embedded(model, part)
+                self.readings += [
+                    Reading(samples=self._samples, part=part.name, name=name, value=value)
+                    for logger in self._loggers
+                    for name, value in logger.measure(embedded).items()
+                ]
+
+
+def _embedded(model: nn.Module, part: Part) -> EmbeddedPart:
+    embeddings = model(part.images)
+    distances = precompute_pairwise_distances(embeddings)
+    return EmbeddedPart(embeddings=embeddings, labels=part.labels, distances=distances)
 
 
 @contextmanager

@@ -21,9 +21,13 @@ class BatchHardTripletLoss(nn.Module):
         super().__init__()
         self.margin = margin
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,)."""
-        distances = precompute_pairwise_distances(embeddings)
+    def forward(self, embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None) -> Tensor:
+        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,).
+
+        The distances (N, N) of the embeddings are computed unless they are passed.
+        """
+        if distances is None:
+            distances = precompute_pairwise_distances(embeddings)
         classes = labels.tolist()
         terms = []
         for anchor in range(len(classes)):
@@ -52,9 +56,13 @@ class BatchAllTripletLoss(nn.Module):
         self.margin = margin
         self.only_positive = only_positive
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,)."""
-        distances = precompute_pairwise_distances(embeddings)
+    def forward(self, embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None) -> Tensor:
+        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,).
+
+        The distances (N, N) of the embeddings are computed unless they are passed.
+        """
+        if distances is None:
+            distances = precompute_pairwise_distances(embeddings)
         classes = labels.tolist()
         terms = [
             relu(self.margin + distances[anchor, fellow] - distances[anchor, stranger])
@@ -81,9 +89,13 @@ class ContrastiveLoss(nn.Module):
         super().__init__()
         self.margin = margin
 
-    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,)."""
-        distances = precompute_pairwise_distances(embeddings)
+    def forward(self, embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None) -> Tensor:
+        """Return the loss, 0-dim, of embeddings (N, dimension) with labels (N,).
+
+        The distances (N, N) of the embeddings are computed unless they are passed.
+        """
+        if distances is None:
+            distances = precompute_pairwise_distances(embeddings)
         classes = labels.tolist()
         terms = [
             distance**2 / 2 if classes[i] == classes[j] else relu(self.margin - distance) ** 2 / 2

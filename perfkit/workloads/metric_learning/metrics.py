@@ -29,12 +29,15 @@ class ClusterMetrics:
     sd: float
 
 
-def compute_intercluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterMetrics:
+def compute_intercluster_metrics(
+    embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None
+) -> ClusterMetrics:
     """Summarise the distances of every two clusters: the distance of their nearest elements.
 
     Args:
         embeddings: (N, dimension).
         labels: (N,), the cluster of each element.
+        distances: (N, N), those of the embeddings; computed unless passed.
 
     Raises:
         ValueError: There are fewer than two clusters.
@@ -42,7 +45,8 @@ def compute_intercluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterM
     clusters = list(indices_by_class(labels.tolist()).values())
     if len(clusters) <= 1:
         raise ValueError(f"expected at least two clusters, found {len(clusters)}; pass more labels")
-    distances = precompute_pairwise_distances(embeddings)
+    if distances is None:
+        distances = precompute_pairwise_distances(embeddings)
     return _summary(
         [
             min(distances[i, j].item() for i in first for j in second)
@@ -51,7 +55,9 @@ def compute_intercluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterM
     )
 
 
-def compute_intracluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterMetrics:
+def compute_intracluster_metrics(
+    embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None
+) -> ClusterMetrics:
     """Summarise the diameters of the clusters: the distance of their farthest two elements.
 
     A cluster of one element has diameter zero.
@@ -59,6 +65,7 @@ def compute_intracluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterM
     Args:
         embeddings: (N, dimension).
         labels: (N,), the cluster of each element.
+        distances: (N, N), those of the embeddings; computed unless passed.
 
     Raises:
         ValueError: There is no element.
@@ -66,7 +73,8 @@ def compute_intracluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterM
     clusters = indices_by_class(labels.tolist()).values()
     if not clusters:
         raise ValueError("expected at least one element, found none; pass more embeddings")
-    distances = precompute_pairwise_distances(embeddings)
+    if distances is None:
+        distances = precompute_pairwise_distances(embeddings)
     return _summary(
         [
             max((distances[i, j].item() for i, j in combinations(members, 2)), default=0.0)
@@ -75,7 +83,7 @@ def compute_intracluster_metrics(embeddings: Tensor, labels: Tensor) -> ClusterM
     )
 
 
-def recall_at_1(embeddings: Tensor, labels: Tensor) -> float:
+def recall_at_1(embeddings: Tensor, labels: Tensor, *, distances: Tensor | None = None) -> float:
     """Return the share of elements, 0 to 1, whose nearest other element is of their own class.
 
     A tie between classes counts as found; an element alone in its class is not.
@@ -83,6 +91,7 @@ def recall_at_1(embeddings: Tensor, labels: Tensor) -> float:
     Args:
         embeddings: (N, dimension).
         labels: (N,), the class of each element.
+        distances: (N, N), those of the embeddings; computed unless passed.
 
     Raises:
         ValueError: There are fewer than two elements.
@@ -90,7 +99,8 @@ def recall_at_1(embeddings: Tensor, labels: Tensor) -> float:
     classes = labels.tolist()
     if len(classes) <= 1:
         raise ValueError(f"expected at least two elements, found {len(classes)}; pass more embeddings")
-    distances = precompute_pairwise_distances(embeddings)
+    if distances is None:
+        distances = precompute_pairwise_distances(embeddings)
     found = 0
     for anchor in range(len(classes)):
         nearest = {True: inf, False: inf}
