@@ -1,5 +1,7 @@
 """Losses that draw embeddings of one class together and push those of different classes apart."""
 
+from math import inf
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
@@ -28,15 +30,12 @@ class BatchHardTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        classes = labels.tolist()
-        terms = []
-        for anchor in range(len(classes)):
-            fellows = _fellows(anchor, classes)
-            strangers = _strangers(anchor, classes)
-            if fellows and strangers:
-                gap = distances[anchor, fellows].max() - distances[anchor, strangers].min()
-                terms.append(relu(self.margin + gap))
-        return torch.stack(terms).mean() if terms else _no_loss(embeddings)
+        fellows, strangers = _masks(labels)
+        # Equal extremes share the gradient evenly in amax and amin, as they do in the definition.
+        farthest = distances.masked_fill(~fellows, -inf).amax(dim=1)
+        nearest = distances.masked_fill(~strangers, inf).amin(dim=1)
+        complete = fellows.any(dim=1) & strangers.any(dim=1)
+        return _mean(relu(self.margin + farthest - nearest)[complete], embeddings)
 
 
 class BatchAllTripletLoss(nn.Module):
@@ -63,16 +62,12 @@ class BatchAllTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        classes = labels.tolist()
-        terms = [
-            relu(self.margin + distances[anchor, fellow] - distances[anchor, stranger])
-            for anchor in range(len(classes))
-            for fellow in _fellows(anchor, classes)
-            for stranger in _strangers(anchor, classes)
-        ]
-        if self.only_positive:
-            terms = [term for term in terms if term > 0]
-        return torch.stack(terms).mean() if terms else _no_loss(embeddings)
+        fellows, strangers = _masks(labels)
+        # A row per anchor and fellow: N K rows of N instead of the N^2 of a cube.
+        anchors, others = fellows.nonzero(as_tuple=True)
+        gaps = self.margin + distances[anchors, others].unsqueeze(1) - distances[anchors]
+        terms = relu(gaps)[strangers[anchors]]
+        return _mean(terms[terms > 0] if self.only_positive else terms, embeddings)
 
 
 class ContrastiveLoss(nn.Module):
@@ -96,24 +91,17 @@ class ContrastiveLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        classes = labels.tolist()
-        terms = [
-            distance**2 / 2 if classes[i] == classes[j] else relu(self.margin - distance) ** 2 / 2
-            for i, row in enumerate(distances)
-            for j, distance in enumerate(row)
-            if i != j
-        ]
-        return torch.stack(terms).mean() if terms else _no_loss(embeddings)
+        fellows, strangers = _masks(labels)
+        terms = torch.where(fellows, distances, relu(self.margin - distances)) ** 2 / 2
+        return _mean(terms[fellows | strangers], embeddings)
 
 
-def _fellows(anchor: int, classes: list[int]) -> list[int]:
-    return [other for other, name in enumerate(classes) if name == classes[anchor] and other != anchor]
+def _masks(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which elements are fellows and which are strangers of each, both (N, N)."""
+    same = labels.unsqueeze(1) == labels
+    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device), ~same
 
 
-def _strangers(anchor: int, classes: list[int]) -> list[int]:
-    return [other for other, name in enumerate(classes) if name != classes[anchor]]
-
-
-def _no_loss(embeddings: Tensor) -> Tensor:
-    """Return a zero that still leads back to the embeddings, so that a backward pass works."""
-    return (embeddings * 0).sum()
+def _mean(terms: Tensor, embeddings: Tensor) -> Tensor:
+    """Return the mean, or, without terms, a zero that a backward pass can lead to the embeddings."""
+    return terms.mean() if len(terms) else (embeddings * 0).sum()
