@@ -16,7 +16,7 @@ from perfkit.workloads.metric_learning.metrics import (
 
 DIMENSION = 5
 DISTANCE_SIZES = tuple((n, dim) for dim in (5, 64) for n in (64, 200, 500, 1000, 2000))
-CLUSTER_SIZES = (64, 200, 500)
+CLUSTER_SIZES = (64, 200, 500, 1000, 2000)
 
 MakeEmbeddings = Callable[[int, int], tuple[Tensor, Tensor]]
 

@@ -1,4 +1,4 @@
-"""Distances between the embeddings of a batch."""
+"""Distances between the embeddings of a batch, and who belongs with whom."""
 
 import torch
 from torch import Tensor
@@ -19,3 +19,18 @@ def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
     # The default mode computes |a|^2 - 2ab + |b|^2 from 26 elements on, which loses the digits of
     # near points far from the origin, and gives a diagonal that is not zero.
     return torch.cdist(embeddings, embeddings, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def fellows_and_strangers(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Tell of every two elements whether they are fellows, of one class, or strangers.
+
+    An element is neither to itself.
+
+    Args:
+        labels: (N,), the class of each element.
+
+    Returns:
+        Two boolean masks, (N, N) each.
+    """
+    same = labels.unsqueeze(1) == labels
+    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device), ~same

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from perfkit.workloads.metric_learning.distances import precompute_pairwise_distances
+from perfkit.workloads.metric_learning.distances import fellows_and_strangers, precompute_pairwise_distances
 
 
 class BatchHardTripletLoss(nn.Module):
@@ -30,7 +30,7 @@ class BatchHardTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = _masks(labels)
+        fellows, strangers = fellows_and_strangers(labels)
         # Equal extremes share the gradient evenly in amax and amin, as they do in the definition.
         farthest = distances.masked_fill(~fellows, -inf).amax(dim=1)
         nearest = distances.masked_fill(~strangers, inf).amin(dim=1)
@@ -62,7 +62,7 @@ class BatchAllTripletLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = _masks(labels)
+        fellows, strangers = fellows_and_strangers(labels)
         # A row per anchor and fellow: N K rows of N instead of the N^2 of a cube.
         anchors, others = fellows.nonzero(as_tuple=True)
         gaps = self.margin + distances[anchors, others].unsqueeze(1) - distances[anchors]
@@ -91,15 +91,9 @@ class ContrastiveLoss(nn.Module):
         """
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
-        fellows, strangers = _masks(labels)
+        fellows, strangers = fellows_and_strangers(labels)
         terms = torch.where(fellows, distances, relu(self.margin - distances)) ** 2 / 2
         return _mean(terms[fellows | strangers], embeddings)
-
-
-def _masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which elements are fellows and which are strangers of each, both (N, N)."""
-    same = labels.unsqueeze(1) == labels
-    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device), ~same
 
 
 def _mean(terms: Tensor, embeddings: Tensor) -> Tensor:
