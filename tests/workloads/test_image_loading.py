@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
-from perfkit.workloads.metric_learning.augmentation import Augmentation, as_tensor
+from perfkit.workloads.metric_learning.augmentation import Augmentation, as_tensor, autocontrast
 from perfkit.workloads.metric_learning.data import DataError, ImageFiles, find_images
 from perfkit.workloads.metric_learning.loading import (
     Augmenting,
@@ -106,6 +106,17 @@ def test_autocontrast_stretches_to_the_full_range() -> None:
     # The last grey level may be rounded down.
     assert levels.min().item() == 0
     assert levels.max().item() >= 254 / 255
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_autocontrast_equals_that_of_pil(seed: int) -> None:
+    """Every image becomes what PIL makes of it, those of one level included."""
+    generator = torch.Generator().manual_seed(seed)
+    darkest, brightest = sorted(torch.randint(0, 256, (2,), generator=generator).tolist())
+    pixels = torch.randint(darkest, brightest + 1, (9, 7), generator=generator, dtype=torch.uint8)
+    for levels in (pixels, torch.full_like(pixels, darkest)):
+        image = Image.fromarray(levels.numpy())
+        assert ImageOps.autocontrast(image).tobytes() == autocontrast(image).tobytes()
 
 
 def test_plain_images_are_not_augmented(images: ImageFiles) -> None:

@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 
 
@@ -26,30 +28,46 @@ class Augmentation:
 
     def __call__(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
         """Return a changed copy of a grey image; all chance comes from the generator."""
-        cropped = self._resized_crop(image, generator)
-        turn = _uniform(-self.largest_turn, self.largest_turn, generator)
-        rotated = cropped.rotate(turn, resample=Image.Resampling.BILINEAR)
-        if _uniform(0, 1, generator) < self.autocontrast_probability:
-            return ImageOps.autocontrast(rotated)
-        return rotated
+        share, left, top, turn, contrast = torch.rand(5, generator=generator).tolist()
+        cropped = self._resized_crop(image, share, left, top)
+        angle = _between(-self.largest_turn, self.largest_turn, turn)
+        rotated = cropped.rotate(angle, resample=Image.Resampling.BILINEAR)
+        return autocontrast(rotated) if contrast < self.autocontrast_probability else rotated
 
-    def _resized_crop(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
-        share = math.sqrt(_uniform(self.smallest_crop, 1, generator))
-        width, height = image.width * share, image.height * share
-        left = _uniform(0, image.width - width, generator)
-        top = _uniform(0, image.height - height, generator)
+    def _resized_crop(self, image: Image.Image, share: float, left: float, top: float) -> Image.Image:
+        side = math.sqrt(_between(self.smallest_crop, 1, share))
+        width, height = image.width * side, image.height * side
+        x = _between(0, image.width - width, left)
+        y = _between(0, image.height - height, top)
         return image.resize(
             (self.image_size, self.image_size),
             resample=Image.Resampling.BILINEAR,
-            box=(left, top, left + width, top + height),
+            box=(x, y, x + width, y + height),
         )
 
 
-def _uniform(low: float, high: float, generator: torch.Generator) -> float:
-    return low + (high - low) * torch.rand((), generator=generator).item()
+def _between(low: float, high: float, place: float) -> float:
+    return low + (high - low) * place
+
+
+def autocontrast(image: Image.Image) -> Image.Image:
+    """Return a grey image stretched to its full range, as PIL's ImageOps.autocontrast does."""
+    darkest, brightest = cast("tuple[int, int]", image.getextrema())
+    if brightest <= darkest:
+        return image
+    stretched = image.tobytes().translate(_stretch(darkest, brightest))
+    return Image.frombytes("L", image.size, stretched)
+
+
+@cache
+def _stretch(darkest: int, brightest: int) -> bytes:
+    """Return the new level of every level: PIL works this table out anew for every image."""
+    scale = 255 / (brightest - darkest)
+    return bytes(min(max(int(level * scale - darkest * scale), 0), 255) for level in range(256))
 
 
 def as_tensor(image: Image.Image) -> Tensor:
     """Return a grey image as a (1, height, width) float tensor from 0 to 1."""
-    pixels = torch.tensor(list(image.tobytes()), dtype=torch.float32)
-    return pixels.reshape(1, image.height, image.width) / 255
+    # torch reads a bytearray as it stands, and a list of numbers one by one.
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    return pixels.reshape(1, image.height, image.width).float() / 255
