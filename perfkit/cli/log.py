@@ -39,12 +39,14 @@ def log(
     """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
     if context.invoked_subcommand is not None:
         return
+    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.jobs.log import render_log
 
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
-    result = render_log(project=project, ledger=ledger or project.ledger_path, file=file, check=check)
+    rows = open_ledger(ledger or project.ledger_path).path
+    result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     show(f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}", to_json=json)
     write_json(result.log, json)

@@ -30,14 +30,26 @@ def summarise(values: Sequence[float]) -> Summary | None:
     )
 
 
-def geometric_mean_ratio(pairs: Sequence[tuple[float, float]]) -> float | None:
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A ratio head / base; ``standard_error`` is in units of the ratio, None for one pair."""
+
+    value: float
+    standard_error: float | None
+
+
+def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
     """Return the geometric mean of head / base over (base, head) pairs, or None where there are none.
 
-    The geometric mean is the one that inverts when the sides are swapped (Fleming and Wallace 1986).
+    The geometric mean is the one that inverts when the sides are swapped (Fleming and Wallace 1986). Its
+    standard error is that of the mean log ratio, carried over by the delta method.
 
     Raises:
         ValueError: a value is not above zero.
     """
     if not pairs:
         return None
-    return math.exp(statistics.fmean(math.log(head) - math.log(base) for base, head in pairs))
+    logs = [math.log(head) - math.log(base) for base, head in pairs]
+    value = math.exp(statistics.fmean(logs))
+    spread = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else None
+    return Ratio(value=value, standard_error=None if spread is None else value * spread)

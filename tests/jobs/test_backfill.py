@@ -74,7 +74,7 @@ def test_commits_are_measured_in_alternation(two_commits: tuple[Repository, str,
     cell = entries[1].cells[0]
     assert cell is not None
     assert cell.ratio is not None
-    assert cell.ratio > 10
+    assert cell.ratio.value > 10
     assert 1 == len(repository.git.git.worktree("list").splitlines())
 
 

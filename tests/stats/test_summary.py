@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.summary import geometric_mean_ratio, summarise
+from perfkit.stats.summary import paired_ratio, summarise
 
 positive = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
@@ -36,22 +36,46 @@ def test_the_deviation_is_the_samples() -> None:
 @given(pairs)
 def test_swapping_the_sides_inverts_the_ratio(sample: list[tuple[float, float]]) -> None:
     """Base and head are treated alike."""
-    forward = geometric_mean_ratio(sample)
-    backward = geometric_mean_ratio([(head, base) for base, head in sample])
+    forward = paired_ratio(sample)
+    backward = paired_ratio([(head, base) for base, head in sample])
 
     assert forward is not None
     assert backward is not None
-    assert pytest.approx(1.0) == forward * backward
+    assert pytest.approx(1.0) == forward.value * backward.value
 
 
 @given(pairs, st.floats(min_value=0.01, max_value=100))
 def test_scaling_all_values_changes_no_ratio(sample: list[tuple[float, float]], factor: float) -> None:
     """A ratio has no unit."""
-    scaled = [(factor * base, factor * head) for base, head in sample]
+    plain = paired_ratio(sample)
+    scaled = paired_ratio([(factor * base, factor * head) for base, head in sample])
 
-    assert pytest.approx(geometric_mean_ratio(sample)) == geometric_mean_ratio(scaled)
+    assert plain is not None
+    assert scaled is not None
+    assert pytest.approx(plain.value) == scaled.value
+
+
+def test_the_error_of_a_ratio_shrinks_with_pairs() -> None:
+    """Four pairs that scatter as two do have an error smaller by the root of what their number allows."""
+    two = paired_ratio([(1.0, 2.0), (1.0, 8.0)])
+    four = paired_ratio([(1.0, 2.0), (1.0, 8.0)] * 2)
+
+    assert two is not None
+    assert four is not None
+    assert pytest.approx((4.0, 4.0)) == (two.value, four.value)
+    assert pytest.approx(4 * 0.6931472) == two.standard_error
+    assert pytest.approx(4 * 0.6931472 / 3**0.5) == four.standard_error
+
+
+def test_one_pair_has_no_error() -> None:
+    """The error of a single pair is not known."""
+    ratio = paired_ratio([(2.0, 3.0)])
+
+    assert ratio is not None
+    assert pytest.approx(1.5) == ratio.value
+    assert None is ratio.standard_error
 
 
 def test_no_pairs_have_no_ratio() -> None:
     """A ratio of nothing is None."""
-    assert geometric_mean_ratio([]) is None
+    assert paired_ratio([]) is None

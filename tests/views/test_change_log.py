@@ -9,8 +9,9 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
 from perfkit.records import Environment, Machine, Row
+from perfkit.stats.summary import Ratio
 from perfkit.views.change_log.build import build_change_log
-from perfkit.views.change_log.markdown import format_mean_sd, render_change_log
+from perfkit.views.change_log.markdown import format_mean_sd, format_ratio, render_change_log
 from perfkit.views.change_log.model import Cell, ChangeLog, Column, History
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
@@ -69,7 +70,9 @@ def test_a_ratio_needs_alternation_with_the_row_before() -> None:
     together = _interleaved(A, 1.0, 2.0) + _interleaved(B, 2.0, 4.0)
     apart = [build_row(1.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r2", minute=5)]
 
-    assert pytest.approx(2.0) == _cell(together, 1).ratio
+    ratio = _cell(together, 1).ratio
+    assert ratio is not None
+    assert pytest.approx(2.0) == ratio.value
     assert None is _cell(together, 0).ratio
     assert None is _cell(apart, 1).ratio
 
@@ -196,6 +199,15 @@ def test_an_empty_ledger_says_how_to_begin() -> None:
 def test_numbers_keep_four_digits(mean: float | None, sd: float | None, text: str) -> None:
     """The deviation goes to the same place as the mean."""
     assert text == format_mean_sd(mean, sd)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(0.4171, 0.0213, "×0.417 ± 0.021"), (1.5, None, "×1.500"), (0.00093, 0.00011, "×0.00093 ± 0.00011")],
+)
+def test_a_ratio_has_its_error(value: float, error: float | None, text: str) -> None:
+    """The error goes to the same place as the ratio."""
+    assert text == format_ratio(Ratio(value=value, standard_error=error))
 
 
 def test_the_whole_log_is_as_it_was() -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from perfkit.errors import ConfigError
 from perfkit.records import Row
-from perfkit.stats.summary import geometric_mean_ratio, summarise
+from perfkit.stats.summary import paired_ratio, summarise
 from perfkit.views.change_log.model import Cell, ChangeLog, Column, Entry, History, Table
 
 Key = TypeVar("Key")
@@ -125,7 +125,7 @@ def _measured_cell(rows: Sequence[Row], sha: str, before: str | None, version: s
         mean=summary.mean if summary else None,
         sd=summary.sd if summary else None,
         launches=len(own),
-        ratio=geometric_mean_ratio(_pairs(rows, sha, before)),
+        ratio=paired_ratio(_pairs(rows, sha, before)),
         env_id=own[0].environment.env_id,
         other_version=own[0].outcome.benchmark.version != version,
     )

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from perfkit.stats.summary import Ratio
 from perfkit.views.change_log.model import Cell, ChangeLog, Entry, Table
 
 _DIGITS = 4
@@ -29,8 +30,8 @@ def render_change_log(log: ChangeLog) -> str:
 def _reading_guide(log: ChangeLog) -> str:
     guide = (
         "Each cell is `mean, sd` in seconds per call over launches (fresh processes). "
-        "`×r` is the ratio to the row before, shown only where one run measured both in alternation; "
-        "numbers of different rows without it were taken at different times and are not comparable closely."
+        "`×r ± e` is the ratio to the row before and its standard error, shown only where one run measured "
+        "both in alternation; rows without it were measured at different times: do not compare them closely."
     )
     if log.dirty_runs:
         guide += f" Left out: {_count(log.dirty_runs, 'run')} on uncommitted changes."
@@ -79,7 +80,7 @@ def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
         return _escape(_shorten(cell.failure))
     text = format_mean_sd(cell.mean, cell.sd)
     if cell.ratio is not None:
-        text += f" (×{_ratio(cell.ratio)})"
+        text += f" ({format_ratio(cell.ratio)})"
     symbols = [mark for mark in (_marks_of(cell)) if mark]
     environment = marks.get(cell.env_id or "")
     return " ".join([text, *symbols, *([f"<sup>{environment}</sup>"] if environment else [])])
@@ -100,8 +101,11 @@ def format_mean_sd(mean: float | None, sd: float | None) -> str:
     return f"{mean:.{decimals}f}, " + ("-" if sd is None else f"{sd:.{decimals}f}")
 
 
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.3f}" if ratio >= 0.1 else f"{ratio:.2g}"  # noqa: PLR2004 (digits that still say something)
+def format_ratio(ratio: Ratio) -> str:
+    """Return "×0.417 ± 0.021": two significant digits below a tenth, three decimals above."""
+    decimals = 3 if ratio.value >= 0.1 else 1 - math.floor(math.log10(ratio.value))  # noqa: PLR2004
+    text = f"×{ratio.value:.{decimals}f}"
+    return text if ratio.standard_error is None else f"{text} ± {ratio.standard_error:.{decimals}f}"
 
 
 def _footnotes(table: Table, marks: dict[str, str]) -> list[str]:

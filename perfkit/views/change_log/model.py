@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfkit.records import Environment, Machine
+from perfkit.stats.summary import Ratio
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,7 @@ class Cell:
     mean: float | None = None
     sd: float | None = None
     launches: int = 0
-    ratio: float | None = None
+    ratio: Ratio | None = None
     failure: str | None = None
     env_id: str | None = None
     other_version: bool = False
