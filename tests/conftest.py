@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import git
 import pytest
 from hypothesis import settings
-from repositories import Repository
+from repositories import Repository, create_repository
 
 pytest_plugins = ["pytester"]
 
@@ -28,8 +27,4 @@ def repository(tmp_path: Path) -> Repository:
     """Return an empty repository with an author."""
     root = tmp_path / "project"
     root.mkdir()
-    created = git.Repo.init(root, initial_branch="main")
-    with created.config_writer() as config:
-        config.set_value("user", "name", "A Tester")
-        config.set_value("user", "email", "tester@example.org")
-    return Repository(root, created)
+    return Repository(root, create_repository(root))

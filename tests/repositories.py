@@ -24,3 +24,12 @@ class Repository:
         self.git.git.add("--all")
         self.git.git.commit("--quiet", "--allow-empty", "-m", subject)
         return self.git.head.commit.hexsha
+
+
+def create_repository(root: Path) -> git.Repo:
+    """Return a new repository in a folder, with an author and a main branch."""
+    created = git.Repo.init(root, initial_branch="main")
+    with created.config_writer() as config:
+        config.set_value("user", "name", "A Tester")
+        config.set_value("user", "email", "tester@example.org")
+    return created

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
-from perfkit.ledger.identity import new_run_id
+from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
 from perfkit.records import Commit, Outcome, Placement, Row, Side

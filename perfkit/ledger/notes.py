@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.identity import new_run_id
+from perfkit.identity import new_run_id
 
 _FOLDER = "notes"
 

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 
-from perfkit.machine.fingerprint import fingerprint
+from perfkit.identity import fingerprint
 from perfkit.records import Environment
 
 _VARIABLES = (

@@ -6,7 +6,7 @@ import platform
 
 import psutil
 
-from perfkit.machine.fingerprint import fingerprint
+from perfkit.identity import fingerprint
 from perfkit.records import Machine
 
 _GIB = 1 << 30

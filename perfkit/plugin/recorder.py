@@ -10,13 +10,13 @@ import pytest
 
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, LedgerError
-from perfkit.ledger.identity import new_run_id
+from perfkit.identity import function_version, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
+from perfkit.measure.provenance import foreign_modules
 from perfkit.measure.session import SessionRecord
-from perfkit.measure.source import foreign_modules, source_version
 from perfkit.records import Benchmark, Commit, Status
 from perfkit.repo.commits import read_commit
 
@@ -132,7 +132,7 @@ def _identify(item: pytest.Item, group: str | None) -> Benchmark:
     params = callspec.params if callspec is not None else {}
     return Benchmark(
         name=item.nodeid,
-        version=source_version(function),
+        version=function_version(function),
         params={name: str(value) for name, value in params.items()},
         group=group,
     )

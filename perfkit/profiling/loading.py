@@ -5,11 +5,9 @@ from __future__ import annotations
 import builtins
 import difflib
 import functools
-import hashlib
 import importlib
 import inspect
 import sys
-import textwrap
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,9 +15,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from perfkit.errors import UsageError
+from perfkit.identity import function_version, source_version
 from perfkit.profiling.targets import Target
 
-_DIGITS = 16
 CodeChange = Callable[[types.CodeType], types.CodeType]
 
 
@@ -70,14 +68,16 @@ def load_function(place: str) -> Callable[..., object]:
 def _load_call(place: str) -> LoadedTarget:
     function = load_function(place)
     _check_no_parameters(function, place)
-    return LoadedTarget(call=function, version=_version(_source(function)))
+    return LoadedTarget(call=function, version=function_version(function))
 
 
 def _load_script(path: Path, change_code: CodeChange) -> LoadedTarget:
     source = path.read_bytes()
     code = change_code(compile(source, str(path), "exec"))
     namespace = _fresh_main(path)
-    return LoadedTarget(call=functools.partial(exec, code, namespace), version=_version(source))
+    return LoadedTarget(
+        call=functools.partial(exec, code, namespace), version=source_version(source.decode(errors="replace"))
+    )
 
 
 def _fresh_main(path: Path) -> dict[str, object]:
@@ -124,15 +124,3 @@ def _check_no_parameters(function: Callable[..., object], place: str) -> None:
             f'"{place}" needs arguments {signature}, and a target is called without any;'
             " name a function that needs none and calls it"
         ) from None
-
-
-def _source(function: Callable[..., object]) -> bytes:
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    except (OSError, TypeError):
-        source = f"{function.__module__}.{function.__qualname__}"
-    return source.encode()
-
-
-def _version(source: bytes) -> str:
-    return hashlib.sha256(source).hexdigest()[:_DIGITS]

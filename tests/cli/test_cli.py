@@ -104,6 +104,7 @@ def test_a_failed_measurement_shows_in_the_log(measured: Repository) -> None:
     [
         (("ledger", "show", "zzzz"), 2, 'no run "zzzz"'),
         (("ledger", "list", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
+        (("log", "--ledger", "nowhere"), 2, "there is no ledger at nowhere"),
         (("log", "--check"), 1, "is not what the ledger"),
         (("log", "note", "nowhere", "x"), 2, 'unknown commit "nowhere"'),
         (("backfill", "nowhere"), 2, 'unknown commit "nowhere"'),
@@ -120,6 +121,26 @@ def test_a_mistake_is_one_line_and_an_exit_code(
     assert code == done.returncode
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_an_unreadable_image_is_one_line(tmp_path: Path, workers: str) -> None:
+    """A training that meets a broken file ends with its name and the next step, and with exit code 4."""
+    for label in ("a", "b"):
+        for number in range(5):
+            file = tmp_path / "images" / label / f"{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"no image")
+    target = "perfkit.workloads.metric_learning.training:main"
+    options = ["--no-ledger", "--passes", "clean", "--out", "x.stat"]
+    arguments = ["--data", "images", "--p", "2", "--k", "2", "--workers", workers]
+
+    done = _perfkit("profile", target, *options, "--", *arguments, cwd=tmp_path)
+
+    assert 4 == done.returncode
+    assert 1 == len(done.stderr.splitlines()), done.stderr
+    assert "expected a readable image" in done.stderr
+    assert "replace the file or remove it" in done.stderr
 
 
 def test_a_configuration_mistake_is_told_by_every_command(measured: Repository) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import git
 import pytest
+from repositories import create_repository
 
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
@@ -115,10 +116,7 @@ def make_project(root: Path) -> Project:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    repository = git.Repo.init(root)
-    with repository.config_writer() as config:
-        config.set_value("user", "name", "A Tester")
-        config.set_value("user", "email", "tester@example.org")
+    repository = create_repository(root)
     repository.git.add("--all")
     repository.git.commit("--quiet", "-m", "Start")
     return load_project(root)

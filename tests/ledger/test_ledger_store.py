@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from synthetic import build_row
 
 import perfkit
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.identity import new_run_id
 from perfkit.ledger.schema import SCHEMA, from_table, to_table
 from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Outcome, Placement, Row
@@ -181,12 +179,3 @@ def test_an_absent_ledger_is_not_opened(tmp_path: Path) -> None:
     """Reading a ledger that is not there is a mistake, not an empty result."""
     with pytest.raises(UsageError, match="there is no ledger at"):
         perfkit.open_ledger(tmp_path / "nowhere")
-
-
-def test_run_ids_are_uuids_that_sort_by_time() -> None:
-    """Run ids are version 7 UUIDs whose order is that of their making."""
-    ids = [uuid.UUID(new_run_id()) for _ in range(50)]
-
-    assert {7} == {found.version for found in ids}
-    stamps = [found.int >> 80 for found in ids]
-    assert sorted(stamps) == stamps

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import git
 import pytest
+from repositories import create_repository
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
@@ -47,10 +48,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """Return a small suite in a repository of its own."""
     pytester.makepyfile(test_suite=SUITE)
     pytester.makeini("[pytest]\naddopts = --benchmark-max-time=0.01\n")
-    repository = git.Repo.init(pytester.path)
-    with repository.config_writer() as config:
-        config.set_value("user", "name", "A Tester")
-        config.set_value("user", "email", "tester@example.org")
+    repository = create_repository(pytester.path)
     repository.git.add("--all")
     repository.git.commit("--quiet", "-m", "Add a suite")
     return pytester

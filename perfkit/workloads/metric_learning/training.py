@@ -272,7 +272,8 @@ def main(argv: Sequence[str] | None = None) -> TrainingResult:
     try:
         return train(TrainingConfig(**vars(options)))
     except ValueError as error:
-        parser.error(str(error))
+        # A loader's worker hands its error on as a whole traceback; the last line says what happened.
+        parser.error(str(error).strip().splitlines()[-1])
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,29 +1,9 @@
-"""Identity of a benchmark's own source, and proof of which code was measured."""
+"""Proof of which code was measured."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import sys
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
-
-_DIGITS = 16
-
-
-def source_version(function: Callable[..., object]) -> str:
-    """Return 16 hex digits of the SHA-256 of a function's own source, indentation and line ends aside.
-
-    Decorators belong to the source; what they refer to does not, so a new parameter value begins a new
-    benchmark and leaves the others their history.
-    """
-    try:
-        source = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
-    except (OSError, TypeError):
-        source = f"{function.__module__}.{function.__qualname__}"
-    lines = "\n".join(line.rstrip() for line in source.splitlines())
-    return hashlib.sha256(lines.encode()).hexdigest()[:_DIGITS]
 
 
 def foreign_modules(root: Path) -> dict[str, str]:

@@ -1,0 +1,53 @@
+"""Short stable identities: of runs, of sets of facts, and of a function's own source."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+_FACTS_DIGITS = 12
+_SOURCE_DIGITS = 16
+_RANDOM_BYTES = 10
+
+
+def new_run_id() -> str:
+    """Return a time-ordered UUID (version 7; RFC 9562, section 5.7)."""
+    milliseconds = time.time_ns() // 1_000_000
+    number = int.from_bytes(milliseconds.to_bytes(6, "big") + os.urandom(_RANDOM_BYTES), "big")
+    number = number & ~(0xF << 76) | (0x7 << 76)
+    number = number & ~(0x3 << 62) | (0x2 << 62)
+    return str(uuid.UUID(int=number))
+
+
+def fingerprint(facts: Mapping[str, str]) -> str:
+    """Return 12 hex digits that depend on the facts alone, not on their order."""
+    return _digest(json.dumps(dict(facts), sort_keys=True))[:_FACTS_DIGITS]
+
+
+def function_version(function: Callable[..., object]) -> str:
+    """Return 16 hex digits of the hash of a function's own source.
+
+    Decorators belong to the source; what they refer to does not, so a new parameter value begins a new
+    benchmark and leaves the others their history.
+    """
+    try:
+        source = inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        source = f"{function.__module__}.{function.__qualname__}"
+    return source_version(source)
+
+
+def source_version(source: str) -> str:
+    """Return 16 hex digits of the SHA-256 of a source text, indentation and ends of lines aside."""
+    lines = (line.rstrip() for line in textwrap.dedent(source).splitlines())
+    return _digest("\n".join(lines))[:_SOURCE_DIGITS]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,72 @@
+"""The files of a profile: written aside, put in their places when complete, and listed in the index."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from perfkit.errors import UsageError
+from perfkit.jobs.profiles.settle import SettledProfile
+from perfkit.profiling.save import load_summary
+from perfkit.records import ProfileSummary
+from perfkit.views.markers import replace_between_markers
+from perfkit.views.profiles_index import render_index
+
+_INDEX_HEAD = """# Profiles
+
+Look at one with `snakeviz NAME.stat` or `python -m pstats NAME.stat`; a trace opens at <https://ui.perfetto.dev>.
+Write notes anywhere outside the two markers below: they are kept.
+"""
+
+
+@contextlib.contextmanager
+def staging(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder on the same file system as the output, so that a rename completes it.
+
+    The output's own folder is made where it is missing and the one above it exists.
+    """
+    try:
+        out.parent.mkdir(exist_ok=True)
+        folder = tempfile.TemporaryDirectory(
+            prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {out} ({error.strerror or error}); give another place with --out"
+        ) from error
+    with folder as name:
+        yield Path(name)
+
+
+def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str]) -> None:
+    """Put the complete artifacts in their places; the error of an earlier try is over."""
+    for name in artifacts:
+        (staging / name).replace(run.out.with_name(name))
+    run.beside(".error.txt").unlink(missing_ok=True)
+
+
+def list_in_index(run: SettledProfile) -> None:
+    """Render the index of the configured profiles folder, where this profile went there."""
+    folder = run.project.path(run.project.config.profiles)
+    if folder.resolve() != run.out.parent.resolve():
+        return
+    index = folder / "README.md"
+    before = index.read_text(encoding="utf-8") if index.exists() else _INDEX_HEAD
+    summaries, damaged = _saved_profiles(folder)
+    text = replace_between_markers(before, render_index(summaries, damaged=damaged), name="profiles")
+    temporary = index.with_name(f".{index.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(index)
+
+
+def _saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
+    summaries: list[ProfileSummary] = []
+    damaged: dict[str, str] = {}
+    for file in sorted(folder.glob("*.json")):
+        try:
+            summaries.append(load_summary(file))
+        except UsageError as error:
+            damaged[file.name] = str(error).removeprefix(f"{file} ")
+    return summaries, damaged

@@ -1,0 +1,67 @@
+"""The clean pass of a profile as ledger rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perfkit.identity import new_run_id
+from perfkit.jobs.profiles.settle import SettledProfile
+from perfkit.ledger.store import Ledger
+from perfkit.profiling.exchange import PassResult
+from perfkit.records import Benchmark, Environment, Metric, Outcome, PassSummary, Row
+
+STEP_TIME = Metric(name="step_time", unit="s")
+TOTAL_TIME = Metric(name="total_time", unit="s")
+UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
+
+
+def record(run: SettledProfile, result: PassResult) -> None:
+    """Append the clean pass to the ledger, a failed target too; a mistake in the request is no result."""
+    ledger, commit = run.request.ledger, run.commit
+    if ledger is None or commit is None or (result.problem is not None and result.problem.kind == "usage"):
+        return
+    run_id = new_run_id()
+    rows = [
+        Row(
+            run_id=run_id,
+            recorded_at=run.recorded_at,
+            source="profile",
+            commit=commit,
+            machine=run.machine,
+            environment=result.environment or UNKNOWN_ENVIRONMENT,
+            outcome=outcome,
+            policy=_policy(run),
+        )
+        for outcome in _outcomes(run, result)
+    ]
+    Ledger(ledger).append(rows)
+
+
+def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
+    params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
+    if run.request.steps is not None:
+        params["steps"] = str(run.request.steps)
+    benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
+    if result.problem is not None:
+        problem = result.problem
+        return [
+            Outcome(benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message)
+        ]
+    return [*_step_outcomes(benchmark, result.summary), *_total_outcomes(benchmark, result.summary)]
+
+
+def _step_outcomes(benchmark: Benchmark, summary: PassSummary | None) -> list[Outcome]:
+    if summary is None or not summary.step_s:
+        return []
+    return [Outcome(benchmark=benchmark, metric=STEP_TIME, loops=1, values=summary.step_s)]
+
+
+def _total_outcomes(benchmark: Benchmark, summary: PassSummary | None) -> list[Outcome]:
+    if summary is None:
+        return []
+    return [Outcome(benchmark=benchmark, metric=TOTAL_TIME, loops=1, values=(summary.total_s,))]
+
+
+def _policy(run: SettledProfile) -> Mapping[str, str]:
+    steps = run.request.steps
+    return {"steps": "all" if steps is None else str(steps), "first_step": "has the set-up in it"}
