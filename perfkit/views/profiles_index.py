@@ -13,6 +13,7 @@ _COLUMNS = (
     "Total", "Per step", "Per sample", "Waiting for data", "Files",
 )  # fmt: skip
 _SHA_DIGITS = 10
+_TRACE = ".trace.json.gz"
 
 
 def render_index(summaries: Sequence[ProfileSummary], *, damaged: Mapping[str, str] | None = None) -> str:
@@ -39,7 +40,7 @@ def _cells(summary: ProfileSummary) -> list[str]:
         human_seconds(main.typical_step_s),
         human_seconds(main.sample_s),
         human_percent(waiting_share(summary)),
-        ", ".join(f"[{_kind(name, summary.name)}]({name})" for name in summary.artifacts),
+        ", ".join(_file(name, summary.name) for name in summary.artifacts),
     ]
 
 
@@ -49,8 +50,10 @@ def _commit(summary: ProfileSummary) -> str:
     return f"{summary.commit.sha[:_SHA_DIGITS]}{' (changed files)' if summary.commit.dirty else ''}"
 
 
-def _kind(file: str, name: str) -> str:
-    return file.removeprefix(name).lstrip("._")
+def _file(file: str, name: str) -> str:
+    """Return a link to an artifact; a trace is named only: it is too large to be kept with the others."""
+    kind = file.removeprefix(name).lstrip("._")
+    return kind if file.endswith(_TRACE) else f"[{kind}]({file})"
 
 
 def _escaped(text: str) -> str:

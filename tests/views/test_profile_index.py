@@ -36,6 +36,12 @@ def test_a_profile_is_a_row() -> None:
     ) == render_index([SUMMARY]).splitlines()[2]
 
 
+def test_a_trace_is_named_without_a_link() -> None:
+    """A trace is not kept with the other files, so nothing leads to it."""
+    text = render_index([replace(SUMMARY, artifacts=("first_profile.trace.json.gz",))])
+    assert text.endswith("| trace.json.gz |")
+
+
 def test_rows_are_in_order_of_time() -> None:
     """The oldest profile comes first, in whatever order they were found."""
     later = replace(SUMMARY, name="second", recorded_at=datetime(2026, 2, 1, tzinfo=UTC))
