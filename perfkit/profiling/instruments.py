@@ -19,7 +19,7 @@ from perfkit.profiling.lines import FunctionLines
 from perfkit.profiling.meter import EnoughSteps
 from perfkit.profiling.operators import write_operators
 from perfkit.profiling.own_code import OwnCode
-from perfkit.profiling.pstats_text import filtered_text, full_text, read_entries
+from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.trace import call_after_each_step, choose_window
 from perfkit.records import PassSummary, ProfileEntry
 
@@ -101,8 +101,8 @@ class CProfile(Clean):
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the profile has it all)
         """Write the profile, its text and the text of the user's own code."""
         binary, text, filtered = (f"{self._place.name}{end}" for end in (".stat", ".txt", "_filtered.txt"))
-        self._profiler.dump_stats(self._place.with_name(binary))
         stats = pstats.Stats(self._profiler)
+        portable(stats, own).dump_stats(self._place.with_name(binary))
         self._place.with_name(text).write_text(full_text(stats, own), encoding="utf-8")
         self._place.with_name(filtered).write_text(filtered_text(stats, own), encoding="utf-8")
         return Findings(files=(binary, text, filtered), entries=read_entries(stats, own))

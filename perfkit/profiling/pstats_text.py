@@ -14,6 +14,7 @@ from perfkit.profiling.own_code import OwnCode, is_harness
 from perfkit.records import ProfileEntry
 
 _Function = tuple[str, int, str]
+_Callers = Mapping[_Function, tuple[float, ...]]
 _Kind = Literal["wait", "own", "library"]
 _BUILTIN = "~"
 _OWN_ENTRIES = 200
@@ -43,7 +44,7 @@ class _Timing(NamedTuple):
     calls: int
     own_s: float
     cumulative_s: float
-    callers: object
+    callers: _Callers
 
 
 def load_stats(file: Path) -> pstats.Stats:
@@ -58,9 +59,24 @@ def load_stats(file: Path) -> pstats.Stats:
         raise UsageError(f"{file} is not a cProfile ({error}); profile again to write a new one") from error
 
 
+def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
+    """Return the profile with files named from the project or the library on, as it can be shown anywhere.
+
+    Functions that thereby get the same name become one.
+    """
+    named: dict[_Function, _Timing] = {}
+    for function, timing in _functions(stats).items():
+        name = _portable_name(function, own)
+        shown = timing._replace(callers=_portable_callers(timing.callers, own))
+        named[name] = _merged(named[name], shown) if name in named else shown
+    renamed = copy.copy(stats)
+    vars(renamed).update(stats={name: tuple(timing) for name, timing in named.items()})
+    return renamed
+
+
 def full_text(stats: pstats.Stats, own: OwnCode) -> str:
     """Return all functions by cumulative time, files named from the project or the library on."""
-    return _text(_renamed(stats, own))
+    return _text(portable(stats, own))
 
 
 def filtered_text(stats: pstats.Stats, own: OwnCode) -> str:
@@ -68,7 +84,7 @@ def filtered_text(stats: pstats.Stats, own: OwnCode) -> str:
     kept = {(own.shown(file), line, name) for file, line, name in _functions(stats) if own.owns(file)}
     count = f"{len(kept)} of {len(_functions(stats))} functions"
     note = f"Own code only: {count}. The totals are of the whole profile."
-    return f"{note}\n{_text(_renamed(stats, own), kept)}"
+    return f"{note}\n{_text(portable(stats, own), kept)}"
 
 
 def read_entries(stats: pstats.Stats, own: OwnCode) -> tuple[ProfileEntry, ...]:
@@ -117,19 +133,38 @@ def _kind(file: str, name: str, own: OwnCode) -> _Kind:
 
 
 def _functions(stats: pstats.Stats) -> Mapping[_Function, _Timing]:
-    raw = cast("Mapping[_Function, tuple[int, int, float, float, object]]", vars(stats)["stats"])
+    raw = cast("Mapping[_Function, tuple[int, int, float, float, _Callers]]", vars(stats)["stats"])
     return {function: _Timing(*timing) for function, timing in raw.items()}
 
 
-def _renamed(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
-    """Return the profile with files named for people; callers are left out, the text does not show them."""
-    renamed = copy.copy(stats)
-    named: dict[_Function, object] = {
-        (own.shown(file), line, name): (*timing[:4], {})
-        for (file, line, name), timing in _functions(stats).items()
-    }
-    vars(renamed).update(stats=named)
-    return renamed
+def _portable_name(function: _Function, own: OwnCode) -> _Function:
+    file, line, name = function
+    return own.shown(file), line, name
+
+
+def _portable_callers(callers: _Callers, own: OwnCode) -> _Callers:
+    named: dict[_Function, tuple[float, ...]] = {}
+    for caller, counts in callers.items():
+        name = _portable_name(caller, own)
+        named[name] = _added(named[name], counts) if name in named else counts
+    return named
+
+
+def _merged(left: _Timing, right: _Timing) -> _Timing:
+    callers = dict(left.callers)
+    for caller, counts in right.callers.items():
+        callers[caller] = _added(callers[caller], counts) if caller in callers else counts
+    return _Timing(
+        left.primitive_calls + right.primitive_calls,
+        left.calls + right.calls,
+        left.own_s + right.own_s,
+        left.cumulative_s + right.cumulative_s,
+        callers,
+    )
+
+
+def _added(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(one + other for one, other in zip(left, right, strict=True))
 
 
 def _text(stats: pstats.Stats, kept: Iterable[_Function] | None = None) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.profiling.own_code import OwnCode
-from perfkit.profiling.pstats_text import filtered_text, full_text, load_stats, read_entries
+from perfkit.profiling.pstats_text import filtered_text, full_text, load_stats, portable, read_entries
 
 HERE = Path(__file__).resolve()
 OWN = OwnCode(root=HERE.parent, trees=(HERE.parent,))
@@ -79,6 +79,27 @@ def test_profile_round_trips_through_a_file(stats: pstats.Stats, tmp_path: Path)
     """A saved profile has the entries of the one in memory."""
     stats.dump_stats(tmp_path / "x.stat")
     assert read_entries(stats, OWN) == read_entries(load_stats(tmp_path / "x.stat"), OWN)
+
+
+def test_a_portable_profile_names_no_place_of_this_machine(stats: pstats.Stats, tmp_path: Path) -> None:
+    """Files are named from the project or the library on, in callers too; calls and times stay."""
+    portable(stats, OWN).dump_stats(tmp_path / "x.stat")
+    saved = load_stats(tmp_path / "x.stat")
+
+    assert str(HERE.parent).encode() not in (tmp_path / "x.stat").read_bytes()
+    assert totals(full_text(stats, OWN)) == totals(full_text(saved, OWN))
+    assert (HERE.name, own_part.__code__.co_firstlineno, "own_part") in vars(saved)["stats"]
+
+
+def test_functions_of_one_portable_name_become_one() -> None:
+    """Two copies of a library count together, callers included."""
+    timing = (1, 2, 0.5, 1.0, {("/a/site-packages/x.py", 1, "g"): (1, 2, 0.5, 1.0)})
+    stats = pstats.Stats()
+    vars(stats)["stats"] = {(f"/{place}/site-packages/x.py", 1, "f"): timing for place in ("a", "b")}
+
+    merged = vars(portable(stats, OWN))["stats"]
+
+    assert {("x.py", 1, "f"): (2, 4, 1.0, 2.0, {("x.py", 1, "g"): (2, 4, 1.0, 2.0)})} == merged
 
 
 @pytest.mark.parametrize("content", [b"", b"no profile", b"{\x00\x00"])
