@@ -41,6 +41,12 @@ class NotMeasuredError(PerfkitError):
     exit_code = EXIT_NOT_MEASURED
 
 
+class RunInterruptedError(PerfkitError):
+    """The person stopped a run; what was measured until then is kept."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
 class OutOfDateError(PerfkitError):
     """A rendered file is not what the ledger says (``--check``)."""
 

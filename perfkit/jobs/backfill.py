@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
@@ -51,6 +51,7 @@ def run_backfill(
     Raises:
         RepositoryError: a commit is not known.
         NotMeasuredError: no launch could be run.
+        RunInterruptedError: the person stopped it.
     """
     if request.launches < 1:
         raise UsageError(f"--launches must be at least 1, found {request.launches}")
@@ -68,8 +69,9 @@ def run_backfill(
                 progress(number, len(slots), slot)
                 _measure(slot, roots[slot.sha], request, collected)
     except KeyboardInterrupt:
-        collected.file(ledger)
-        raise
+        file = collected.file(ledger)
+        kept = f"its rows so far are in {file}" if file else "no launch was complete"
+        raise RunInterruptedError(f"interrupted; {kept}") from None
     return collected.file_or_raise(ledger)
 
 

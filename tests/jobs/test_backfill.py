@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from repositories import Repository
 
 from perfkit.config import load_project
-from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.jobs.backfill import BackfillRequest, BackfillResult, run_backfill
 from perfkit.jobs.log import read_change_log
 from perfkit.ledger.store import Ledger
+from perfkit.measure.launches import Slot
 
 BENCHMARK = """
 import mycode
@@ -26,8 +28,16 @@ def _code(iterations: int) -> str:
     return f"def work():\n    return sum(range({iterations}))\n"
 
 
+def _say_nothing(number: int, of: int, slot: Slot) -> None:
+    """Let the launch begin."""
+
+
 def _run(
-    repository: Repository, *commits: str, launches: int = 2, select: str | None = None
+    repository: Repository,
+    *commits: str,
+    launches: int = 2,
+    select: str | None = None,
+    progress: Callable[[int, int, Slot], None] = _say_nothing,
 ) -> BackfillResult:
     project = load_project(repository.root)
     request = BackfillRequest(
@@ -38,7 +48,7 @@ def _run(
         ledger=project.ledger_path,
         seed=3,
     )
-    return run_backfill(request, project=project, progress=lambda *_: None)
+    return run_backfill(request, project=project, progress=progress)
 
 
 @pytest.fixture
@@ -91,6 +101,25 @@ def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
     assert ("ok", "error") == (rows[quick].outcome.status, rows[broken].outcome.status)
     assert "nothing_at_all" in str(rows[broken].outcome.message)
     assert 1 == len(result.failures)
+
+
+def test_what_was_measured_before_an_interruption_is_kept(
+    two_commits: tuple[Repository, str, str],
+) -> None:
+    """Ctrl-C during the third launch keeps the rows of two, removes the worktrees and is exit code 130."""
+    repository, quick, slow = two_commits
+
+    with pytest.raises(RunInterruptedError, match="its rows so far are in") as caught:
+        _run(repository, quick, slow, progress=_interrupt_at_third)
+
+    assert 130 == caught.value.exit_code
+    assert 2 == len(Ledger(repository.root / "benchmarks/ledger").rows())
+    assert 1 == len(repository.git.git.worktree("list").splitlines())
+
+
+def _interrupt_at_third(number: int, *_: object) -> None:
+    if number == 3:
+        raise KeyboardInterrupt
 
 
 def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:

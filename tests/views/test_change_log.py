@@ -148,13 +148,16 @@ def test_each_machine_has_its_table() -> None:
 
 
 def test_cells_of_another_environment_are_marked() -> None:
-    """Two environments in one table are told apart, cell by cell."""
-    other = Environment(env_id="e2", facts={"python": "CPython 3.12.0", "torch": "2.14.0"})
+    """The usual environment is told once, another by what differs in it, and its cells are marked."""
+    other = Environment(env_id="e2", facts={"python": "CPython 3.12.0"})
+    rows = [build_row(float(place + 1), sha=sha, run=sha) for place, sha in enumerate((A, B))]
 
-    text = render_change_log(_log([build_row(1.0), build_row(2.0, sha=B, run="r2", environment=other)]))
+    text = render_change_log(_log([*rows, build_row(3.0, sha=C, run="r3", environment=other)]))
 
-    assert "<sup>a</sup> Environment: python CPython 3.11.7" in text
-    assert "2.000, - † <sup>b</sup>" in text
+    assert "\\\nEnvironment: python CPython 3.11.7, torch 2.13.0\\\n" in text
+    assert "<sup>a</sup> Environment: as above, but python CPython 3.12.0, torch not set" in text
+    assert "| 1.000, - † |" in text
+    assert "| 3.000, - † <sup>a</sup> |" in text
 
 
 def test_a_note_replaces_the_subject() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Sequence
+import string
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from perfkit.records import Environment
 from perfkit.stats.summary import Ratio
 from perfkit.views.change_log.model import Cell, ChangeLog, Entry, Table
 
@@ -60,12 +64,18 @@ def _machine_title(table: Table) -> str:
     return f"{cpus}, {facts.get('ram_gib', '?')} GiB{gpus} (machine {table.machine.machine_id})"
 
 
+def _environments(table: Table) -> list[Environment]:
+    """Return the environments, the one most cells were measured in first."""
+    cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
+    uses = Counter(cell.env_id for cell in cells)
+    return sorted(table.environments, key=lambda environment: -uses[environment.env_id])
+
+
 def _environment_marks(table: Table) -> dict[str, str]:
-    """Return a mark for each environment, none where all cells share one."""
-    used = [env.env_id for env in table.environments]
-    if len(used) == 1:
-        return {}
-    return {env_id: chr(ord("a") + index % 26) for index, env_id in enumerate(used)}
+    """Return a mark for each environment but the usual one."""
+    others = _environments(table)[1:]
+    letters = itertools.cycle(string.ascii_lowercase)
+    return {other.env_id: f"<sup>{letter}</sup>" for other, letter in zip(others, letters, strict=False)}
 
 
 def _entry(entry: Entry, marks: dict[str, str]) -> str:
@@ -81,9 +91,8 @@ def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     text = format_mean_sd(cell.mean, cell.sd)
     if cell.ratio is not None:
         text += f" ({format_ratio(cell.ratio)})"
-    symbols = [mark for mark in (_marks_of(cell)) if mark]
-    environment = marks.get(cell.env_id or "")
-    return " ".join([text, *symbols, *([f"<sup>{environment}</sup>"] if environment else [])])
+    symbols = [*_marks_of(cell), marks.get(cell.env_id or "", "")]
+    return " ".join([text, *filter(None, symbols)])
 
 
 def _marks_of(cell: Cell) -> list[str]:
@@ -112,12 +121,20 @@ def _footnotes(table: Table, marks: dict[str, str]) -> list[str]:
     cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
     used = {mark for cell in cells if cell.failure is None for mark in _marks_of(cell)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
-    notes += [
-        f"{'<sup>' + marks[env.env_id] + '</sup> ' if marks else ''}Environment: "
-        + ", ".join(f"{name} {value}" for name, value in env.facts.items())
-        for env in table.environments
-    ]
+    usual, *others = _environments(table)
+    notes.append("Environment: " + _facts(usual.facts))
+    notes += [f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in others]
     return ["\\\n".join(notes)]
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _difference(other: Environment, usual: Environment) -> str:
+    changed = {name: value for name, value in other.facts.items() if usual.facts.get(name) != value}
+    unset = dict.fromkeys(usual.facts.keys() - other.facts.keys(), "not set")
+    return f"as above, but {_facts({**changed, **dict(sorted(unset.items()))})}"
 
 
 def _row(cells: Sequence[str]) -> str:
