@@ -22,6 +22,7 @@ lint: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo

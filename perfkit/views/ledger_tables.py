@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.markup import escape
+from rich.box import SIMPLE
 from rich.table import Table
+from rich.text import Text
 
 from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.stats.summary import summarise
 from perfkit.units import human_seconds
 
-_ID_DIGITS = 12
-_SHA_DIGITS = 10
+_ID_DIGITS = 8
+_SHA_DIGITS = 7
 
 
 def runs_table(runs: Sequence[RunSummary]) -> Table:
     """Return one line per run, newest last."""
-    table = Table()
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("run", "recorded (UTC)", "source", "commit"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("benchmarks", "launches", "failed"):
-        table.add_column(heading, justify="right")
+    for heading in ("bench-\nmarks", "launches", "failed"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for run in runs:
         table.add_row(
             run.run_id[-_ID_DIGITS:],
@@ -41,27 +42,41 @@ def _commits(run: RunSummary) -> str:
 
 
 def rows_table(rows: Sequence[Row]) -> Table:
-    """Return one line per launch of each benchmark: mean, sd and median over its rounds."""
-    table = Table(title=f"run {rows[0].run_id}", title_justify="left")
+    """Return one line per launch of each benchmark: mean, sd and median over its rounds.
+
+    A commit that all share stands in the title, and a launch that is the only one nowhere.
+    """
+    commits = {row.commit.sha for row in rows}
+    launches = {row.placement.launch for row in rows}
+    title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("benchmark", overflow="fold", ratio=1)
-    for heading in ("commit", "launch"):
+    for heading in _place_headings(len(commits), len(launches)):
         table.add_column(heading, no_wrap=True)
     for heading in ("rounds", "mean", "sd", "median"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(*_cells(row))
+        places = {"commit": row.commit.sha[:_SHA_DIGITS], "launch": str(row.placement.launch)}
+        shown = [places[heading] for heading in _place_headings(len(commits), len(launches))]
+        table.add_row(_name(row.outcome), *shown, *_numbers(row.outcome))
     return table
 
 
-def _cells(row: Row) -> list[str]:
-    outcome = row.outcome
-    name, place = _name(outcome), [row.commit.sha[:_SHA_DIGITS], str(row.placement.launch)]
+def _place_headings(commits: int, launches: int) -> list[str]:
+    return [*(["commit"] if commits > 1 else []), *(["launch"] if launches > 1 else [])]
+
+
+def _numbers(outcome: Outcome) -> list[str]:
     summary = summarise(outcome.values)
     if outcome.status != "ok" or summary is None:
-        return [f"{name}: {escape(outcome.message or '')}", *place, outcome.status, "-", "-", "-"]
-    return [name, *place, str(summary.n), *map(human_seconds, (summary.mean, summary.sd, summary.median))]
+        return [outcome.status, "-", "-", "-"]
+    return [str(summary.n), *map(human_seconds, (summary.mean, summary.sd, summary.median))]
 
 
-def _name(outcome: Outcome) -> str:
-    short = escape(outcome.benchmark.name.rpartition("/")[2])
-    return short if outcome.metric == WALL_TIME else f"{short} ({outcome.metric.name})"
+def _name(outcome: Outcome) -> Text:
+    """Return the benchmark's name as it is: the brackets of its parameters are no markup."""
+    file, separator, test = outcome.benchmark.name.partition("::")
+    name = file.rpartition("/")[2] + separator + test
+    metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"
+    message = f": {outcome.message}" if outcome.status != "ok" and outcome.message else ""
+    return Text(f"{name}{metric}{message}")

@@ -1,4 +1,4 @@
-"""What a profile taught, as text of at most 100 columns."""
+"""What a profile taught, as text that fits a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from perfkit.records import PassSummary, ProfileEntry, ProfileSummary
 from perfkit.units import human_percent, human_seconds
 
-_COLUMNS = 100
+_COLUMNS = 80
 _ENTRIES = 8
-_NAME_COLUMNS = 62
+_NAME_COLUMNS = 43
 _WORTH_TELLING = 0.001
 _FEW_STEPS = 3
 _FASTER_THAN_CLEAN = 0.9
@@ -63,13 +63,13 @@ def _headline(summary: ProfileSummary) -> str:
 
 def _basis(main: PassSummary) -> str:
     used = len(main.typical_steps)
-    left_out = ", the first left out: it has the set-up in it" if used < main.steps else ""
+    left_out = ", the first left out for its set-up" if used < main.steps else ""
     return f"median of {used}{left_out}" if used > 1 else "the only one, with the set-up in it"
 
 
 def _waiting(summary: ProfileSummary) -> str:
     workers = summary.main_pass.data_workers
-    how = "loaded in the training process itself" if not workers else f"with {_count(workers, 'worker')}"
+    how = "loaded in the process itself" if not workers else f"with {_count(workers, 'worker')}"
     return f"{human_percent(waiting_share(summary))} of the total; {how}"
 
 
@@ -96,6 +96,7 @@ def _entry_tables(summary: ProfileSummary) -> Iterator[str]:
     if profiled is None:
         return
     total_s = profiled.total_s
+    yield f"in the cProfile pass ({human_seconds(total_s)}):"
     yield _table("waiting for data, by cumulative time", sorted(waits, key=_cumulative), total_s)
     yield _table("own code, by cumulative time", sorted(own, key=_cumulative), total_s)
     yield _table("own code, by own time", sorted(own, key=_own), total_s)
@@ -118,7 +119,7 @@ def _table(title: str, entries: Sequence[ProfileEntry], total_s: float) -> str:
     """Return the first entries under a title, with shares of the whole cProfile pass."""
     if not entries:
         return ""
-    head = f"{f'{title} (cProfile)':<{_NAME_COLUMNS}}{'calls':>8}{'own':>9}{'cumulative':>11}{'share':>9}"
+    head = f"{title:<{_NAME_COLUMNS}}{'calls':>8}{'own':>9}{'cumulative':>11}{'share':>9}"
     seconds = attrgetter("own_s" if title.endswith("by own time") else "cumulative_s")
     shown = [entry for entry in entries[:_ENTRIES] if seconds(entry) >= _WORTH_TELLING * total_s]
     lines = [_entry_line(entry, seconds(entry) / total_s if total_s else None) for entry in shown]

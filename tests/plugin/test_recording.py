@@ -183,6 +183,45 @@ def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path
     assert [] == Ledger(suite.path / "rows").files()
 
 
+def test_a_suite_that_uses_all_of_the_fixture_runs_unmodified(pytester: pytest.Pytester) -> None:
+    """Setup, teardown, extra_info and assertions on the host's own statistics work as without perfkit."""
+    pytester.makepyfile(
+        test_a="""
+        def test_pedantic(benchmark):
+            seen = []
+
+            def setup():
+                return (seen,), {"what": "call"}
+
+            def call(where, what):
+                where.append(what)
+                return 7
+
+            def teardown(where, what):
+                where.append("down")
+
+            benchmark.extra_info["why"] = "because"
+            assert 7 == benchmark.pedantic(call, setup=setup, teardown=teardown, rounds=3, warmup_rounds=1)
+            assert ["call", "down"] * 4 == seen
+            assert 3 == len(benchmark.stats.stats.data) == benchmark.stats["rounds"]
+
+        def test_call(benchmark):
+            assert 3 == benchmark(max, 1, 3)
+            assert benchmark.stats["mean"] > 0
+        """
+    )
+    repository = create_repository(pytester.path)
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Add a suite")
+
+    result = pytester.runpytest_subprocess("--benchmark-autosave", "--benchmark-max-time=0.01")
+
+    result.assert_outcomes(passed=2)
+    values = {n: len(r.outcome.values) for n, r in _rows(pytester.path / "benchmarks/ledger").items()}
+    assert 3 == values["test_a.py::test_pedantic"]
+    assert values["test_a.py::test_call"] >= 5
+
+
 def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
     """Each clock reading is preceded by one synchronisation, outside the timed calls."""
     pytester.makepyfile(

@@ -1,0 +1,55 @@
+"""The contract with pytest-benchmark's private side: what the seam reads is there and means what it says."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from perfkit.measure.benchmark_fixture import group_of, read_fixture, synchronise_timer
+
+
+@pytest.mark.benchmark(group="contract", warmup=True, warmup_iterations=3)
+def test_a_called_fixture_tells_loops_and_warmup(benchmark: BenchmarkFixture) -> None:
+    """Values are seconds per iteration: loops times all values is the time all rounds took."""
+    start = time.perf_counter()
+    benchmark(sum, range(100))
+    elapsed = time.perf_counter() - start
+
+    reading = read_fixture(benchmark)
+
+    assert reading is not None
+    assert reading.loops is not None
+    assert 0 < reading.loops * sum(reading.values) < elapsed
+    assert (3, "contract") == (reading.warmup, group_of(benchmark))
+    assert "benchmark(...)" == reading.policy["mode"]
+
+
+def test_a_pedantic_fixture_does_not_know_its_warmup(benchmark: BenchmarkFixture) -> None:
+    """What the host does not keep is None and not 0."""
+    benchmark.pedantic(sum, args=(range(100),), rounds=4, iterations=5, warmup_rounds=2)
+
+    reading = read_fixture(benchmark)
+
+    assert reading is not None
+    assert (4, 5, None) == (len(reading.values), reading.loops, reading.warmup)
+
+
+def test_an_unused_fixture_has_no_reading(benchmark: BenchmarkFixture) -> None:
+    """A benchmark that measured nothing gives nothing."""
+    before = read_fixture(benchmark)
+    benchmark.pedantic(sum, args=([],))
+
+    assert None is before
+    assert None is read_fixture(object())
+
+
+def test_the_timer_is_where_the_seam_replaces_it(benchmark: BenchmarkFixture) -> None:
+    """The host's runners take their clock from the attribute that is replaced, once for all fixtures."""
+    synchronise_timer(benchmark)
+    replaced = benchmark._timer
+    benchmark.pedantic(sum, args=([],))
+
+    assert replaced.__wrapped__ is not None
+    assert replaced == benchmark.stats.options["timer"]
