@@ -160,6 +160,14 @@ def test_cells_of_another_environment_are_marked() -> None:
     assert "| 3.000, - † <sup>a</sup> |" in text
 
 
+def test_an_environment_that_no_cell_shows_is_left_out() -> None:
+    """A run that another outranks does not speak of its environment."""
+    other = Environment(env_id="e2", facts={"python": "CPython 3.12.0"})
+    rows = [*_interleaved(A, 1.0, 1.0), build_row(9.0, run="later", minute=9, environment=other)]
+
+    assert (ENVIRONMENT,) == _log(rows).tables[0].environments
+
+
 def test_a_note_replaces_the_subject() -> None:
     """People's own words come before the commit's subject."""
     log = _log([build_row(1.0)], History(order={A: 0}, notes={A: "Said by hand"}))

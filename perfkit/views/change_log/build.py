@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.records import Row
+from perfkit.records import Environment, Row
 from perfkit.stats.summary import paired_ratio, summarise
 from perfkit.views.change_log.model import Cell, ChangeLog, Column, Entry, History, Table
 
@@ -63,21 +63,28 @@ def _longest_histories(rows: Sequence[Row]) -> tuple[Column, ...]:
 def _table(rows: Sequence[Row], columns: tuple[Column, ...], history: History) -> Table:
     by_commit = _group(rows, lambda row: row.commit.sha)
     ordered = sorted(by_commit, key=lambda sha: _place(sha, by_commit[sha][0], history))
-    environments = {row.environment.env_id: row.environment for row in rows}
+    entries = tuple(
+        Entry(
+            commit=sha,
+            description=history.notes.get(sha) or by_commit[sha][0].commit.subject or "",
+            cells=tuple(_cell(rows, sha, before, column) for column in columns),
+        )
+        for before, sha in itertools.pairwise([None, *ordered])
+        if sha is not None
+    )
     return Table(
         machine=max(rows, key=lambda row: row.recorded_at).machine,
-        environments=tuple(environments.values()),
+        environments=_shown_environments(rows, entries),
         columns=columns,
-        entries=tuple(
-            Entry(
-                commit=sha,
-                description=history.notes.get(sha) or by_commit[sha][0].commit.subject or "",
-                cells=tuple(_cell(rows, sha, before, column) for column in columns),
-            )
-            for before, sha in itertools.pairwise([None, *ordered])
-            if sha is not None
-        ),
+        entries=entries,
     )
+
+
+def _shown_environments(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[Environment, ...]:
+    """Return the environments of the runs that cells show, in the order of recording."""
+    known = {row.environment.env_id: row.environment for row in rows}
+    shown = {cell.env_id for entry in entries for cell in entry.cells if cell is not None}
+    return tuple(environment for env_id, environment in known.items() if env_id in shown)
 
 
 def _place(sha: str, row: Row, history: History) -> tuple[float, datetime, str]:
