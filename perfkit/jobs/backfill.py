@@ -35,7 +35,7 @@ class BackfillRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillResult:
-    """What was filed: the run, its file, and one line for each launch that could not be run."""
+    """What was filed: the run, its file, and one line for each launch or benchmark that failed."""
 
     run_id: str
     file: Path
@@ -97,13 +97,23 @@ class _Collected:
         return ledger.append(rows) if rows else None
 
     def file_or_raise(self, ledger: Ledger) -> BackfillResult:
-        failures = tuple(
-            f"launch {slot.launch} of {slot.sha[:10]} failed: {cause}" for slot, cause in self._failed
-        )
+        failures = (*self._failed_launches(), *self._failed_benchmarks())
         file = self.file(ledger)
         if file is None:
             raise NotMeasuredError(f"no launch could be run; {failures[0]}")
         return BackfillResult(run_id=self.run_id, file=file, rows=len(self._rows), failures=failures)
+
+    def _failed_launches(self) -> list[str]:
+        return [f"launch {slot.launch} of {slot.sha[:10]} failed: {cause}" for slot, cause in self._failed]
+
+    def _failed_benchmarks(self) -> list[str]:
+        """Return a line for each benchmark that raised at a commit; one that was skipped meant to be."""
+        failed = {
+            (row.outcome.benchmark.name, row.commit.sha): row.outcome.message
+            for row in self._rows
+            if row.outcome.status not in ("ok", "skipped")
+        }
+        return [f"{name} failed at {sha[:10]}: {message}" for (name, sha), message in failed.items()]
 
     def _place(self, row: Row, slot: Slot) -> Row:
         """Give a launch's row its place in this run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -48,13 +48,12 @@ class SessionRecord:
     def rows(
         self,
         *,
-        new_run_id: Callable[[], str],
+        run_id: str,
         commit: Commit,
         machine: Machine,
         environment: Environment,
     ) -> list[Row]:
         """Return the session as rows of one run."""
-        run_id = new_run_id()
         return [
             Row(
                 run_id=run_id,

@@ -35,6 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin recording where it was asked for, or say before anything is measured why it cannot be."""
     if not _recording_wanted(config):
         return
+    if _switched_off(config):
+        if config.getoption("perfkit_ledger"):
+            raise pytest.UsageError(
+                "perfkit: --perfkit-ledger needs benchmarks that run; they are switched off"
+            )
+        return
     from perfkit.errors import PerfkitError
     from perfkit.plugin.recorder import Recorder
 
@@ -54,6 +60,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
         synchronise_timer(fixture)
     return (yield)
+
+
+def _switched_off(config: pytest.Config) -> bool:
+    """Tell whether pytest-benchmark was told to skip benchmarks, or to run them without measuring."""
+    disabled = config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None)
+    skipped = config.getoption("benchmark_skip", None) and not config.getoption("benchmark_only", None)
+    return bool(disabled or skipped)
 
 
 def _recording_wanted(config: pytest.Config) -> bool:

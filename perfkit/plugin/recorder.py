@@ -31,6 +31,8 @@ class Recorder:
     ) -> None:
         self._ledger = ledger
         self._commit = commit
+        # Read before anything runs: the load it records is that which the session found.
+        self._machine = read_machine()
         self._proven_root = proven_root
         self._asked_explicitly = asked_explicitly
         self._record = SessionRecord()
@@ -98,9 +100,9 @@ class Recorder:
 
     def _write(self, session: pytest.Session) -> None:
         rows = self._record.rows(
-            new_run_id=new_run_id,
+            run_id=new_run_id(),
             commit=self._commit,
-            machine=read_machine(),
+            machine=self._machine,
             environment=read_environment(),
         )
         try:

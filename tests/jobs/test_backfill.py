@@ -103,6 +103,22 @@ def test_a_commit_that_cannot_be_measured_leaves_failure_rows(
     assert 1 == len(result.failures)
 
 
+def test_a_benchmark_that_raises_at_one_commit_is_told(two_commits: tuple[Repository, str, str]) -> None:
+    """A launch that ran but could not measure everything is no success, and its row says why."""
+    repository, quick, _ = two_commits
+    raising = repository.commit(
+        {"mycode.py": "def work():\n    raise ValueError('no work')\n"}, "Stop working"
+    )
+
+    result = _run(repository, quick, raising, launches=1)
+
+    assert (
+        f"benchmarks/bench_work.py::test_work failed at {raising[:10]}: ValueError: no work",
+    ) == result.failures
+    rows = {row.commit.sha: row.outcome.status for row in Ledger(result.file.parent).rows()}
+    assert {quick: "ok", raising: "error"} == rows
+
+
 def test_what_was_measured_before_an_interruption_is_kept(
     two_commits: tuple[Repository, str, str],
 ) -> None:

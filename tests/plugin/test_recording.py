@@ -127,6 +127,17 @@ def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[st
     assert not (suite.path / "benchmarks").exists()
 
 
+@pytest.mark.parametrize("switch", ["--benchmark-skip", "--benchmark-disable"])
+def test_benchmarks_that_are_switched_off_leave_no_row(suite: pytest.Pytester, switch: str) -> None:
+    """Skipping all benchmarks is no measurement of any, and a ledger asked for by name is then a mistake."""
+    suite.runpytest_subprocess("--benchmark-autosave", switch, "-k", "sum")
+    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", switch, "-k", "sum")
+
+    assert not (suite.path / "benchmarks").exists()
+    assert pytest.ExitCode.USAGE_ERROR == asked.ret
+    asked.stderr.fnmatch_lines(["ERROR: perfkit: --perfkit-ledger needs benchmarks that run*"])
+
+
 def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
     """A run on uncommitted changes is marked, and says that the log leaves it out."""
     suite.makepyfile(test_suite=SUITE + "\n# changed\n")
