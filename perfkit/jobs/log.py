@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import OutOfDateError, UsageError
+from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
@@ -37,13 +38,13 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
         UsageError: the file cannot be written or its markers are damaged.
     """
     log = read_change_log(project=project, ledger=ledger)
-    before = file.read_text(encoding="utf-8") if file.exists() else _TITLE
+    before = read_text(file, default=_TITLE)
     after = replace_between_markers(before, render_change_log(log), name="log")
     changed = after != before or not file.exists()
     if check and changed:
         raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
     if changed:
-        _replace(file, after)
+        replace_text(file, after)
     return RenderedLog(log=log, file=file, changed=changed)
 
 
@@ -73,14 +74,3 @@ def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
     note = Note(commit=commit.sha, text=text.strip(), recorded_at=utc_now())
     add_note(ledger, note)
     return note
-
-
-def _replace(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(file)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {file} ({error.strerror or error}); choose another with --out"
-        ) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 from perfkit.jobs.profiles.settle import SettledProfile
+from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.profiling.save import load_summary
 from perfkit.records import ProfileSummary
 from perfkit.views.markers import replace_between_markers
@@ -53,12 +54,10 @@ def list_in_index(run: SettledProfile) -> None:
     if folder.resolve() != run.out.parent.resolve():
         return
     index = folder / "README.md"
-    before = index.read_text(encoding="utf-8") if index.exists() else _INDEX_HEAD
+    before = read_text(index, default=_INDEX_HEAD)
     summaries, damaged = _saved_profiles(folder)
     text = replace_between_markers(before, render_index(summaries, damaged=damaged), name="profiles")
-    temporary = index.with_name(f".{index.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(index)
+    replace_text(index, text)
 
 
 def _saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
