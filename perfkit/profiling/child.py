@@ -76,7 +76,9 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     loaded = _load(spec, instrument)
     if isinstance(loaded, Problem):
         return PassResult(problem=loaded, environment=_environment(spec))
-    meter = Meter(limit=instrument.step_limit, report=reporter.steps)
+    # An earlier pass has counted the samples already, and without a profiler in the way.
+    first = spec.known_steps is None
+    meter = Meter(limit=instrument.step_limit, report=reporter.steps, loaders=first)
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
     if isinstance(summary, Problem):

@@ -192,6 +192,18 @@ def test_stat_file_opens_in_pstats(demo: Demo) -> None:
     assert "main" == longest[2]
 
 
+def test_the_harness_stands_in_no_ones_way(demo: Demo) -> None:
+    """Between the loop and its loader there is no frame of the harness, once a clean pass has counted."""
+    stats = vars(pstats.Stats(str(demo.artifact(".stat"))))["stats"]
+    callers = {
+        caller[2]
+        for (file, _, name), timing in stats.items()
+        if (file, name) == ("torch/utils/data/dataloader.py", "__next__")
+        for caller in timing[4]
+    }
+    assert {"main"} == callers
+
+
 def test_text_is_ordered_by_cumulative_time(demo: Demo) -> None:
     """The full text names files from the project and the library on."""
     text = demo.artifact(".txt").read_text()
