@@ -1,6 +1,6 @@
 # The two commands of the README: `make run` and `make test`. Both install what they need first.
 PYTHON ?= python3
-VENV ?= .venv
+VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 

@@ -24,6 +24,11 @@ def human_bytes(count: int) -> str:
     return f"{count} B"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: "1 step", "2 steps"."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 def human_percent(share: float | None) -> str:
     """Return a share (1.0 is the whole) in percent with one decimal."""
     return "-" if share is None else f"{100 * share:.1f} %"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.units import human_bytes, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_percent, human_seconds
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,9 @@ def test_an_unknown_share_is_a_dash() -> None:
     """Not known is not zero."""
     assert "-" == human_percent(None)
     assert "3.1 %" == human_percent(0.031)
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps")])
+def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
+    """One of a thing is singular, any other number plural."""
+    assert text == counted(number, "step")

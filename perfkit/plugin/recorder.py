@@ -17,7 +17,7 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
 from perfkit.measure.provenance import foreign_modules
 from perfkit.measure.session import SessionRecord
-from perfkit.records import Benchmark, Commit, Status
+from perfkit.records import Benchmark, Commit, Machine, Status
 from perfkit.repo.commits import read_commit
 
 _MESSAGE_LIMIT = 300
@@ -27,12 +27,17 @@ class Recorder:
     """The hooks of a recording session."""
 
     def __init__(
-        self, *, ledger: Ledger, commit: Commit, proven_root: Path | None, asked_explicitly: bool
+        self,
+        *,
+        ledger: Ledger,
+        commit: Commit,
+        machine: Machine,
+        proven_root: Path | None,
+        asked_explicitly: bool,
     ) -> None:
         self._ledger = ledger
         self._commit = commit
-        # Read before anything runs: the load it records is that which the session found.
-        self._machine = read_machine()
+        self._machine = machine
         self._proven_root = proven_root
         self._asked_explicitly = asked_explicitly
         self._record = SessionRecord()
@@ -54,6 +59,8 @@ class Recorder:
         return cls(
             ledger=ledger,
             commit=commit,
+            # Read before anything runs: the load it records is that which the session found.
+            machine=read_machine(),
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
         )

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from perfkit.records import PassSummary, ProfileEntry, ProfileSummary
-from perfkit.units import human_percent, human_seconds
+from perfkit.units import counted, human_percent, human_seconds
 
 _COLUMNS = 80
 _ENTRIES = 8
@@ -49,7 +49,7 @@ def waiting_share(summary: ProfileSummary) -> float | None:
 def _headline(summary: ProfileSummary) -> str:
     main = summary.main_pass
     lines = [
-        f"{summary.target}: {human_seconds(main.total_s)} in all, {_count(main.steps, 'optimizer step')}"
+        f"{summary.target}: {human_seconds(main.total_s)} in all, {counted(main.steps, 'optimizer step')}"
     ]
     if main.step_s:
         lines.append(f"  time per step     {human_seconds(main.typical_step_s)}  ({_basis(main)})")
@@ -69,7 +69,7 @@ def _basis(main: PassSummary) -> str:
 
 def _waiting(summary: ProfileSummary) -> str:
     workers = summary.main_pass.data_workers
-    how = "loaded in the process itself" if not workers else f"with {_count(workers, 'worker')}"
+    how = "loaded in the process itself" if not workers else f"with {counted(workers, 'worker')}"
     return f"{human_percent(waiting_share(summary))} of the total; {how}"
 
 
@@ -157,7 +157,7 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
         yield "no optimizer step was seen in this process: there is no time per step"
     elif main.steps < _FEW_STEPS:
         yield (
-            f"only {_count(main.steps, 'step')}, the set-up in the first: totals of profiles with different"
+            f"only {counted(main.steps, 'step')}, the set-up in the first: totals of profiles with different"
             " numbers of steps are not comparable"
         )
     if any((summary.distortion(found.name) or 1.0) < _FASTER_THAN_CLEAN for found in summary.passes):
@@ -185,7 +185,3 @@ def _next_commands(summary: ProfileSummary, folder: Path) -> str:
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, width=_COLUMNS, subsequent_indent="  ")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

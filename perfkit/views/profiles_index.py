@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.records import ProfileSummary
 from perfkit.units import human_percent, human_seconds
+from perfkit.views.markdown_table import table_head, table_row
 from perfkit.views.profile_report import waiting_share
 
 _COLUMNS = (
@@ -19,13 +20,9 @@ _TRACE = ".trace.json.gz"
 def render_index(summaries: Sequence[ProfileSummary], *, damaged: Mapping[str, str] | None = None) -> str:
     """Return the table, oldest profile first; ``damaged`` maps names of unreadable files to the reason."""
     ordered = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
-    rows = [_row(_COLUMNS), _row([":---"] * len(_COLUMNS)), *(_row(_cells(summary)) for summary in ordered)]
+    rows = [*table_head(_COLUMNS), *(table_row(_cells(summary)) for summary in ordered)]
     notes = [f"- `{name}` cannot be read: {reason}" for name, reason in sorted((damaged or {}).items())]
     return "\n".join(rows + ([""] if notes else []) + notes)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cells(summary: ProfileSummary) -> list[str]:

@@ -47,19 +47,17 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
         return [
             Outcome(benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message)
         ]
-    return [*_step_outcomes(benchmark, result.summary), *_total_outcomes(benchmark, result.summary)]
+    return _times(benchmark, result.summary) if result.summary is not None else []
 
 
-def _step_outcomes(benchmark: Benchmark, summary: PassSummary | None) -> list[Outcome]:
-    if summary is None or not summary.step_s:
-        return []
-    return [Outcome(benchmark=benchmark, metric=STEP_TIME, loops=1, values=summary.step_s)]
-
-
-def _total_outcomes(benchmark: Benchmark, summary: PassSummary | None) -> list[Outcome]:
-    if summary is None:
-        return []
-    return [Outcome(benchmark=benchmark, metric=TOTAL_TIME, loops=1, values=(summary.total_s,))]
+def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
+    """Return the time of every step, where there was one, and that of the whole."""
+    times = {STEP_TIME: summary.step_s, TOTAL_TIME: (summary.total_s,)}
+    return [
+        Outcome(benchmark=benchmark, metric=metric, loops=1, values=values)
+        for metric, values in times.items()
+        if values
+    ]
 
 
 def _policy(run: SettledProfile) -> Mapping[str, str]:

@@ -63,11 +63,12 @@ def _longest_histories(rows: Sequence[Row]) -> tuple[Column, ...]:
 def _table(rows: Sequence[Row], columns: tuple[Column, ...], history: History) -> Table:
     by_commit = _group(rows, lambda row: row.commit.sha)
     ordered = sorted(by_commit, key=lambda sha: _place(sha, by_commit[sha][0], history))
+    of_columns = [[row for row in rows if column.shows(row.outcome.benchmark.name)] for column in columns]
     entries = tuple(
         Entry(
             commit=sha,
             description=history.notes.get(sha) or by_commit[sha][0].commit.subject or "",
-            cells=tuple(_cell(rows, sha, before, column) for column in columns),
+            cells=tuple(_cell(mine, sha, before) for mine in of_columns),
         )
         for before, sha in itertools.pairwise([None, *ordered])
         if sha is not None
@@ -92,19 +93,19 @@ def _place(sha: str, row: Row, history: History) -> tuple[float, datetime, str]:
     return (history.order.get(sha, float("inf")), row.commit.time or _UNKNOWN_TIME, sha)
 
 
-def _cell(rows: Sequence[Row], sha: str, before: str | None, column: Column) -> Cell | None:
-    mine = [row for row in rows if column.shows(row.outcome.benchmark.name)]
-    own = [row for row in mine if row.commit.sha == sha]
+def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
+    """Return what the rows of one column say of a commit; None where they say nothing."""
+    own = [row for row in rows if row.commit.sha == sha]
     if not own:
         return None
     newest = max(own, key=lambda row: row.recorded_at)
     failed = [row for row in own if row.run_id == newest.run_id and row.outcome.status != "ok"]
     if failed:
         return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.environment.env_id)
-    measured = [row for row in mine if row.outcome.status == "ok" and row.outcome.values]
+    measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.values]
     run_id = _choose_run(measured, sha, before)
     shown = [row for row in measured if row.run_id == run_id]
-    current = max(mine, key=lambda row: row.recorded_at).outcome.benchmark.version
+    current = max(rows, key=lambda row: row.recorded_at).outcome.benchmark.version
     return _measured_cell(shown, sha, before, current)
 
 

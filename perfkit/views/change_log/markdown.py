@@ -7,11 +7,13 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from perfkit.records import Environment
 from perfkit.stats.summary import Ratio
+from perfkit.units import counted
 from perfkit.views.change_log.model import Cell, ChangeLog, Entry, Table
+from perfkit.views.markdown_table import table_head, table_row
 
 _DIGITS = 4
 _FAILURE_LIMIT = 80
@@ -38,7 +40,7 @@ def _reading_guide(log: ChangeLog) -> str:
         "both in alternation; rows without it were measured at different times: do not compare them closely."
     )
     if log.dirty_runs:
-        guide += f" Left out: {_count(log.dirty_runs, 'run')} on uncommitted changes."
+        guide += f" Left out: {counted(log.dirty_runs, 'run')} on uncommitted changes."
     return guide
 
 
@@ -48,13 +50,12 @@ def _section(table: Table) -> str:
     lines = [
         f"### {_machine_title(table)}",
         "",
-        _row(header),
-        _row([":---"] * len(header)),
+        *table_head(header),
         *(_entry(entry, marks) for entry in table.entries),
         "",
-        *_footnotes(table, marks),
+        _footnotes(table, marks),
     ]
-    return "\n".join(lines).rstrip()
+    return "\n".join(lines)
 
 
 def _machine_title(table: Table) -> str:
@@ -80,7 +81,7 @@ def _environment_marks(table: Table) -> dict[str, str]:
 
 def _entry(entry: Entry, marks: dict[str, str]) -> str:
     cells = [_cell(cell, marks) for cell in entry.cells]
-    return _row([*cells, _escape(entry.description), f"`{entry.commit}`"])
+    return table_row([*cells, _escape(entry.description), f"`{entry.commit}`"])
 
 
 def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
@@ -91,15 +92,13 @@ def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     text = format_mean_sd(cell.mean, cell.sd)
     if cell.ratio is not None:
         text += f" ({format_ratio(cell.ratio)})"
-    symbols = [*_marks_of(cell), marks.get(cell.env_id or "", "")]
-    return " ".join([text, *filter(None, symbols)])
+    environment = [marks[cell.env_id]] if cell.env_id in marks else []
+    return " ".join([text, *_marks_of(cell), *environment])
 
 
 def _marks_of(cell: Cell) -> list[str]:
-    return [
-        _ONE_LAUNCH if cell.launches == 1 else "",
-        _OTHER_VERSION if cell.other_version else "",
-    ]
+    marks = {_ONE_LAUNCH: cell.launches == 1, _OTHER_VERSION: cell.other_version}
+    return [mark for mark, holds in marks.items() if holds]
 
 
 def format_mean_sd(mean: float | None, sd: float | None) -> str:
@@ -117,14 +116,14 @@ def format_ratio(ratio: Ratio) -> str:
     return text if ratio.standard_error is None else f"{text} ± {ratio.standard_error:.{decimals}f}"
 
 
-def _footnotes(table: Table, marks: dict[str, str]) -> list[str]:
+def _footnotes(table: Table, marks: dict[str, str]) -> str:
     cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
     used = {mark for cell in cells if cell.failure is None for mark in _marks_of(cell)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
     usual, *others = _environments(table)
     notes.append("Environment: " + _facts(usual.facts))
     notes += [f"{marks[other.env_id]} Environment: {_difference(other, usual)}" for other in others]
-    return ["\\\n".join(notes)]
+    return "\\\n".join(notes)
 
 
 def _facts(facts: Mapping[str, str]) -> str:
@@ -137,10 +136,6 @@ def _difference(other: Environment, usual: Environment) -> str:
     return f"as above, but {_facts({**changed, **dict(sorted(unset.items()))})}"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
 def _escape(text: str) -> str:
     """Keep free text from ending a cell or turning into markup."""
     return re.sub(r"([|<\\])", r"\\\1", " ".join(text.split()))
@@ -148,7 +143,3 @@ def _escape(text: str) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _FAILURE_LIMIT else text[: _FAILURE_LIMIT - 1] + "…"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
