@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit clean
+.PHONY: run test lint types layers unit gate hooks clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -29,6 +29,14 @@ layers: $(INSTALLED)
 
 unit: $(INSTALLED)
 	$(BIN)/pytest
+
+# Another comparison: make gate GATE="--base HEAD~3"
+gate: $(INSTALLED)
+	$(BIN)/perfkit gate $(GATE)
+
+hooks: $(INSTALLED)
+	git config core.hooksPath .githooks
+	@echo "Each push is gated from now on; \"git push --no-verify\" goes past it."
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

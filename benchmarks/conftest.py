@@ -10,6 +10,8 @@ from torch import Tensor
 from perfkit.workloads.metric_learning.data import ImageFiles, digits_folder, find_images
 
 CLASSES = 10
+# The calibration suite is measured between commits of its own.
+collect_ignore = ["calibration"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -30,8 +31,36 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     columns: tuple[LogColumn, ...] = ()
 
 
+class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.gate]``: error rate and time of ``perfkit gate``; times in seconds.
+
+    ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
+    ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
+    numpy, and whatever both sides are seen to import).
+    """
+
+    alpha: float = 0.01
+    seconds_per_benchmark: float = 10.0
+    limit: float = 30.0
+    select: str | None = None
+    preload: tuple[str, ...] | None = None
+
+
+class BenchmarkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of ``[[tool.perfkit.rules]]``: how benchmarks whose node id matches a glob are judged."""
+
+    match: str
+    margin: str | None = None
+    gate: bool | None = None
+    limit: float | None = None
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[tool.perfkit]``, with ``root`` the folder of the ``pyproject.toml`` it was read from."""
+    """``[tool.perfkit]``: every key has a default.
+
+    ``copy`` and ``link`` are patterns of generated files that a fresh checkout lacks, ``prepare`` a shell
+    command that makes a checkout ready.
+    """
 
     targets: dict[str, str] = {}
     own: tuple[str, ...] = ()
@@ -40,6 +69,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     profiles: str = "profiles"
     margin: str = "2%"
     log: LogConfig = LogConfig()
+    copy: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    prepare: str | None = None
+    gate: GateConfig = GateConfig()
+    rules: tuple[BenchmarkRule, ...] = ()
 
     @property
     def margin_share(self) -> float:
@@ -147,13 +181,35 @@ def _type_message(error: msgspec.ValidationError, file: Path) -> str:
 
 
 def _check_values(config: Config, file: Path) -> None:
-    try:
-        parse_percent(config.margin, key="tool.perfkit.margin")
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
+    _check_percent(config.margin, "tool.perfkit.margin", file)
+    _check_gate(config.gate, file)
+    for index, rule in enumerate(config.rules):
+        if rule.margin is not None:
+            _check_percent(rule.margin, f"tool.perfkit.rules[{index}].margin", file)
+        if rule.limit is not None:
+            _check_above_zero(rule.limit, f"tool.perfkit.rules[{index}].limit", file)
     for name, target in config.targets.items():
         if ":" not in target and not target.endswith(".py"):
             raise ConfigError(
                 f'{file}: target "{name}" must read "package.module:function" or "script.py",'
                 f' found "{target}"'
             )
+
+
+def _check_gate(gate: GateConfig, file: Path) -> None:
+    if not 0 < gate.alpha < 1:
+        raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
+    _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
+    _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
+
+
+def _check_percent(text: str, key: str, file: Path) -> None:
+    try:
+        parse_percent(text, key=key)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def _check_above_zero(seconds: float, key: str, file: Path) -> None:
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{file}: {key} must be a number of seconds above zero, found {seconds:g}")

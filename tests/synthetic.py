@@ -1,10 +1,25 @@
-"""A builder of synthetic ledger rows."""
+"""Builders of synthetic ledger rows and gate results."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
-from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Placement, Row, Status
+from perfkit.records import (
+    Benchmark,
+    Commit,
+    Environment,
+    Machine,
+    Outcome,
+    Placement,
+    Row,
+    Side,
+    Source,
+    Status,
+)
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.model import Comparison, Estimate, Explanation, GateReport, Need, Policy, Verdict
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MACHINE = Machine(
@@ -28,13 +43,24 @@ def build_row(
     dirty: bool = False,
     machine: Machine = MACHINE,
     environment: Environment = ENVIRONMENT,
+    source: Source | None = None,
+    side: Side | None = None,
+    policy: Mapping[str, str] | None = None,
+    diff_hash: str | None = None,
 ) -> Row:
     """Return a synthetic ledger row, recorded ``minute`` minutes after a fixed start."""
     return Row(
         run_id=run,
         recorded_at=START + timedelta(minutes=minute),
-        source="pytest" if block is None else "backfill",
-        commit=Commit(sha=sha, time=START, subject=subject, branch="main", dirty=dirty),
+        source=source or ("pytest" if block is None else "backfill"),
+        commit=Commit(
+            sha=sha,
+            time=START,
+            subject=subject,
+            branch="main",
+            dirty=dirty or diff_hash is not None,
+            diff_hash=diff_hash,
+        ),
         machine=machine,
         environment=environment,
         outcome=Outcome(
@@ -44,5 +70,67 @@ def build_row(
             status=status,
             message=message,
         ),
-        placement=Placement(launch=launch, block=block),
+        placement=Placement(side=side, launch=launch, block=block),
+        policy=policy or {},
+    )
+
+
+def build_comparison(
+    test: str,
+    verdict: Verdict,
+    *interval: float,
+    margin: float = 0.02,
+    launches: int = 12,
+    unit: Literal["launches", "preloaders"] = "launches",
+    gating: bool = True,
+    need: Need | None = None,
+    message: str | None = None,
+    accepted: str | None = None,
+) -> Comparison:
+    """Return a synthetic comparison; ``interval`` is (ratio, low, high), or empty where nothing was timed."""
+    name = test if "::" in test else f"benchmarks/bench_a.py::{test}"
+    estimate = None
+    if interval:
+        ratio, low, high = interval
+        estimate = Estimate(
+            ratio=ratio, low=low, high=high, confidence=0.998, launches=launches, launch_sd=0.01, unit=unit
+        )
+    return Comparison(
+        benchmark=Benchmark(name=name, version="v1"),
+        verdict=verdict,
+        margin=margin,
+        gating=gating,
+        estimate=estimate,
+        base_s=0.0123 if estimate else None,
+        head_s=0.0123 * estimate.ratio if estimate else None,
+        need=need,
+        message=message,
+        accepted=accepted,
+    )
+
+
+def build_report(
+    *comparisons: Comparison,
+    notes: tuple[str, ...] = (),
+    explanations: tuple[Explanation, ...] = (),
+    head_dirty: bool = False,
+    from_ledger: bool = False,
+) -> GateReport:
+    """Return a synthetic gate of two commits at family-wise alpha 0.01."""
+    timed = sum(found.estimate is not None for found in comparisons)
+    return GateReport(
+        run_id="01a1ff97-484e-71a6-b0a9-e1724e596ef1",
+        recorded_at=START,
+        base=Commit(sha="a" * 40, time=START, subject="Change things"),
+        head=Commit(sha="b" * 40, time=START, subject="Change | more things", dirty=head_dirty),
+        machine=MACHINE,
+        environment=ENVIRONMENT,
+        policy=Policy(alpha=0.01, family=timed, looks=(8, 12)),
+        budget_s=120.0,
+        wall_s=41.3,
+        comparisons=comparisons,
+        exit_code=exit_code(comparisons),
+        notes=notes,
+        explanations=explanations,
+        from_ledger=from_ledger,
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.config import Config, load_project
+from perfkit.config import BenchmarkRule, Config, GateConfig, load_project
 from perfkit.errors import ConfigError
 
 
@@ -52,11 +52,52 @@ benchmark = "bench_losses.py::test_loss"
     assert [("Loss", "bench_losses.py::test_loss")] == [(c.title, c.benchmark) for c in config.log.columns]
 
 
+def test_the_keys_of_the_gate_are_read(tmp_path: Path) -> None:
+    """Error rate, times, what is preloaded, generated files and rules arrive as they were written."""
+    text = """
+[tool.perfkit]
+copy = ["src/*.so"]
+link = ["data"]
+prepare = "make ext"
+[tool.perfkit.gate]
+alpha = 0.05
+seconds_per_benchmark = 4
+limit = 90
+select = "loss"
+preload = []
+[[tool.perfkit.rules]]
+match = "*slow*"
+margin = "5%"
+gate = false
+limit = 0.5
+"""
+    config = load_project(_write(tmp_path, text)).config
+
+    assert (("src/*.so",), ("data",), "make ext") == (config.copy, config.link, config.prepare)
+    assert GateConfig(alpha=0.05, seconds_per_benchmark=4, limit=90, select="loss", preload=()) == config.gate
+    assert (BenchmarkRule(match="*slow*", margin="5%", gate=False, limit=0.5),) == config.rules
+
+
+def test_a_gate_has_defaults(tmp_path: Path) -> None:
+    """Nothing is copied, built or ruled; what is not preloaded on purpose is found out."""
+    config = load_project(_write(tmp_path, "[[tool.perfkit.rules]]\nmatch = '*'\n")).config
+
+    assert ((), (), None) == (config.copy, config.link, config.prepare)
+    assert (0.01, 10.0, 30.0, None, None) == (
+        config.gate.alpha,
+        config.gate.seconds_per_benchmark,
+        config.gate.limit,
+        config.gate.select,
+        config.gate.preload,
+    )
+    assert (BenchmarkRule(match="*", margin=None, gate=None, limit=None),) == config.rules
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("[tool.perfkit]\nledgr = 'x'", 'unknown key "tool.perfkit.ledgr"; did you mean "ledger"?'),
-        ("[tool.perfkit]\nqqq = 1", "known keys: benchmarks, ledger, log, margin, own, profiles, targets"),
+        ("[tool.perfkit]\nqqq = 1", "known keys: benchmarks, copy, gate, ledger, link, log, margin"),
         ("[tool.perfkit.log]\nfil = 'x'", 'unknown key "tool.perfkit.log.fil"; did you mean "file"?'),
         ("[[tool.perfkit.log.columns]]\ntitel = 'x'", 'log.columns[0].titel"; did you mean "title"?'),
         ("[[tool.perfkit.log.columns]]\ntitle = 'x'", "missing required field benchmark"),
@@ -66,6 +107,28 @@ benchmark = "bench_losses.py::test_loss"
         ("[tool.perfkit.targets]\ntrain = 'nothing'", 'target "train" must read "package.module:function"'),
         ("[tool]\nperfkit = 3", "tool.perfkit must be a table, found 3"),
         ("[tool.perfkit", "is not valid TOML"),
+        ("[tool.perfkit.gate]\nalfa = 1", 'unknown key "tool.perfkit.gate.alfa"; did you mean "alpha"?'),
+        ("[tool.perfkit.gate]\nalpha = 0", "tool.perfkit.gate.alpha must lie between 0 and 1, found 0"),
+        ("[tool.perfkit.gate]\nalpha = 1.0", "tool.perfkit.gate.alpha must lie between 0 and 1, found 1"),
+        ("[tool.perfkit.gate]\nalpha = nan", "tool.perfkit.gate.alpha must lie between 0 and 1, found nan"),
+        ("[tool.perfkit.gate]\nalpha = '1%'", '"tool.perfkit.gate.alpha": expected float, got str'),
+        ("[tool.perfkit.gate]\nlimit = 0", "tool.perfkit.gate.limit must be a number of seconds above zero"),
+        ("[tool.perfkit.gate]\nlimit = inf", "gate.limit must be a number of seconds above zero, found inf"),
+        (
+            "[tool.perfkit.gate]\nseconds_per_benchmark = -1",
+            "tool.perfkit.gate.seconds_per_benchmark must be a number of seconds above zero, found -1",
+        ),
+        ("[tool.perfkit.gate]\npreload = 'torch'", 'perfkit.gate.preload": expected array | null, got str'),
+        ("[tool.perfkit.gate]\nselect = ['loss']", 'perfkit.gate.select": expected str | null, got array'),
+        ("[tool.perfkit]\ngate = true", "tool.perfkit.gate must be a table, found True"),
+        ("[tool.perfkit]\nlink = 'data'", '"tool.perfkit.link": expected array, got str'),
+        ("[tool.perfkit]\ncopy = [1]", '"tool.perfkit.copy[0]": expected str, got int'),
+        ("[tool.perfkit]\nprepare = ['make']", '"tool.perfkit.prepare": expected str | null, got array'),
+        ("[[tool.perfkit.rules]]\nmargin = '1%'", "missing required field match"),
+        ("[[tool.perfkit.rules]]\nmatch = '*'\ngates = true", 'rules[0].gates"; did you mean "gate"?'),
+        ("[[tool.perfkit.rules]]\nmatch = '*'\nmargin = '2'", "rules[0].margin must be a percentage above"),
+        ("[[tool.perfkit.rules]]\nmatch = '*'\nlimit = nan", "rules[0].limit must be a number of seconds"),
+        ("[[tool.perfkit.rules]]\nmatch = '*'\ngate = 'no'", '.gate": expected bool | null, got str'),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, text: str, expected: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import backfill, ledger, log, profile
+from perfkit.cli import accept, backfill, gate, ledger, log, profile
 from perfkit.cli.options import examples
 
 app = typer.Typer(
@@ -16,15 +16,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     epilog=examples(
+        "perfkit gate",
         "perfkit profile train --out profiles/first_profile.stat",
         "pytest benchmarks/ --benchmark-autosave",
         "perfkit log",
     ),
 )
+gate.register(app)
 profile.register(app)
 log.register(app)
 ledger.register(app)
 backfill.register(app)
+accept.register(app)
 
 
 @app.callback()

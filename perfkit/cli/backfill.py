@@ -56,7 +56,10 @@ def backfill(
         seed=seed,
     )
     result = run_backfill(
-        request, project=project, progress=lambda number, of, slot: _say(number, of, slot, json)
+        request,
+        project=project,
+        progress=lambda number, of, slot: _say(number, of, slot, json),
+        on_wait=lambda: show("waiting: another perfkit measures on this machine", to_json=json),
     )
     show(f"{result.rows} rows of run {result.run_id[-12:]} -> {result.file}", to_json=json)
     write_json(result, json)

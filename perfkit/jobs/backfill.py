@@ -14,6 +14,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedErro
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
+from perfkit.measure.lock import machine_lock
 from perfkit.records import Commit, Outcome, Placement, Row, Side
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.worktrees import worktrees
@@ -44,9 +45,15 @@ class BackfillResult:
 
 
 def run_backfill(
-    request: BackfillRequest, *, project: Project, progress: Callable[[int, int, Slot], None]
+    request: BackfillRequest,
+    *,
+    project: Project,
+    progress: Callable[[int, int, Slot], None],
+    on_wait: Callable[[], None] = lambda: None,
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.
+
+    ``on_wait`` is told when another perfkit holds the machine and this one waits.
 
     Raises:
         RepositoryError: a commit is not known.
@@ -64,7 +71,10 @@ def run_backfill(
     slots = plan_launches([commit.sha for commit in commits], request.launches, seed=request.seed)
     collected = _Collected(run_id=new_run_id(), commits=commits, seed=request.seed)
     try:
-        with worktrees(repository, [commit.sha for commit in commits]) as roots:
+        with (
+            machine_lock(on_wait=on_wait),
+            worktrees(repository, [commit.sha for commit in commits]) as roots,
+        ):
             for number, slot in enumerate(slots, start=1):
                 progress(number, len(slots), slot)
                 _measure(slot, roots[slot.sha], request, collected)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from perfkit.errors import LedgerError
-from perfkit.identity import new_run_id
-
-_FOLDER = "notes"
+from perfkit.ledger.statements import Statements
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,22 +18,16 @@ class Note:
     recorded_at: datetime
 
 
+_NOTES = Statements(kind=Note, noun="note", folder="notes")
+
+
 def add_note(ledger: Path, note: Note) -> Path:
     """Keep a note and return its file; a later note on the same commit takes precedence.
 
     Raises:
         LedgerError: the folder cannot be written.
     """
-    target = ledger / _FOLDER / f"{new_run_id()}.json"
-    content = json.dumps({**asdict(note), "recorded_at": note.recorded_at.isoformat()}, ensure_ascii=False)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_suffix(".tmp")
-        temporary.write_text(content + "\n", encoding="utf-8")
-        temporary.rename(target)
-    except OSError as error:
-        raise LedgerError(f"cannot keep the note in {target.parent} ({error.strerror or error})") from error
-    return target
+    return _NOTES.keep(ledger, note)
 
 
 def read_notes(ledger: Path) -> dict[str, Note]:
@@ -46,17 +36,4 @@ def read_notes(ledger: Path) -> dict[str, Note]:
     Raises:
         LedgerError: a note's file is damaged.
     """
-    notes = [_read(file) for file in sorted((ledger / _FOLDER).glob("*.json"))]
-    return {note.commit: note for note in sorted(notes, key=lambda note: note.recorded_at)}
-
-
-def _read(file: Path) -> Note:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        return Note(
-            commit=content["commit"],
-            text=content["text"],
-            recorded_at=datetime.fromisoformat(content["recorded_at"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise LedgerError(f"{file} is not a readable note; bring it back or delete it") from error
+    return {note.commit: note for note in sorted(_NOTES.read(ledger), key=lambda note: note.recorded_at)}

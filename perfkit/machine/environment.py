@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Mapping
 
 from perfkit.identity import fingerprint
 from perfkit.records import Environment
@@ -22,13 +23,18 @@ _VARIABLES = (
 )
 
 
-def read_environment() -> Environment:
-    """Return the environment of this process; torch's settings are known only where torch is loaded."""
+def read_environment(
+    variables: Mapping[str, str] = os.environ, *, torch_settings: Mapping[str, str] | None = None
+) -> Environment:
+    """Return the environment of this process, or of another one by its variables and torch's settings.
+
+    Torch's settings are known only where torch is loaded.
+    """
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": _version("torch"),
-        **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
-        **_torch_settings(),
+        **{name: variables[name] for name in _VARIABLES if name in variables},
+        **(_torch_settings() if torch_settings is None else torch_settings),
     }
     return Environment(env_id=fingerprint(facts), facts=facts)
 

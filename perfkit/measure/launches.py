@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# glibc hands freed memory back to the kernel above these sizes; raised, page faults no longer decide.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
+from perfkit.measure.environment import ALLOCATOR
+
 _TAIL_LINES = 12
 _PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
 

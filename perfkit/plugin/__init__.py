@@ -1,6 +1,6 @@
 """The pytest plugin: times honestly, and files what pytest-benchmark measured in the ledger.
 
-Only pytest is imported here: this module is loaded by every pytest session of the user.
+Nothing that takes time is imported here: this module is loaded by every pytest session of the user.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+
+from perfkit.measure.agent import MARKER
 
 _RECORDER_NAME = "perfkit-recorder"
 
@@ -32,7 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin recording where it was asked for, or say before anything is measured why it cannot be."""
+    """Make the marker known; begin recording where it was asked for, or say why it cannot be."""
+    config.addinivalue_line("markers", MARKER)
     if not _recording_wanted(config):
         return
     if _switched_off(config):
@@ -56,7 +59,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Synchronise the accelerator around what is timed, whether it is recorded or not."""
     fixture = getattr(item, "funcargs", {}).get("benchmark")
     if fixture is not None:
-        from perfkit.measure.benchmark_fixture import synchronise_timer
+        from perfkit.measure.agent.benchmark_fixture import synchronise_timer
 
         synchronise_timer(fixture)
     return (yield)

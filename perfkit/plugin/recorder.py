@@ -14,8 +14,8 @@ from perfkit.identity import function_version, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
-from perfkit.measure.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
-from perfkit.measure.provenance import foreign_modules
+from perfkit.measure.agent.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
+from perfkit.measure.agent.provenance import foreign_modules
 from perfkit.measure.session import SessionRecord
 from perfkit.records import Benchmark, Commit, Machine, Status
 from perfkit.repo.commits import read_commit

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import git
 
-from perfkit.errors import RepositoryError
+from perfkit.repo.commands import run_git, run_git_checkout, try_git
 
 _NAME_DIGITS = 12
-# A hook or a filter of the user's would run code that is not the commit's.
-_QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "filter.lfs.smudge=", "-c", "filter.lfs.required=false")
+_PREFIX = "perfkit-"
 
 
 @contextmanager
@@ -23,25 +22,41 @@ def worktrees(repository: git.Repo, shas: Sequence[str]) -> Iterator[dict[str, P
     Raises:
         RepositoryError: git cannot make one of them.
     """
-    with tempfile.TemporaryDirectory(prefix="perfkit-") as folder:
-        paths = {sha: Path(folder).resolve() / sha[:_NAME_DIGITS] for sha in shas}
-        try:
-            for sha, path in paths.items():
-                _add(repository, sha, path)
-            yield paths
-        finally:
-            for path in paths.values():
-                _remove(repository, path)
+    place = Path(repository.working_tree_dir or repository.git_dir)
+    with worktree_folder([place]) as folder:
+        paths = {sha: folder / sha[:_NAME_DIGITS] for sha in shas}
+        for sha, path in paths.items():
+            add_worktree(place, sha, path)
+        yield paths
 
 
-def _add(repository: git.Repo, sha: str, path: Path) -> None:
-    command = ["git", *_QUIET, "worktree", "add", "--quiet", "--detach", str(path), sha]
+@contextmanager
+def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
+    """Yield the real path of a fresh folder for worktrees of the repositories; all go away together."""
     try:
-        repository.git.execute(command)
-    except git.GitCommandError as error:
-        raise RepositoryError(f"git cannot check out {sha[:10]}: {str(error.stderr).strip()}") from error
+        # What a process still writes there must not keep git from forgetting the worktrees.
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
+            yield Path(folder).resolve()
+    finally:
+        _forget_lost(repositories)
 
 
-def _remove(repository: git.Repo, path: Path) -> None:
-    if path.exists():
-        repository.git.worktree("remove", "--force", str(path))
+def add_worktree(repository: Path, sha: str, path: Path) -> None:
+    """Check out a commit as it was committed: no hook, filter or setting of the user's has a say.
+
+    Raises:
+        RepositoryError: git cannot check it out.
+    """
+    run_git_checkout(repository, "worktree", "add", "--quiet", "--detach", str(path), sha)
+
+
+def _forget_lost(repositories: Sequence[Path]) -> None:
+    """Strike perfkit's worktrees off git's list whose folder is gone, those of killed runs too.
+
+    ``git worktree prune`` would strike off the user's own on a disk that is not mounted now.
+    """
+    for repository in repositories:
+        for line in run_git(repository, "worktree", "list", "--porcelain").splitlines():
+            path = Path(line.removeprefix("worktree "))
+            if path.parent.name.startswith(_PREFIX) and not path.parent.exists():
+                try_git(repository, "worktree", "remove", "--force", "--force", str(path))

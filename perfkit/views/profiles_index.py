@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.records import ProfileSummary
 from perfkit.units import human_percent, human_seconds
-from perfkit.views.markdown_table import table_head, table_row
+from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 from perfkit.views.profile_report import waiting_share
 
 _COLUMNS = (
@@ -28,10 +28,10 @@ def render_index(summaries: Sequence[ProfileSummary], *, damaged: Mapping[str, s
 def _cells(summary: ProfileSummary) -> list[str]:
     main = summary.main_pass
     return [
-        _escaped(summary.name),
+        escape(summary.name),
         f"{summary.recorded_at:%Y-%m-%d %H:%M}",
         _commit(summary),
-        f"`{_escaped(' '.join((summary.target, *summary.arguments)))}`",
+        cell_code(" ".join((summary.target, *summary.arguments))),
         str(main.steps),
         human_seconds(main.total_s),
         human_seconds(main.typical_step_s),
@@ -51,7 +51,3 @@ def _file(file: str, name: str) -> str:
     """Return a link to an artifact; a trace is named only: it is too large to be kept with the others."""
     kind = file.removeprefix(name).lstrip("._")
     return kind if file.endswith(_TRACE) else f"[{kind}]({file})"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", r"\|").replace("\n", " ")

@@ -38,6 +38,25 @@ def test_help_imports_nothing_heavy(heavy: str) -> None:
     assert 0 == subprocess.run([sys.executable, "-c", program], check=False).returncode
 
 
+@pytest.mark.parametrize("verb", ["gate", "accept"])
+def test_the_help_of_a_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
+    """What measuring and judging need is loaded only by a gate that measures."""
+    program = (
+        f"import sys; sys.argv = ['perfkit', {verb!r}, '--help']\n"
+        "from perfkit.cli.app import app\n"
+        "app(standalone_mode=False)\n"
+        "loaded = {'torch', 'scipy', 'pandas', 'numpy', 'pyarrow', 'git'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(loaded)) or 0)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert f"$ perfkit {verb}" in done.stdout
+
+
 @pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas"])
 def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
     """Rendering the log loads neither torch nor pandas."""
@@ -53,7 +72,8 @@ def test_the_log_needs_no_torch(measured: Repository, heavy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["profile", "log", "log note", "ledger", "ledger list", "ledger show", "backfill"]
+    "verb",
+    ["gate", "accept", "profile", "log", "log note", "ledger", "ledger list", "ledger show", "backfill"],
 )
 def test_every_help_has_an_example(verb: str, tmp_path: Path) -> None:
     """Each command shows how it is used."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.measure.launches import ALLOCATOR, launch_environment, plan_launches
+from perfkit.measure.environment import ALLOCATOR
+from perfkit.measure.launches import launch_environment, plan_launches
 
 names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
 

@@ -250,3 +250,20 @@ def test_the_timer_waits_for_the_accelerator(pytester: pytest.Pytester) -> None:
     )
 
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
+    """Strict markers accept what tells a gate how to judge a benchmark, and pytest explains it."""
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.perfkit(margin="1%", gate=False, limit=60)
+        def test_sum(benchmark):
+            benchmark(sum, [])
+    """)
+
+    marked = pytester.runpytest_subprocess("--strict-markers", "--benchmark-disable")
+    listed = pytester.runpytest_subprocess("--markers")
+
+    marked.assert_outcomes(passed=1)
+    listed.stdout.fnmatch_lines(["@pytest.mark.perfkit(margin, gate, limit): how `perfkit gate` treats a *"])

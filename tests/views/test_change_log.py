@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
-from perfkit.records import Environment, Machine, Row
+from perfkit.records import Environment, Machine, Row, Side
 from perfkit.stats.summary import Ratio
 from perfkit.views.change_log.build import build_change_log
-from perfkit.views.change_log.markdown import format_mean_sd, format_ratio, render_change_log
-from perfkit.views.change_log.model import Cell, ChangeLog, Column, History
+from perfkit.views.change_log.markdown import (
+    format_gate_ratio,
+    format_mean_sd,
+    format_ratio,
+    render_change_log,
+)
+from perfkit.views.change_log.model import Cell, ChangeLog, Column, GateRatio, History
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 COLUMN = Column(title="`loss`", benchmark="test_a")
@@ -34,6 +42,21 @@ def _interleaved(sha: str, *means: float, run: str = "run-1", minute: int = 0) -
         build_row(mean, sha=sha, run=run, launch=block, block=block, minute=minute)
         for block, mean in enumerate(means)
     ]
+
+
+def _gated(base: str, head: str, *ratios: float, launches: int = 8, run: str = "gate") -> list[Row]:
+    """Return the rows of a gate in which launches take the ratios in turn."""
+    policy = {"alpha": "0.05", "family": "1", "looks": "8,12", "margin": "0.02"}
+    rows = []
+    for launch in range(launches):
+        for side, sha, factor in (("base", base, 1.0), ("head", head, ratios[launch % len(ratios)])):
+            times = [factor * (1 + 0.001 * number) for number in range(5)]
+            row = build_row(
+                *times, sha=sha, run=run, launch=launch, block=launch, source="gate", policy=policy
+            )
+            place = replace(row.placement, side=cast("Side", side), preloader=launch // 8)
+            rows.append(replace(row, placement=place))
+    return rows
 
 
 def test_rows_stand_in_history_order() -> None:
@@ -94,6 +117,70 @@ def test_versions_of_a_benchmark_never_share_a_ratio() -> None:
     assert (True, False) == (_cell(rows, 0).other_version, _cell(rows, 1).other_version)
     assert None is _cell(rows, 1).ratio
     assert "‡ measured by an older version" in render_change_log(_log(rows))
+
+
+def test_a_gate_shows_its_ratio_and_interval() -> None:
+    """A gate's cell has the interval it was decided by, and the legend explains it with its confidence."""
+    rows = _gated(A, B, 1.03, 1.032)
+    gate = _cell(rows, 1).gate
+
+    assert gate is not None
+    assert pytest.approx(math.sqrt(1.03 * 1.032)) == gate.ratio
+    assert gate.low < gate.ratio < gate.high
+    text = render_change_log(_log(rows))
+    assert f"(×1.031, {gate.low:.3f} to {gate.high:.3f})" in text
+    assert "with 95 % confidence" in text
+    assert " ± " not in text.partition("### ")[2]
+
+
+def test_a_gate_that_needed_no_launch_leaves_the_cell_as_it_was() -> None:
+    """Its row has a verdict and no times; the launches that it rests on are still shown."""
+    rows = _gated(A, B, 1.03, 1.032)
+    verdict = build_row(sha=B, run="later", minute=9, source="gate", side="head")
+
+    assert _cell(rows, 1) == _cell([*rows, verdict], 1)
+    assert None is _log([*_gated(A, C, 1.0), verdict]).tables[0].entries[1].cells[0]
+
+
+def test_a_log_without_gates_does_not_speak_of_them() -> None:
+    """The legend explains what is shown, and no more."""
+    assert "gate" not in render_change_log(_log(_interleaved(A, 1.0) + _interleaved(B, 2.0)))
+    assert "gate" not in render_change_log(_log([*_gated(A, C, 1.5), build_row(1.5, sha=B, run="r2")]))
+
+
+@pytest.mark.parametrize(("base", "head"), [(A, C), (C, B)])
+def test_a_gate_shows_no_ratio_unless_its_base_is_the_row_before(base: str, head: str) -> None:
+    """Neither a gate that skips a row nor one of a later base gives a ratio to any cell."""
+    rows = [*_gated(base, head, 1.5), *(build_row(1.0, sha=sha, run=sha) for sha in (A, B, C))]
+    cells = [_cell(rows, entry) for entry in range(3)]
+
+    assert [(None, None)] * 3 == [(cell.gate, cell.ratio) for cell in cells]
+
+
+def test_a_gate_that_compared_nothing_has_no_ratio() -> None:
+    """No ratio before the first look, of another version, or of launches of which one failed."""
+    few = _gated(A, B, 1.5, launches=7)
+    changed = [
+        replace(row, outcome=replace(row.outcome, benchmark=replace(row.outcome.benchmark, version="v2")))
+        if row.commit.sha == B
+        else row
+        for row in _gated(A, B, 1.5)
+    ]
+    failed = _gated(A, B, 1.5)
+    failed[0] = replace(failed[0], outcome=replace(failed[0].outcome, status="error", values=()))
+
+    assert [None] * 3 == [_cell(rows, 1).gate for rows in (few, changed, failed)]
+    assert 7 == _cell(few, 1).launches
+
+
+def test_a_gate_of_uncommitted_changes_says_nothing_of_its_base() -> None:
+    """A run is left out whole: its base was measured with benchmarks that no commit holds."""
+    gated = _gated(A, B, 1.5)
+    dirty = [replace(row, commit=replace(row.commit, dirty=row.commit.sha == B)) for row in gated]
+
+    log = _log([*dirty, build_row(7.0, sha=A, run="r2")])
+    assert [A] == [entry.commit for entry in log.tables[0].entries]
+    assert (7.0, 1) == (_cell([*dirty, build_row(7.0, sha=A, run="r2")]).mean, log.dirty_runs)
 
 
 def test_an_interleaved_run_outranks_a_later_single_launch() -> None:
@@ -219,6 +306,18 @@ def test_numbers_keep_four_digits(mean: float | None, sd: float | None, text: st
 def test_a_ratio_has_its_error(value: float, error: float | None, text: str) -> None:
     """The error goes to the same place as the ratio."""
     assert text == format_ratio(Ratio(value=value, standard_error=error))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "text"),
+    [
+        (1.031, 1.0259, 1.0361, "×1.031, 1.026 to 1.036"),
+        (0.00093, 0.0009, 0.001, "×0.00093, 0.00090 to 0.00100"),
+    ],
+)
+def test_a_gate_ratio_has_its_interval(ratio: float, low: float, high: float, text: str) -> None:
+    """The limits go to the same place as the ratio."""
+    assert text == format_gate_ratio(GateRatio(ratio=ratio, low=low, high=high, alpha=0.01))
 
 
 def test_the_whole_log_is_as_it_was() -> None:

@@ -2,7 +2,7 @@
 
 A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
 the row before, else the one with most launches, else the newest; but when the newest run failed, the cell
-says so.
+says so. A run with uncommitted changes on any side says nothing of any commit.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import itertools
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
 from perfkit.records import Environment, Row
 from perfkit.stats.summary import paired_ratio, summarise
+from perfkit.views.change_log.gates import gate_ratio
 from perfkit.views.change_log.model import Cell, ChangeLog, Column, Entry, History, Table
 
 Key = TypeVar("Key")
@@ -32,14 +34,15 @@ def build_change_log(rows: Sequence[Row], columns: Sequence[Column], history: Hi
         ConfigError: a column could mean more than one benchmark.
     """
     timed = [row for row in rows if row.outcome.metric.name == "time" and not row.outcome.metric.exact]
-    clean = [row for row in timed if not row.commit.dirty]
+    dirty_runs = {row.run_id for row in rows if row.commit.dirty}
+    clean = [row for row in timed if row.run_id not in dirty_runs]
     chosen = tuple(columns) or _longest_histories(clean)
     _check_unambiguous(chosen, {row.outcome.benchmark.name for row in clean})
     shown = [row for row in clean if any(column.shows(row.outcome.benchmark.name) for column in chosen)]
     by_machine = _group(shown, lambda row: row.machine.machine_id)
     return ChangeLog(
         tables=tuple(_table(group, chosen, history) for group in by_machine.values()),
-        dirty_runs=len({row.run_id for row in rows if row.commit.dirty}),
+        dirty_runs=len(dirty_runs),
     )
 
 
@@ -103,10 +106,16 @@ def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
     if failed:
         return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.environment.env_id)
     measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.values]
+    if all(row.commit.sha != sha for row in measured):
+        return None
     run_id = _choose_run(measured, sha, before)
     shown = [row for row in measured if row.run_id == run_id]
     current = max(rows, key=lambda row: row.recorded_at).outcome.benchmark.version
-    return _measured_cell(shown, sha, before, current)
+    cell = _measured_cell(shown, sha, current)
+    if shown[0].source == "gate":
+        whole = [row for row in rows if row.run_id == run_id]
+        return replace(cell, gate=gate_ratio(whole, base=before, head=sha))
+    return replace(cell, ratio=paired_ratio(_pairs(shown, sha, before)))
 
 
 def _failure(failed: Sequence[Row], own: Sequence[Row], run_id: str) -> str:
@@ -121,11 +130,16 @@ def _failure(failed: Sequence[Row], own: Sequence[Row], run_id: str) -> str:
 def _choose_run(rows: Sequence[Row], sha: str, before: str | None) -> str:
     """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
     own = _group((row for row in rows if row.commit.sha == sha), lambda row: row.run_id)
-    beside = {row.run_id for row in rows if row.commit.sha == before and row.placement.block is not None}
+    beside = {row.run_id for row in rows if row.commit.sha == before and _is_alternating(row)}
     return max(own, key=lambda run: (run in beside, len(own[run]), own[run][-1].recorded_at))
 
 
-def _measured_cell(rows: Sequence[Row], sha: str, before: str | None, version: str) -> Cell:
+def _is_alternating(row: Row) -> bool:
+    """Tell whether a run compares later commits with the one of this row."""
+    return row.placement.side == "base" if row.source == "gate" else row.placement.block is not None
+
+
+def _measured_cell(rows: Sequence[Row], sha: str, version: str) -> Cell:
     own = [row for row in rows if row.commit.sha == sha]
     values = own[0].outcome.values if len(own) == 1 else [_location(row) for row in own]
     summary = summarise(values)
@@ -133,7 +147,6 @@ def _measured_cell(rows: Sequence[Row], sha: str, before: str | None, version: s
         mean=summary.mean if summary else None,
         sd=summary.sd if summary else None,
         launches=len(own),
-        ratio=paired_ratio(_pairs(rows, sha, before)),
         env_id=own[0].environment.env_id,
         other_version=own[0].outcome.benchmark.version != version,
     )

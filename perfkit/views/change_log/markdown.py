@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import string
 from collections import Counter
 from collections.abc import Mapping
 
-from perfkit.records import Environment
+from perfkit.records import Environment, Machine
 from perfkit.stats.summary import Ratio
 from perfkit.units import counted
-from perfkit.views.change_log.model import Cell, ChangeLog, Entry, Table
-from perfkit.views.markdown_table import table_head, table_row
+from perfkit.views.change_log.model import Cell, ChangeLog, Entry, GateRatio, Table
+from perfkit.views.markdown_table import escape, table_head, table_row
 
 _DIGITS = 4
 _FAILURE_LIMIT = 80
@@ -39,16 +38,28 @@ def _reading_guide(log: ChangeLog) -> str:
         "`×r ± e` is the ratio to the row before and its standard error, shown only where one run measured "
         "both in alternation; rows without it were measured at different times: do not compare them closely."
     )
+    if alphas := _gate_alphas(log):
+        confidences = " or ".join(f"{100 * (1 - alpha):g} %" for alpha in alphas)
+        guide += (
+            " `×r, a to b` is that ratio as a gate measured it, with its interval: the intervals of one gate "
+            f"hold together, at every look it took, with {confidences} confidence."
+        )
     if log.dirty_runs:
         guide += f" Left out: {counted(log.dirty_runs, 'run')} on uncommitted changes."
     return guide
+
+
+def _gate_alphas(log: ChangeLog) -> list[float]:
+    """Return the family-wise alphas of the gates whose ratios are shown."""
+    cells = (cell for table in log.tables for entry in table.entries for cell in entry.cells)
+    return sorted({cell.gate.alpha for cell in cells if cell is not None and cell.gate is not None})
 
 
 def _section(table: Table) -> str:
     marks = _environment_marks(table)
     header = [*(column.title for column in table.columns), "Change Description", "Git commit"]
     lines = [
-        f"### {_machine_title(table)}",
+        f"### {machine_title(table.machine)}",
         "",
         *table_head(header),
         *(_entry(entry, marks) for entry in table.entries),
@@ -58,11 +69,12 @@ def _section(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _machine_title(table: Table) -> str:
-    facts = table.machine.facts
+def machine_title(machine: Machine) -> str:
+    """Return what people call a machine, with the identity that perfkit gives it."""
+    facts = machine.facts
     gpus = f", {facts['gpus']}" if facts.get("gpus") else ""
     cpus = f"{facts.get('cpu', 'unknown CPU')} × {facts.get('logical_cpus', '?')}"
-    return f"{cpus}, {facts.get('ram_gib', '?')} GiB{gpus} (machine {table.machine.machine_id})"
+    return f"{cpus}, {facts.get('ram_gib', '?')} GiB{gpus} (machine {machine.machine_id})"
 
 
 def _environments(table: Table) -> list[Environment]:
@@ -81,16 +93,18 @@ def _environment_marks(table: Table) -> dict[str, str]:
 
 def _entry(entry: Entry, marks: dict[str, str]) -> str:
     cells = [_cell(cell, marks) for cell in entry.cells]
-    return table_row([*cells, _escape(entry.description), f"`{entry.commit}`"])
+    return table_row([*cells, escape(entry.description), f"`{entry.commit}`"])
 
 
 def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     if cell is None:
         return "not measured"
     if cell.failure is not None:
-        return _escape(_shorten(cell.failure))
+        return escape(_shorten(cell.failure))
     text = format_mean_sd(cell.mean, cell.sd)
-    if cell.ratio is not None:
+    if cell.gate is not None:
+        text += f" ({format_gate_ratio(cell.gate)})"
+    elif cell.ratio is not None:
         text += f" ({format_ratio(cell.ratio)})"
     environment = [marks[cell.env_id]] if cell.env_id in marks else []
     return " ".join([text, *_marks_of(cell), *environment])
@@ -111,9 +125,19 @@ def format_mean_sd(mean: float | None, sd: float | None) -> str:
 
 def format_ratio(ratio: Ratio) -> str:
     """Return "×0.417 ± 0.021": two significant digits below a tenth, three decimals above."""
-    decimals = 3 if ratio.value >= 0.1 else 1 - math.floor(math.log10(ratio.value))  # noqa: PLR2004
+    decimals = _ratio_decimals(ratio.value)
     text = f"×{ratio.value:.{decimals}f}"
     return text if ratio.standard_error is None else f"{text} ± {ratio.standard_error:.{decimals}f}"
+
+
+def format_gate_ratio(gate: GateRatio) -> str:
+    """Return "×1.031, 1.026 to 1.036", to as many places as any other ratio."""
+    decimals = _ratio_decimals(gate.ratio)
+    return f"×{gate.ratio:.{decimals}f}, {gate.low:.{decimals}f} to {gate.high:.{decimals}f}"
+
+
+def _ratio_decimals(ratio: float) -> int:
+    return 3 if ratio >= 0.1 else 1 - math.floor(math.log10(ratio))  # noqa: PLR2004
 
 
 def _footnotes(table: Table, marks: dict[str, str]) -> str:
@@ -134,11 +158,6 @@ def _difference(other: Environment, usual: Environment) -> str:
     changed = {name: value for name, value in other.facts.items() if usual.facts.get(name) != value}
     unset = dict.fromkeys(usual.facts.keys() - other.facts.keys(), "not set")
     return f"as above, but {_facts({**changed, **dict(sorted(unset.items()))})}"
-
-
-def _escape(text: str) -> str:
-    """Keep free text from ending a cell or turning into markup."""
-    return re.sub(r"([|<\\])", r"\\\1", " ".join(text.split()))
 
 
 def _shorten(text: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from perfkit.records import Environment, Machine
 from perfkit.stats.summary import Ratio
+from perfkit.verdict.acceptance import meant_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,20 @@ class Column:
 
     def shows(self, name: str) -> bool:
         """Tell whether this column is about the benchmark of that name."""
-        return name == self.benchmark or name.endswith(("/" + self.benchmark, "::" + self.benchmark))
+        return bool(meant_by(self.benchmark, (name,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRatio:
+    """A gate's ratio head / base with its interval.
+
+    ``alpha`` is family-wise: that any interval of the gate, at any of its looks, misses the truth.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    alpha: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +40,15 @@ class Cell:
     """What one commit measured of one column.
 
     ``mean`` and ``sd`` are in seconds per call over ``launches`` launches, with one launch over its rounds.
-    ``ratio`` is this commit / the row before, where one run measured both in alternation. ``failure`` says
-    why there is no number.
+    ``ratio`` is this commit / the row before, where one run measured both in alternation; where that
+    run was a gate, ``gate`` says it instead. ``failure`` says why there is no number.
     """
 
     mean: float | None = None
     sd: float | None = None
     launches: int = 0
     ratio: Ratio | None = None
+    gate: GateRatio | None = None
     failure: str | None = None
     env_id: str | None = None
     other_version: bool = False

@@ -1,0 +1,223 @@
+"""Renders ``docs/calibration.md`` from what the study kept: ``python benchmarks/calibration/render.py``.
+
+Verdicts are recomputed from the launches in the ledger; nothing here is written by hand but the words.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plan import BENCHMARKS, Case, plan_study
+from study import DEFAULT_LEDGER, read_outcomes
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+from perfkit.stats.binomial import upper_bound
+from perfkit.verdict.from_rows import comparison_of
+from perfkit.verdict.model import Comparison
+from perfkit.views.gate.wording import change_text, interval_text
+from perfkit.views.markdown_table import table_head, table_row
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "calibration.md"
+_ACCUSING = ("REGRESSED", "IMPROVED")
+_PLANTED = ("+3 % at margin 1 %", "+5 % at margin 2 %")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """A case that ran: its verdicts by benchmark, its wall time in seconds, and its rows."""
+
+    case: Case
+    exit_code: int
+    wall_s: float
+    comparisons: dict[str, Comparison]
+    rows: tuple[Row, ...]
+
+    @property
+    def accused(self) -> set[str]:
+        """The benchmarks judged REGRESSED or IMPROVED."""
+        return {name for name, found in self.comparisons.items() if found.verdict in _ACCUSING}
+
+    @property
+    def finds_plant(self) -> bool:
+        """Whether the planted benchmark was judged REGRESSED, and nothing else accused or praised."""
+        planted = self.case.benchmark
+        return self.accused == {planted} and self.comparisons[str(planted)].verdict == "REGRESSED"
+
+
+def main() -> None:
+    """Write the document."""
+    ledger = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_LEDGER
+    DOCUMENT.write_text(render(read_gates(ledger)), encoding="utf-8")
+    print(f"wrote {DOCUMENT}")
+
+
+def read_gates(ledger: Path) -> list[Gate]:
+    """Return the gates that ran, in the order of the plan."""
+    rows: dict[str, list[Row]] = {}
+    for row in Ledger(ledger).rows():
+        rows.setdefault(row.run_id, []).append(row)
+    outcomes = {outcome["subject"]: outcome for outcome in read_outcomes(ledger)}
+    return [
+        _gate(case, outcomes[case.subject], rows.get(str(outcomes[case.subject]["run_id"]), []))
+        for case in plan_study()
+        if case.subject in outcomes
+    ]
+
+
+def render(gates: Sequence[Gate]) -> str:
+    """Return the document as markdown."""
+    alike = [gate for gate in gates if gate.case.kind == "A/A"]
+    planted = [gate for gate in gates if gate.case.kind in _PLANTED]
+    rare = [gate for gate in gates if gate.case.rare is not None]
+    parts = [
+        _INTRODUCTION.format(machine=_machine(gates), done=len(gates), of=len(plan_study())),
+        "## What was promised, and what was measured\n",
+        _table(["what", "promised", "measured"], _promises(alike, planted, rare, gates)),
+        "\n## Plants\n",
+        _table(
+            ["case", "plant", "read as", "interval", "verdict", "others accused"], _plants([*planted, *rare])
+        ),
+        "\n## Each benchmark, in the gates of identical code\n",
+        _table(_PER_BENCHMARK, [_of_benchmark(name, alike) for name in BENCHMARKS]),
+        "\n## Every gate\n",
+        _table(["case", "kind", "wall", "exit", "launches", "undecided"], [_line(gate) for gate in gates]),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+_INTRODUCTION = """# How often the gate is wrong, measured
+
+<!-- written by `make calibration-report` from the rows in benchmarks/calibration/ledger/ -->
+
+A study of whole gates between real commits, with the default budget and settings, on {machine}: six unlike
+benchmarks of 100 units of work each (`benchmarks/calibration/suite/`), identical code on both sides or a
+slowdown planted in one benchmark as more units of its own work. Sizes, doses and order were settled before
+the first gate (`benchmarks/calibration/plan.py`); {done} of {of} gates have run. Every gate counts, and what
+is claimed is the exact binomial bound at 95 % (Clopper and Pearson 1934). `make calibration` repeats it.
+"""
+_OF_PLANT = ["case", "plant", "read as", "interval", "verdict", "others accused"]
+_PER_BENCHMARK = ["benchmark", "per call", "UNCHANGED", "sd over launches", "half-width", "launches"]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([*table_head(headings), *map(table_row, rows)])
+
+
+def _promises(
+    alike: Sequence[Gate], planted: Sequence[Gate], rare: Sequence[Gate], gates: Sequence[Gate]
+) -> list[list[str]]:
+    accusing = sum(bool(gate.accused) for gate in alike)
+    verdicts = [found.verdict for gate in alike for found in gate.comparisons.values()]
+    unchanged = verdicts.count("UNCHANGED")
+    found = sum(gate.finds_plant for gate in planted)
+    others = sum(bool(gate.accused - {gate.case.benchmark}) for gate in planted)
+    bound = upper_bound(accusing, len(alike))
+    share = unchanged / max(len(verdicts), 1)
+    return [
+        [
+            "A/A: gates with any REGRESSED or IMPROVED",
+            "0 of 20",
+            f"{accusing} of {len(alike)} (at most {100 * bound:.1f} %)",
+        ],
+        [
+            "A/A at margin 2 %: verdicts that are UNCHANGED",
+            "at least 90 %",
+            f"{unchanged} of {len(verdicts)} ({100 * share:.1f} %)",
+        ],
+        [
+            "plants: REGRESSED, that one and no other",
+            "at least 18 of 20",
+            f"{found} of {len(planted)}; another benchmark accused or praised in {others}",
+        ],
+        ["+20 % in each tenth call reads as", "+2 % ± 1", ", ".join(map(_reading, rare)) or "-"],
+        ["wall time per benchmark, set-up included", "at most 10 s", _walls(gates)],
+    ]
+
+
+def _walls(gates: Sequence[Gate]) -> str:
+    walls = [gate.wall_s / len(BENCHMARKS) for gate in gates]
+    return f"median {statistics.median(walls):.1f} s, longest {max(walls):.1f} s" if walls else "-"
+
+
+def _plants(gates: Sequence[Gate]) -> list[list[str]]:
+    lines = []
+    for gate in gates:
+        found = gate.comparisons.get(str(gate.case.benchmark))
+        others = sorted(gate.accused - {gate.case.benchmark})
+        lines.append(
+            [
+                str(gate.case.number),
+                f"{gate.case.benchmark}: {gate.case.kind}",
+                change_text(found.estimate) if found else "-",
+                interval_text(found.estimate) if found else "-",
+                found.verdict if found else "-",
+                ", ".join(str(other) for other in others) or "none",
+            ]
+        )
+    return lines
+
+
+def _of_benchmark(name: str, alike: Sequence[Gate]) -> list[str]:
+    found = [gate.comparisons[name] for gate in alike if name in gate.comparisons]
+    estimates = [one.estimate for one in found if one.estimate is not None]
+    times = [one.base_s for one in found if one.base_s is not None]
+    if not estimates:
+        return [name, *["-"] * 5]
+    deviations = [estimate.launch_sd for estimate in estimates if estimate.launch_sd is not None]
+    widths = [(estimate.high - estimate.low) / 2 for estimate in estimates]
+    return [
+        name,
+        f"{1e3 * statistics.median(times):.2f} ms",
+        f"{sum(one.verdict == 'UNCHANGED' for one in found)} of {len(found)}",
+        f"{100 * statistics.median(deviations):.2f} %",
+        f"±{100 * statistics.median(widths):.2f} %",
+        f"{statistics.median(estimate.launches for estimate in estimates):g}",
+    ]
+
+
+def _line(gate: Gate) -> list[str]:
+    undecided = [name for name, found in gate.comparisons.items() if found.verdict == "INCONCLUSIVE"]
+    launches = max((row.placement.launch for row in gate.rows), default=-1) + 1
+    kind = gate.case.kind if gate.case.benchmark is None else f"{gate.case.kind} in {gate.case.benchmark}"
+    walls = f"{gate.wall_s:.1f} s"
+    return [
+        str(gate.case.number),
+        kind,
+        walls,
+        str(gate.exit_code),
+        str(launches),
+        ", ".join(undecided) or "none",
+    ]
+
+
+def _gate(case: Case, outcome: dict[str, object], rows: Sequence[Row]) -> Gate:
+    by_benchmark: dict[str, list[Row]] = {}
+    for row in rows:
+        by_benchmark.setdefault(row.outcome.benchmark.name.rpartition("test_")[2], []).append(row)
+    return Gate(
+        case=case,
+        exit_code=int(str(outcome["exit_code"])),
+        wall_s=float(str(outcome["wall_s"])),
+        comparisons={name: comparison_of(found) for name, found in by_benchmark.items()},
+        rows=tuple(rows),
+    )
+
+
+def _reading(gate: Gate) -> str:
+    found = gate.comparisons[str(gate.case.benchmark)]
+    return f"{change_text(found.estimate)} ({interval_text(found.estimate)})"
+
+
+def _machine(gates: Sequence[Gate]) -> str:
+    facts = next((gate.rows[0].machine.facts for gate in gates if gate.rows), {})
+    size = f"{facts.get('logical_cpus')} virtual cores, {facts.get('ram_gib')} GiB"
+    return f"a shared virtual machine ({facts.get('cpu')}, {size})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Six unlike kinds of work, each done in units that all cost the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from doses import EVERY_TENTH, UNITS
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
+
+_TENTH = 10
+
+
+def dosed(name: str, work: Callable[[int], object]) -> Callable[[], object]:
+    """Return a call that does a benchmark's units of work, and its other dose in each tenth call."""
+    calls = 0
+
+    def call() -> object:
+        nonlocal calls
+        calls += 1
+        rare = EVERY_TENTH.get(name)
+        return work(rare if rare is not None and calls % _TENTH == 0 else UNITS[name])
+
+    return call
+
+
+def tensor_work() -> Callable[[int], object]:
+    """Distances between two sets of points; large enough for two threads."""
+    left, right = torch.randn(192, 16), torch.randn(192, 16)
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            distances = torch.cdist(left, right)
+        return distances
+
+    return work
+
+
+def loss_work() -> Callable[[int], object]:
+    """A contrastive loss, forward and backward."""
+    embeddings = torch.randn(24, 8, requires_grad=True)
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            loss = (embeddings @ embeddings.T).relu().sum()
+            (gradient,) = torch.autograd.grad(loss, embeddings)
+        return gradient
+
+    return work
+
+
+def training_work() -> Callable[[int], object]:
+    """Steps of a regression: forward, backward, update."""
+    weights = torch.zeros(32, 4, requires_grad=True)
+    inputs, targets = torch.randn(16, 32), torch.randn(16, 4)
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            loss = nn.functional.mse_loss(inputs @ weights, targets)
+            (gradient,) = torch.autograd.grad(loss, weights)
+            weights.data.sub_(gradient, alpha=0.01)
+        return weights
+
+    return work
+
+
+class Images(IterableDataset[list[np.ndarray]]):
+    """Batches of so many small images, without end."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __iter__(self) -> Iterator[list[np.ndarray]]:
+        image = np.random.default_rng(0).random((12, 12))
+        while True:
+            yield [np.sqrt(image) for _ in range(self._size)]
+
+
+def normalised(image: np.ndarray) -> np.ndarray:
+    """Return an image of mean 0 and deviation 1."""
+    result: np.ndarray = (image - image.mean()) / image.std()
+    return result
+
+
+def loading_work() -> Callable[[int], object]:
+    """A batch read ahead by two workers, normalised by the one who asks; a unit is an image."""
+    batches: dict[int, Iterator[list[np.ndarray]]] = {}
+
+    def work(units: int) -> object:
+        if units not in batches:
+            batches[units] = iter(DataLoader(Images(units), batch_size=None, num_workers=2, collate_fn=list))
+        return [normalised(normalised(image)) for image in next(batches[units])]
+
+    return work
+
+
+def python_work() -> Callable[[int], object]:
+    """Counting words in plain Python."""
+    words = [f"word{number * 7919 % 61}" for number in range(30)]
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            counts: dict[str, int] = {}
+            for word in words:
+                counts[word] = counts.get(word, 0) + len(word)
+        return counts
+
+    return work
+
+
+def allocation_work() -> Callable[[int], object]:
+    """Many small objects and a few large ones, taken and left."""
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            small = [[number, str(number)] for number in range(150)]
+            large = [torch.empty(40_000 + 1000 * number).fill_(0.0) for number in range(4)]
+        return small, large
+
+    return work

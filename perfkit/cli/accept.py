@@ -1,0 +1,69 @@
+"""``perfkit accept``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.output import show, write_json
+
+if TYPE_CHECKING:
+    from perfkit.jobs.accept import Accepted
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            'perfkit accept bench_loss.py::test_loss --reason "Exact distances cost 4 %, wanted"',
+            'perfkit accept test_sort --reason "Gone with its feature" --commit HEAD~1',
+            'git commit -m "Compute exact distances" '
+            '--trailer "Perf-Accept: bench_loss.py::test_loss: Exact distances cost 4 %, wanted"',
+        )
+    )(accept)
+
+
+def accept(
+    benchmark: Annotated[str, typer.Argument(help="Its node id, or as much of the end as names one.")],
+    *,
+    reason: Annotated[
+        str,
+        typer.Option("--reason", metavar="TEXT", help="Why it may pass; shown by every gate it lets pass."),
+    ],
+    commit: Annotated[str, typer.Option("--commit", metavar="REF", help="The gate's head.")] = "HEAD",
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Let one finding that a gate listed pass, in later gates whose changes include its commit.
+
+    The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, is not
+    accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
+    accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
+    """
+    from perfkit import open_ledger
+    from perfkit.config import load_project
+    from perfkit.jobs.accept import accept_finding
+
+    project = load_project(Path.cwd())
+    kept = accept_finding(
+        project=project,
+        ledger=open_ledger(ledger or project.ledger_path).path,
+        benchmark=benchmark,
+        reason=reason,
+        ref=commit,
+    )
+    show(_told(kept), to_json=json)
+    write_json(kept.acceptance, json)
+
+
+def _told(kept: Accepted) -> str:
+    acceptance = kept.acceptance
+    ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
+    bound = ", for the uncommitted changes that the gate measured" if acceptance.diff_hash else ""
+    return (
+        f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n"
+        f"{kept.file}: commit this file with your code, so that later gates read it"
+    )

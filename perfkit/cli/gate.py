@@ -1,0 +1,136 @@
+"""``perfkit gate``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.output import show, write_json
+
+if TYPE_CHECKING:
+    pass
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit gate",
+            "perfkit gate --base v1.2 --margin 1% --markdown comment.md",
+            "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
+            "perfkit gate --base ../before --head ../after --benchmarks tests/test_speed.py",
+            "perfkit gate --from-ledger 3f2a",
+        )
+    )(gate)
+
+
+def gate(
+    *,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF|DIR",
+            help="Default: where head left the main branch, or head's parent on the main branch itself.",
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when it has changes."
+        ),
+    ] = None,
+    benchmarks: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Default: the configured benchmarks, or whatever pytest collects."),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXPR", help="Only benchmarks that match, as pytest's -k (default: as configured)."
+        ),
+    ] = None,
+    margin: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="The largest change that nobody need care about (default: 2%)."),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(help="Probability of any wrong verdict in the whole gate (default: 0.01)."),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="For the whole gate, set-up included (default: 10 for each benchmark, at least 30).",
+        ),
+    ] = None,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
+    ] = False,
+    repo: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    from_ledger: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+    ] = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Compare two versions of the code, and say with known error rates whether the change may be merged.
+
+    Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
+    is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
+    """
+    from perfkit.config import load_project, parse_percent
+    from perfkit.errors import UsageError
+    from perfkit.jobs.gate import GateRequest, run_gate
+    from perfkit.jobs.text_files import replace_text
+    from perfkit.views.gate.live import GateProgress
+    from perfkit.views.gate.markdown import render_comment
+    from perfkit.views.gate.table import gate_view
+
+    if alpha is not None and not 0 < alpha < 1:
+        raise UsageError(f"--alpha must lie between 0 and 1, found {alpha:g}")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"--budget must be above zero seconds, found {budget:g}")
+    start = repo or Path.cwd()
+    if not start.is_dir():
+        raise UsageError(f"--repo {start} is not a folder")
+    project = load_project(start)
+    place = ledger or project.ledger_path
+    if from_ledger is not None:
+        from perfkit.jobs.gates.recompute import recompute_gate
+
+        report = recompute_gate(from_ledger, ledger=place, project=project)
+    else:
+        request = GateRequest(
+            base=base,
+            head=head,
+            benchmarks=benchmarks,
+            select=select,
+            margin=parse_percent(margin, key="--margin") if margin else None,
+            alpha=alpha,
+            budget_s=budget,
+            as_is=as_is,
+            ledger=place,
+            seed=seed,
+        )
+        # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with GateProgress(enabled=True) as progress:
+            report = run_gate(request, project=project, listener=progress)
+    if markdown is not None:
+        replace_text(markdown, render_comment(report))
+    show(gate_view(report), to_json=json)
+    write_json(report, json)
+    sys.exit(report.exit_code)

@@ -1,0 +1,1 @@
+"""Experiments: what is measured next follows from what was measured so far."""

@@ -1,0 +1,192 @@
+"""A sequential comparison: launches until every benchmark is decided, or the budget will not decide more."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from perfkit.measure.clock import utc_now
+from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord, LaunchRules, SideReport, run_launch
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import Benchmark, Side
+from perfkit.verdict.from_rows import joined_pairs
+from perfkit.verdict.judge import compare
+from perfkit.verdict.model import Comparison, LaunchPair, Policy
+
+_SIDES: tuple[Side, Side] = ("base", "head")
+# The least that one launch spends on a benchmark, both sides together.
+LAUNCH_S = 0.12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A benchmark that both sides have, and how it is judged; ``limit_s`` is how long it may stay silent.
+
+    ``prior`` are its launches from earlier gates on the same pair, whose test this run continues.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    limit_s: float
+    prior: tuple[LaunchPair, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One launch of one benchmark on both sides, and where it stood."""
+
+    node: str
+    slot: Slot
+    preloader: int
+    timing: Timing
+    at: datetime
+
+
+@dataclass
+class Trial:
+    """What is known of one benchmark so far."""
+
+    contender: Contender
+    own: list[LaunchPair] = field(default_factory=list)
+    failure: Failure | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> tuple[LaunchPair, ...]:
+        """All launches of the test: those of earlier gates, then this run's own."""
+        return joined_pairs([self.contender.prior, self.own])
+
+    @property
+    def launch_s(self) -> float | None:
+        """Seconds that a launch of it takes, None before the first; that one also learned its pace."""
+        return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
+
+    def judge(self, policy: Policy) -> Comparison:
+        """Return the verdict as far as it is known."""
+        return compare(
+            self.contender.benchmark,
+            self.pairs,
+            policy,
+            margin=self.contender.margin,
+            gating=self.contender.gating,
+            launch_s=self.launch_s,
+        )
+
+
+class Listener(Protocol):
+    """Is told how a comparison stands, between launches only."""
+
+    def update(self, comparisons: Sequence[Comparison], elapsed_s: float, left_s: float) -> None:
+        """Show the state."""
+
+
+@dataclass
+class SequentialComparison:
+    """Measures contenders until they are decided; what it has measured survives an interruption."""
+
+    crew: Crew
+    trials: Mapping[str, Trial]
+    policy: Policy
+    deadline: float
+    measured: list[Measured] = field(default_factory=list)
+    reports: dict[Side, SideReport] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
+    _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
+    _overhead_s: float = 0.0
+
+    def run(self, slots: Iterable[Slot], listener: Listener) -> None:
+        """Run launches in the order of ``slots``; ``deadline`` is on the monotonic clock."""
+        begun = time.monotonic()
+        for number, slot in enumerate(slots):
+            listener.update(self.comparisons(), time.monotonic() - begun, self._left_s())
+            nodes = self._next_nodes()
+            if not nodes:
+                return
+            if number and number % LAUNCHES_PER_PRELOADER == 0:
+                self.crew.renew()
+            self._launch(slot, nodes)
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return how every contender that has not failed stands."""
+        return tuple(self._judge(node) for node, trial in self.trials.items() if trial.failure is None)
+
+    def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
+        begun = time.monotonic()
+        children = {}
+        for side in (slot.forked_first, other(slot.forked_first)):
+            children[side] = self.crew.start(side, nodes=nodes)
+        rules = LaunchRules(
+            launch_s=lambda _: LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s
+        )
+        ordered = [children[slot.begins], children[other(slot.begins)]]
+        record = run_launch(ordered, nodes, paces=self._paces, rules=rules)
+        self._keep(slot, nodes, record)
+        self._overhead_s = time.monotonic() - begun - sum(record.seconds.values())
+
+    def _keep(self, slot: Slot, nodes: Sequence[str], record: LaunchRecord) -> None:
+        self.reports.update(record.reports)
+        self._learn(record)
+        for failure in record.failures:
+            self.trials[failure.node].failure = failure
+        for node in nodes:
+            if node in record.timings:
+                self._keep_timing(node, slot, record.timings[node], record.seconds[node])
+
+    def _learn(self, record: LaunchRecord) -> None:
+        """Let later launches start with what both sides of this one imported: some is only seen in use."""
+        if len(record.reports) == len(_SIDES):
+            base, head = (set(record.reports[side].libraries) for side in _SIDES)
+            self.crew.warm_up([name for name in record.reports["head"].libraries if name in base & head])
+
+    def _keep_timing(self, node: str, slot: Slot, timing: Timing, seconds: float) -> None:
+        trial, preloader = self.trials[node], self.crew.preloader
+        self.measured.append(Measured(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now()))
+        trial.own.append(
+            LaunchPair(launch=slot.launch, preloader=preloader, base_s=timing.base_s, head_s=timing.head_s)
+        )
+        trial.seconds.append(seconds)
+
+    def _next_nodes(self) -> list[str]:
+        """Return the undecided benchmarks whose next look can still be had in the time that is left."""
+        undecided = [
+            node
+            for node, trial in self.trials.items()
+            if trial.failure is None and self._judge(node).verdict == "INCONCLUSIVE"
+        ]
+        costs = {node: self._cost_of_next_look(node) for node in undecided}
+        left = self._left_s()
+        chosen = set()
+        for node in sorted(undecided, key=lambda node: costs[node] or 0.0):
+            cost = costs[node]
+            if cost is not None and cost <= left:
+                left -= cost
+                chosen.add(node)
+        return [node for node in undecided if node in chosen]
+
+    def _cost_of_next_look(self, node: str) -> float | None:
+        """Return about how many seconds the next look takes, None where there is no further one."""
+        trial = self.trials[node]
+        look = min((look for look in self.policy.looks if look > len(trial.pairs)), default=None)
+        if look is None:
+            return None
+        undecided = max(sum(trial.failure is None for trial in self.trials.values()), 1)
+        return (look - len(trial.pairs)) * ((trial.launch_s or 0.0) + self._overhead_s / undecided)
+
+    def _judge(self, node: str) -> Comparison:
+        """Judge a benchmark, anew only where launches were added."""
+        trial = self.trials[node]
+        known = self._judged.get(node)
+        if known is None or known[0] != len(trial.own):
+            known = self._judged[node] = (len(trial.own), trial.judge(self.policy))
+        return known[1]
+
+    def _left_s(self) -> float:
+        return max(self.deadline - time.monotonic(), 0.0)

@@ -1,0 +1,353 @@
+"""``perfkit gate``: compare two sides by lockstep launches, judge, file and tell."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
+from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
+from perfkit.identity import new_run_id
+from perfkit.jobs.gates.explaining import explain
+from perfkit.jobs.gates.field import Field, Rules, survey
+from perfkit.jobs.gates.prior import find_prior
+from perfkit.jobs.gates.rows import Occasion, finding_row, launch_rows
+from perfkit.ledger.acceptances import acceptances_for
+from perfkit.ledger.store import Ledger
+from perfkit.machine.environment import read_environment
+from perfkit.machine.facts import read_machine
+from perfkit.measure.clock import utc_now
+from perfkit.measure.environment import fixed_environment
+from perfkit.measure.lock import machine_lock
+from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.launch import Failure
+from perfkit.measure.lockstep.schedule import schedule
+from perfkit.records import Commit, Row, Side
+from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.commands import outside_repository
+from perfkit.repo.commits import open_repository
+from perfkit.repo.sides import SidePair, changed_files, resolve_sides
+from perfkit.repo.trailers import accepted_in, commits_in
+from perfkit.verdict.acceptance import Acceptance, apply, unused_notes
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.model import Comparison, Explanation, GateReport, Policy, Verdict
+
+LOOKS = (10, 15, 20, 26, 33, 42, 60)
+_LEAST_BUDGET_S = 30.0
+_SIDES: tuple[Side, Side] = ("base", "head")
+_MOST_LISTED = 5
+_UNTIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRequest:
+    """What to compare, and how; what is None follows from the configuration.
+
+    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate.
+    """
+
+    base: str | None
+    head: str | None
+    benchmarks: str | None
+    select: str | None
+    margin: float | None
+    alpha: float | None
+    budget_s: float | None
+    as_is: bool
+    ledger: Path
+    seed: int
+
+
+class Listener(Protocol):
+    """Is told what a gate does, between launches only."""
+
+    def begin(self, title: str) -> None:
+        """Say what is compared."""
+
+    def say(self, text: str) -> None:
+        """Say which stage begins."""
+
+    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+        """Say how the benchmarks stand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scene:
+    """Where and with what a gate measures, once both sides are laid out."""
+
+    pair: SidePair
+    roots: Roots
+    crew: Crew
+    begun: float
+
+
+def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> GateReport:
+    """Compare the sides and return the verdicts; every launch is filed, interrupted or not.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+        UsageError: there is nothing to measure.
+        NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
+        RunInterruptedError: the person stopped it; its launches so far are kept.
+    """
+    pair = resolve_sides(
+        project.root, base=request.base, head=request.head, ignored=(*project.output_paths, request.ledger)
+    )
+    Ledger(request.ledger).check_writable()
+    listener.begin(f"{_name(pair.base.commit)} against {_name(pair.head.commit)}")
+    with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
+        begun = time.monotonic()
+        listener.say("checking out both sides")
+        with _scene(request, project, pair, begun) as scene:
+            listener.say("collecting benchmarks")
+            rules = Rules.of(project.config, margin=request.margin)
+            field = survey(scene.crew, scene.roots, rules)
+            return _Gate(request, project, scene, field).run(listener)
+
+
+@contextmanager
+def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float) -> Iterator[_Scene]:
+    """Lay out both sides and bring the crew that measures them; nothing of either stays behind."""
+    config = project.config
+    with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
+        roots = dataclasses.replace(
+            laid,
+            base=laid.base / _subfolder(project, pair, "base"),
+            head=laid.head / _subfolder(project, pair, "head"),
+        )
+        ground = Ground(
+            roots={side: roots.root(side) for side in _SIDES},
+            origins=tuple(dict.fromkeys(pair.side(side).source for side in _SIDES)),
+            paths=_paths(request, project, roots),
+            select=config.gate.select if request.select is None else request.select,
+        )
+        folder = laid.base.parent / "launches"
+        folder.mkdir()
+        with Crew(
+            ground,
+            folder=folder,
+            environment=outside_repository(os.environ),
+            as_is=request.as_is,
+            seed=request.seed,
+            preload=config.gate.preload,
+        ) as crew:
+            yield _Scene(pair=pair, roots=roots, crew=crew, begun=begun)
+
+
+class _Gate:
+    """One gate from the first launch to the report."""
+
+    def __init__(self, request: GateRequest, project: Project, scene: _Scene, field: Field) -> None:
+        self._request, self._project, self._scene, self._field = request, project, scene, field
+        config = project.config.gate
+        timed = [contender for contender in field.contenders if contender.gating] or field.contenders
+        self._policy = Policy(alpha=request.alpha or config.alpha, family=max(len(timed), 1), looks=LOOKS)
+        self._budget_s = request.budget_s or max(
+            _LEAST_BUDGET_S, config.seconds_per_benchmark * len(field.contenders)
+        )
+        self._occasion = self._describe()
+        self._ledger = Ledger(request.ledger)
+        self._prior = find_prior(self._ledger.rows(), self._occasion)
+        self._contenders = {
+            contender.benchmark.name: dataclasses.replace(contender, prior=self._prior.pairs_for(contender))
+            for contender in field.contenders
+        }
+        self._comparison = SequentialComparison(
+            crew=scene.crew,
+            trials={name: Trial(contender) for name, contender in self._contenders.items()},
+            policy=self._policy,
+            deadline=scene.begun + self._budget_s,
+        )
+
+    def run(self, listener: Listener) -> GateReport:
+        """Measure, judge, explain, file."""
+        try:
+            self._measure(listener)
+            comparisons = [*self._judged(), *self._field.findings]
+            explanations = self._explain(comparisons, listener)
+        except KeyboardInterrupt:
+            file = self._file([])
+            kept = f"its launches so far are in {file}" if file else "no launch was complete"
+            raise RunInterruptedError(f"interrupted; {kept}") from None
+        self._file(comparisons)
+        return self._report(comparisons, explanations)
+
+    def _measure(self, listener: Listener) -> None:
+        if self._contenders:
+            crew = self._scene.crew
+            crew.warm_up(self._field.libraries)
+            listener.say("measuring")
+            self._comparison.run(schedule(seed=self._request.seed), listener)
+        self._prove_code()
+
+    def _prove_code(self) -> None:
+        """Refuse times of any other code than that of the sides."""
+        for side, report in self._comparison.reports.items():
+            if report.foreign:
+                name, file = min(report.foreign.items())
+                raise NotMeasuredError(
+                    f"wrong code imported on {side}: {name} came from {file}; nothing was recorded:"
+                    " uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
+                )
+
+    def _judged(self) -> Iterator[Comparison]:
+        for name, trial in self._comparison.trials.items():
+            if trial.failure is None:
+                yield trial.judge(self._policy)
+            else:
+                yield self._failed(self._contenders[name], trial.failure)
+
+    def _failed(self, contender: Contender, failure: Failure) -> Comparison:
+        """Return what a failure means: one on base alone, of a benchmark base never had, is none."""
+        new = failure.side == "base" and contender.benchmark.name not in self._field.base_own
+        verdict: Verdict = "NEW" if new else "TIMEOUT" if failure.status == "timeout" else "FAILED"
+        said = "skipped: " if failure.status == "skipped" else ""
+        return Comparison(
+            benchmark=contender.benchmark,
+            verdict=verdict,
+            margin=contender.margin,
+            gating=contender.gating,
+            message=f"on {failure.side}: {said}{failure.message}",
+        )
+
+    def _explain(self, comparisons: Sequence[Comparison], listener: Listener) -> list[Explanation]:
+        regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
+        if regressed:
+            listener.say("profiling what regressed")
+        found = (
+            explain(one, self._contenders[one.benchmark.name], self._scene.crew, self._scene.roots)
+            for one in regressed
+        )
+        return [explanation for explanation in found if explanation is not None]
+
+    def _file(self, comparisons: Sequence[Comparison]) -> Path | None:
+        """Write what was measured and found as one file of the ledger."""
+        verdicts = {one.benchmark.name: one.verdict for one in comparisons}
+        occasion = dataclasses.replace(self._occasion, common={**self._occasion.common, **self._times()})
+        rows: list[Row] = list(launch_rows(self._comparison.measured, self._contenders, verdicts, occasion))
+        timed = {row.outcome.benchmark.name for row in rows}
+        rows += [
+            finding_row(one, occasion)
+            for one in comparisons
+            if one.verdict in _UNTIMED or one.benchmark.name not in timed
+        ]
+        return self._ledger.append(rows) if rows else None
+
+    def _report(self, comparisons: Sequence[Comparison], explanations: Sequence[Explanation]) -> GateReport:
+        accepted, notes = self._accept(comparisons)
+        return GateReport(
+            run_id=self._occasion.run_id,
+            recorded_at=self._occasion.recorded_at,
+            base=self._occasion.commits["base"],
+            head=self._occasion.commits["head"],
+            machine=self._occasion.machine,
+            environment=self._occasion.environment,
+            policy=self._policy,
+            budget_s=self._budget_s,
+            wall_s=time.monotonic() - self._scene.begun,
+            comparisons=accepted,
+            exit_code=exit_code(accepted),
+            notes=(*self._scene.roots.warnings, *self._field.notes, *self._notes(), *notes),
+            explanations=tuple(explanations),
+        )
+
+    def _accept(self, found: Sequence[Comparison]) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+        """Let pass what people accepted; a side outside git has nobody's word."""
+        base, head = self._scene.pair.base, self._scene.pair.head
+        if "directory" in (base.kind, head.kind):
+            return tuple(found), ()
+        repository = open_repository(head.source)
+        shas = commits_in(repository, base.commit.sha, head.commit.sha)
+        kept = acceptances_for(self._request.ledger, shas, head.commit.diff_hash)
+        said, warnings = accepted_in(repository, base.commit.sha, head.commit.sha)
+        acceptances: list[Acceptance] = [*kept, *said]
+        return apply(found, acceptances), (*warnings, *unused_notes(found, acceptances))
+
+    def _describe(self) -> Occasion:
+        crew, pair = self._scene.crew, self._scene.pair
+        environment = dict(os.environ)
+        if not self._request.as_is:
+            environment = fixed_environment(environment, hash_seed=0)
+        common = {
+            "base": pair.base.commit.sha,
+            "budget_s": f"{self._budget_s:g}",
+            "mode": "fresh processes" if crew.why_no_fork else "forked",
+            "as_is": str(self._request.as_is),
+        }
+        return Occasion(
+            run_id=new_run_id(),
+            recorded_at=utc_now(),
+            commits={side: pair.side(side).commit for side in _SIDES},
+            machine=read_machine(),
+            environment=read_environment(environment, torch_settings=self._field.torch),
+            seed=self._request.seed,
+            policy=self._policy,
+            common=common,
+        )
+
+    def _times(self) -> Mapping[str, str]:
+        continued = {"continues": ",".join(self._prior.runs)} if self._prior.runs else {}
+        return {"wall_s": f"{time.monotonic() - self._scene.begun:.2f}", **continued}
+
+    def _notes(self) -> Iterator[str]:
+        crew = self._scene.crew
+        if crew.why_no_fork:
+            yield f"fresh processes instead of forked ones, which is slower: {crew.why_no_fork}"
+        if crew.allocator_kept is False and not self._request.as_is:
+            yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
+        if self._prior.runs:
+            runs = ", ".join(run[-12:] for run in self._prior.runs)
+            yield f"continues the test of earlier gates on this pair: {runs}"
+        unseen = self._unseen_changes()
+        if unseen:
+            more = f" and {len(unseen) - _MOST_LISTED} more" if len(unseen) > _MOST_LISTED else ""
+            yield (
+                f"changed, but loaded by no benchmark: {', '.join(unseen[:_MOST_LISTED])}{more};"
+                " UNCHANGED says nothing of them"
+            )
+
+    def _unseen_changes(self) -> list[str]:
+        """Return the changed Python files that no measured process imported; none where that is not known."""
+        if any(trial.contender.prior and not trial.own for trial in self._comparison.trials.values()):
+            return []
+        changed = changed_files(self._scene.pair) or ()
+        folder = _subfolder(self._project, self._scene.pair, "head")
+        loaded = {
+            (folder / file).as_posix()
+            for report in self._comparison.reports.values()
+            for file in report.loaded
+        }
+        return [file for file in changed if file.endswith(".py") and file not in loaded]
+
+
+def _subfolder(project: Project, pair: SidePair, side: Side) -> Path:
+    """Return where the project lies in a side: a repository may hold several."""
+    found = pair.side(side)
+    if found.kind == "directory" or not project.root.is_relative_to(found.source):
+        return Path()
+    return project.root.relative_to(found.source)
+
+
+def _paths(request: GateRequest, project: Project, roots: Roots) -> tuple[str, ...]:
+    """Return what pytest is given: the path asked for, the configured one if it is there, or nothing."""
+    if request.benchmarks is None:
+        configured = project.config.benchmarks
+        return (configured,) if (roots.head / configured).exists() else ()
+    path = Path(request.benchmarks)
+    if path.is_absolute() and path.is_relative_to(project.root):
+        path = path.relative_to(project.root)
+    if not (roots.head / path).exists() and not (roots.base / path).exists():
+        raise UsageError(f"--benchmarks {request.benchmarks}: neither side has such a file or folder")
+    return (path.as_posix(),)
+
+
+def _name(commit: Commit) -> str:
+    changes = " with uncommitted changes" if commit.dirty and commit.time else ""
+    return f'{commit.sha[:10]} "{commit.subject}"{changes}'

@@ -1,0 +1,107 @@
+"""A gate's measurements and findings as rows of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from perfkit.experiments.sequential import Contender, Measured
+from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row, Side, Status
+from perfkit.verdict.from_rows import policy_entries
+from perfkit.verdict.model import Comparison, Policy, Verdict
+
+_SIDES: tuple[Side, Side] = ("base", "head")
+_STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occasion:
+    """What all rows of one gate share; ``common`` are its policy entries."""
+
+    run_id: str
+    recorded_at: datetime
+    commits: Mapping[Side, Commit]
+    machine: Machine
+    environment: Environment
+    seed: int
+    policy: Policy
+    common: Mapping[str, str]
+
+
+def launch_rows(
+    measured: Iterable[Measured],
+    contenders: Mapping[str, Contender],
+    verdicts: Mapping[str, Verdict],
+    occasion: Occasion,
+) -> Iterator[Row]:
+    """Yield a row for each launch of each benchmark and side; benchmarks without a verdict yet have none."""
+    for one in measured:
+        contender = contenders[one.node]
+        entries = policy_entries(
+            occasion.policy,
+            margin=contender.margin,
+            gating=contender.gating,
+            verdict=verdicts.get(one.node),
+        )
+        for side in _SIDES:
+            yield _launch_row(one, side, contender, entries, occasion)
+
+
+def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
+    """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
+
+    What earlier gates had decided already is no failure.
+    """
+    status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
+    entries = policy_entries(
+        occasion.policy,
+        margin=comparison.margin,
+        gating=comparison.gating,
+        verdict=comparison.verdict,
+    )
+    return Row(
+        run_id=occasion.run_id,
+        recorded_at=occasion.recorded_at,
+        source="gate",
+        commit=occasion.commits["head"],
+        machine=occasion.machine,
+        environment=occasion.environment,
+        outcome=Outcome(
+            benchmark=comparison.benchmark,
+            status=status,
+            message=comparison.message,
+        ),
+        placement=Placement(side="head", seed=occasion.seed),
+        policy={**occasion.common, **entries},
+    )
+
+
+def _launch_row(
+    one: Measured, side: Side, contender: Contender, entries: Mapping[str, str], occasion: Occasion
+) -> Row:
+    timing = one.timing
+    faults = timing.faults_per_iteration[side]
+    return Row(
+        run_id=occasion.run_id,
+        recorded_at=one.at,
+        source="gate",
+        commit=occasion.commits[side],
+        machine=occasion.machine,
+        environment=occasion.environment,
+        outcome=Outcome(
+            benchmark=contender.benchmark,
+            warmup=timing.pace.untimed,
+            loops=timing.pace.loops,
+            values=timing.base_s if side == "base" else timing.head_s,
+        ),
+        placement=Placement(
+            side=side,
+            launch=one.slot.launch,
+            preloader=one.preloader,
+            block=one.slot.block,
+            order=0 if one.slot.begins == side else 1,
+            seed=occasion.seed,
+        ),
+        policy={**occasion.common, **entries, "minor_faults_per_iteration": f"{faults:.1f}"},
+    )

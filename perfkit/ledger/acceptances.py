@@ -1,0 +1,53 @@
+"""Findings of gates that people let pass: one small immutable file each, beside the measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from perfkit.ledger.statements import Statements
+from perfkit.verdict.acceptance import Acceptance
+from perfkit.verdict.model import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptAcceptance(Acceptance):
+    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``."""
+
+    verdict: Verdict
+    run_id: str
+    recorded_at: datetime
+    diff_hash: str | None = None
+
+
+_ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
+
+
+def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
+    """Keep an acceptance and return its file.
+
+    Raises:
+        LedgerError: the folder cannot be written.
+    """
+    return _ACCEPTANCES.keep(ledger, acceptance)
+
+
+def acceptances_for(
+    ledger: Path, shas_in_range: Collection[str], diff_hash: str | None
+) -> tuple[KeptAcceptance, ...]:
+    """Return the acceptances that apply to a gate, newest first.
+
+    ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
+    applies only to the very same ones, told by the ``diff_hash`` of the gate's head.
+
+    Raises:
+        LedgerError: an acceptance's file is damaged.
+    """
+    applying = (
+        kept
+        for kept in _ACCEPTANCES.read(ledger)
+        if kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash)
+    )
+    return tuple(sorted(applying, key=lambda kept: kept.recorded_at, reverse=True))

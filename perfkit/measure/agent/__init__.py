@@ -1,0 +1,6 @@
+"""The code that runs inside a measured child: stdlib, pytest and pytest-benchmark only.
+
+It is loaded under a private package name, so that it may measure perfkit itself.
+"""
+
+MARKER = "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark"

@@ -1,0 +1,93 @@
+"""Messages between the coordinator and what it measures: one JSON object a line, over a socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+Message = dict[str, Any]
+_CHUNK_BYTES = 1 << 16
+
+
+class ChannelClosedError(Exception):
+    """The other end is gone."""
+
+
+class ChannelTimeoutError(Exception):
+    """The other end said nothing in time."""
+
+
+class Channel:
+    """One end of a conversation."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._received = bytearray()
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Send a message.
+
+        Raises:
+            ChannelClosedError: nobody can receive it any more.
+        """
+        try:
+            self._end.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise ChannelClosedError from error
+
+    def receive(self, timeout_s: float | None = None) -> Message:
+        """Wait for the next message, at most ``timeout_s`` seconds.
+
+        Raises:
+            ChannelClosedError: the other end is gone.
+            ChannelTimeoutError: it said nothing in time.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while (end := self._received.find(b"\n")) < 0:
+            self._received += self._read(deadline)
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        message: Message = json.loads(line)
+        return message
+
+    def send_descriptor(self, message: Mapping[str, object], descriptor: int) -> None:
+        """Send a message and a file descriptor with it."""
+        try:
+            socket.send_fds(self._end, [json.dumps(message).encode() + b"\n"], [descriptor])
+        except OSError as error:
+            raise ChannelClosedError from error
+
+    def receive_descriptor(self) -> tuple[Message, int | None]:
+        """Wait for a message and the descriptor that came with it, None where there was none."""
+        descriptors: list[int] = []
+        while (end := self._received.find(b"\n")) < 0:
+            data, found, _, _ = socket.recv_fds(self._end, _CHUNK_BYTES, 1)
+            if not data:
+                raise ChannelClosedError
+            self._received += data
+            descriptors += found
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return json.loads(line), descriptors[0] if descriptors else None
+
+    def close(self) -> None:
+        """Leave the conversation."""
+        self._end.close()
+
+    def _read(self, deadline: float | None) -> bytes:
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise ChannelTimeoutError
+        self._end.settimeout(left)
+        try:
+            data = self._end.recv(_CHUNK_BYTES)
+        except TimeoutError as error:
+            raise ChannelTimeoutError from error
+        except OSError as error:
+            raise ChannelClosedError from error
+        if not data:
+            raise ChannelClosedError
+        return data

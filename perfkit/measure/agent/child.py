@@ -1,0 +1,92 @@
+"""A measured child, from its first line to its end: the right code, one pytest session, a proof."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from .benchmark_fixture import install
+from .channel import Channel, Message
+from .conductor import RemoteConductor
+from .imports import point_imports
+from .process import adopt_orphans
+from .provenance import check_before_import, foreign_modules, loaded_files, own_names
+from .session import ChildPlugin, run_session
+from .torch_settings import read_torch_settings
+
+
+def run_child(assignment: Message, descriptor: int) -> NoReturn:
+    """Run one pytest session as assigned and end this process."""
+    channel = Channel(socket.socket(fileno=descriptor))
+    status = 1
+    try:
+        _settle(assignment)
+        _measure(assignment, channel)
+        status = 0
+    except BaseException:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Without the interpreter's own farewell: it would wait for threads and workers of the benchmarks.
+        os._exit(status)
+
+
+def _settle(assignment: Message) -> None:
+    """Give the child its own process group, output, folder and place for temporary files."""
+    adopt_orphans()
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    log = os.open(assignment["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.environ["TMPDIR"] = assignment["temporary"]
+    Path(assignment["temporary"]).mkdir()
+    os.chdir(assignment["root"])
+
+
+def _measure(assignment: Message, channel: Channel) -> None:
+    root = Path(assignment["root"])
+    before = set(sys.modules)
+    origins = [Path(origin) for origin in assignment["origins"]]
+    point_imports(root, origins)
+    strangers = check_before_import(root, own_names(root, origins))
+    if strangers:
+        channel.send({"kind": "done", "foreign": strangers})
+        return
+    install(RemoteConductor(channel))
+    plugin = ChildPlugin(channel, assignment["nodes"])
+    paths = [path for path in assignment["paths"] if (root / path).exists()]
+    if paths or not assignment["paths"]:
+        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+    else:
+        plugin.find_nothing()
+    channel.send(
+        {
+            "kind": "done",
+            "foreign": foreign_modules(root, origins),
+            "loaded": loaded_files(root),
+            "libraries": _libraries(before, root),
+            "torch": read_torch_settings(),
+        }
+    )
+
+
+def _libraries(before: set[str], root: Path) -> list[str]:
+    """Return the installed modules that this session imported, in the order of their import."""
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if name not in before and _is_installed(getattr(module, "__file__", None), root)
+    ]
+
+
+def _is_installed(file: str | None, root: Path) -> bool:
+    if file is None or Path(file).is_relative_to(root):
+        return False
+    return any(part in ("site-packages", "dist-packages") for part in Path(file).parts)

@@ -1,0 +1,76 @@
+"""Runs a benchmark's rounds on the coordinator's orders, inside the test that measures it."""
+
+from __future__ import annotations
+
+import cProfile
+import math
+import pstats
+
+import pytest
+
+from .benchmark_fixture import Work
+from .channel import Channel, Message
+from .process import minor_faults
+
+_PROFILED_FUNCTIONS = 400
+
+
+class RemoteConductor:
+    """Waits inside the ``benchmark`` fixture for orders, until told to go on."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def conduct(self, work: Work) -> None:
+        """Say that a benchmark is ready, and obey."""
+        self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
+        while (order := self._channel.receive())["kind"] != "go_on":
+            self._channel.send(_obey(order, work))
+
+
+def _obey(order: Message, work: Work) -> Message:
+    if order["kind"] == "run":
+        return _run(work, untimed=order["untimed"], loops=order["loops"], rounds=order["rounds"])
+    if order["kind"] == "profile":
+        calls = min(order["calls"], _most_calls(work))
+        return {"kind": "profiled", "calls": calls, "functions": _profile(work, calls=calls)}
+    pytest.skip(order["reason"])
+
+
+def _run(work: Work, *, untimed: int, loops: int, rounds: int) -> Message:
+    """Run untimed iterations, then timed rounds; no rounds is a warm-up, whose time is told but not kept."""
+    faults = minor_faults()
+    warmup_s = _block(work, untimed) if untimed else 0.0
+    seconds = [work.block(loops) for _ in range(rounds)]
+    for block_s in seconds:
+        work.keep(loops, block_s)
+    return {
+        "kind": "timed",
+        "untimed_s": warmup_s,
+        "values": [block_s / loops for block_s in seconds],
+        "faults": minor_faults() - faults,
+    }
+
+
+def _block(work: Work, iterations: int) -> float:
+    if work.loops is None:
+        return work.block(iterations)
+    return sum(work.block(1) for _ in range(iterations))
+
+
+def _most_calls(work: Work) -> float:
+    """Return how many calls a benchmark allows in one process."""
+    return math.inf if work.rounds is None else work.rounds * (work.loops or 1)
+
+
+def _profile(work: Work, *, calls: int) -> list[list[object]]:
+    """Return [file, line, function, calls, own seconds] of the functions with the most own time."""
+    profile = cProfile.Profile()
+    for _ in range(calls):
+        profile.runcall(work.call)
+    stats: dict[tuple[str, int, str], tuple[int, int, float, float, object]]
+    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    rows = [
+        (file, line, function, calls, own) for (file, line, function), (_, calls, own, _, _) in stats.items()
+    ]
+    return [list(row) for row in sorted(rows, key=lambda row: -row[4])[:_PROFILED_FUNCTIONS]]

@@ -1,0 +1,193 @@
+"""Points a process's imports at one side's tree, whatever the environment says about the code under test."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import itertools
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import BuiltinImporter, FileFinder, FrozenImporter, PathFinder
+from pathlib import Path
+from typing import Any
+from zipimport import zipimporter
+
+from .provenance import (
+    counterpart,
+    lies_in_origin,
+    loaded_own,
+    namespace_of,
+    own_modules,
+    own_names,
+    own_places,
+    spec_places,
+)
+
+_STANDARD_FINDERS = (BuiltinImporter, FrozenImporter, PathFinder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pointing:
+    """What was changed: folders put on ``sys.path``, entries taken from it, and import finders taken out."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    finders: tuple[str, ...]
+
+
+def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
+    """Make the names of ``root`` come from ``root``, in this process and from now on.
+
+    Entries of ``sys.path`` inside an origin become their counterparts in ``root``; import finders that serve
+    code of an origin give way to the folders of ``root`` that correspond to those they served from; all
+    folders of ``root`` come first. Environments and finders that serve nothing of an origin stay as they are.
+    Modules already imported stay too: ``check_before_import`` names them.
+    """
+    before = list(sys.path)
+    entries = (_mapped(entry, root, origins) for entry in before)
+    sys.path[:] = [entry for entry in entries if entry is not None]
+    finders = []
+    # A folder that comes to light names more modules, of which finders that had nothing to say may know.
+    while serving := _serving_finders(root, origins):
+        _take_out([finder for finder, _ in serving])
+        sys.path[:0] = [str(folder) for _, served in serving for folder in _folders(served, root, origins)]
+        finders += [_name_of(finder) for finder, _ in serving]
+    sys.path[:] = dict.fromkeys([*map(str, own_places(root)), *sys.path])
+    sys.path_importer_cache.clear()
+    importlib.invalidate_caches()
+    return Pointing(
+        added=tuple(entry for entry in sys.path if entry not in before),
+        removed=tuple(entry for entry in before if entry not in sys.path),
+        finders=tuple(finders),
+    )
+
+
+def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return the modules of ``names`` whose top-level name no root claims: others would hide its code.
+
+    One that is left may still import a root's own code by itself: see ``preloaded_own``.
+    """
+    own = frozenset[str]().union(*(own_names(root, origins) for root in roots))
+    return tuple(name for name in names if name.partition(".")[0] not in own)
+
+
+def preloaded_own(roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
+    """Return the roots' own top-level names that this process has loaded already, sorted.
+
+    A preloader with any of them cannot fork children that measure these roots.
+    """
+    return tuple(sorted(frozenset[str]().union(*(loaded_own(root, origins) for root in roots))))
+
+
+def _mapped(entry: str, root: Path, origins: Sequence[Path]) -> str | None:
+    """Return what an entry of ``sys.path`` becomes; None where ``root`` has no counterpart."""
+    path = Path.cwd() / entry
+    if not Path(entry).is_absolute() and not path.exists():
+        return entry  # no folder, but a word that a path hook knows
+    place = counterpart(path, root, origins)
+    if place is None:
+        return str(path)
+    return str(place) if place.exists() else None
+
+
+def _serving_finders(root: Path, origins: Sequence[Path]) -> list[tuple[Any, dict[str, Path]]]:
+    """Return the finders that serve code of an origin, each with the modules and their places there."""
+    parts = [place.relative_to(root) for place in own_places(root)]
+    places = [tree / part for tree in (root, *origins) for part in parts]
+    own = own_modules(place for place in places if place.is_dir())
+    with _builds_held_back():
+        answers = [(finder, _served(finder, own, root, origins)) for finder in _custom_finders()]
+    return [(finder, served) for finder, served in answers if served]
+
+
+def _take_out(finders: Sequence[Any]) -> None:
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in finders]
+    sys.path[:] = [entry for entry in sys.path if _entry_finder(entry) not in finders]
+    sys.path_hooks[:] = [hook for hook in sys.path_hooks if getattr(hook, "__self__", None) not in finders]
+
+
+def _folders(served: Mapping[str, Path], root: Path, origins: Sequence[Path]) -> Iterator[Path]:
+    """Yield the folders of ``root`` that correspond to those the modules were imported from."""
+    for name, place in served.items():
+        folder = _folder_on_path(name, place)
+        found = counterpart(folder, root, origins) if folder is not None else None
+        if found is not None and found.is_dir():
+            yield found
+
+
+def _custom_finders() -> list[Any]:
+    entry_finders = [finder for entry in sys.path if (finder := _entry_finder(entry)) is not None]
+    return [*(finder for finder in sys.meta_path if finder not in _STANDARD_FINDERS), *entry_finders]
+
+
+def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has a find_spec)
+    """Return what serves an entry of ``sys.path``, None where it is a plain folder or archive."""
+    finder = pkgutil.get_importer(entry)
+    return None if isinstance(finder, FileFinder | zipimporter) else finder
+
+
+def _served(finder: Any, own: Iterable[str], root: Path, origins: Sequence[Path]) -> dict[str, Path]:  # noqa: ANN401
+    """Return the modules that a finder would serve from inside an origin, each with its place there.
+
+    What lies below a package that is served need not be asked.
+    """
+    served: dict[str, Path] = {}
+    for name in sorted({*own, *_declared(finder)}, key=lambda name: name.count(".")):
+        above = itertools.accumulate(name.split("."), "{}.{}".format)
+        if served.keys().isdisjoint(above):
+            places = [place for place in _answer(finder, name) if lies_in_origin(place, root, origins)]
+            served.update((name, place) for place in places[:1])
+    return served
+
+
+def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
+    try:
+        spec = finder.find_spec(name, None)
+        return list(spec_places(spec)) if spec is not None else []
+    except Exception:  # noqa: BLE001 (a finder that cannot answer raises again when the name is imported)
+        return []
+
+
+def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
+    """Yield the names in the tables of a finder and its module: it may serve places no one could guess."""
+    holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
+    tables = (table for holder in holders for key, table in holder.items() if not key.startswith("__"))
+    for table in tables:
+        if isinstance(table, dict | set | frozenset):
+            yield from (name for name in table if isinstance(name, str) and _is_dotted_name(name))
+
+
+def _is_dotted_name(text: str) -> bool:
+    return all(part.isidentifier() for part in text.split("."))
+
+
+def _folder_on_path(name: str, place: Path) -> Path | None:
+    """Return the folder that ``name`` is imported from when it lies at ``place``; None under another name."""
+    stem = inspect.getmodulename(place.name)
+    target = place.parent if stem == "__init__" else place.with_name(stem) if stem else place
+    depth = len(name.split("."))
+    return target.parents[depth - 1] if ".".join(target.parts[-depth:]) == name else None
+
+
+def _name_of(finder: Any) -> str:  # noqa: ANN401
+    kind = finder if isinstance(finder, type) else type(finder)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+@contextlib.contextmanager
+def _builds_held_back() -> Iterator[None]:
+    """Keep finders that build the user's tree before they answer (meson-python) from doing so."""
+    run = subprocess.run
+    subprocess.run = _pretend_to_run  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        subprocess.run = run
+
+
+def _pretend_to_run(command: Any, *_: object, **__: object) -> subprocess.CompletedProcess[bytes]:  # noqa: ANN401
+    return subprocess.CompletedProcess(command, 0, b"", b"")

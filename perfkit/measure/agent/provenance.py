@@ -1,0 +1,280 @@
+"""Which code is a tree's own, and proof of where loaded code came from.
+
+A tree's own names are those importable from its top folder, its ``src``, and the folders of it that stand
+on ``sys.path``. What is installed in an environment is never a tree's own, even where the environment lies
+inside the tree.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+_INSTALLED = ("site-packages", "dist-packages")
+_PREFIXES = frozenset(
+    place
+    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix)
+    for place in (prefix, os.path.realpath(prefix))
+)
+_STANDARD_LIBRARY = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+# A folder that shows no module among so many files holds data.
+_FILES_LOOKED_AT = 1000
+
+
+def own_part(path: Path, tree: Path) -> Path | None:
+    """Return ``path`` relative to ``tree``; None where it lies elsewhere or in an environment inside.
+
+    A link in the tree belongs to the tree, wherever it leads.
+    """
+    absolute = os.path.abspath(path)  # noqa: PTH100 (a link must not be followed here)
+    if os.path.isdir(absolute):  # noqa: PTH112 (this is asked of thousands of modules)
+        return _own_folder(absolute, tree)
+    above, name = os.path.split(absolute)
+    folder = _own_folder(above, tree)
+    return folder / name if folder is not None else None
+
+
+def counterpart(path: Path, root: Path, origins: Sequence[Path]) -> Path | None:
+    """Return where ``path`` of an origin stands in ``root``, existing or not; None for other paths."""
+    deepest_first = sorted(origins, key=lambda origin: len(origin.parts), reverse=True)
+    for tree in (root, *deepest_first):
+        part = own_part(path, tree)
+        if part is not None:
+            return root / part
+    return None
+
+
+def lies_in_origin(path: Path, root: Path, origins: Sequence[Path]) -> bool:
+    """Tell whether ``path`` is an origin's own and not in ``root``."""
+    return own_part(path, root) is None and any(own_part(path, origin) is not None for origin in origins)
+
+
+def own_places(root: Path, origins: Sequence[Path] = ()) -> tuple[Path, ...]:
+    """Return the folders of ``root`` that its names are imported from.
+
+    Besides ``root`` and ``root/src`` these are the entries of ``sys.path`` inside it, and the counterparts
+    of those inside an origin.
+    """
+    source = [root / "src"] if _is_source_folder(root / "src") else []
+    entries = (counterpart(Path(entry), root, origins) for entry in sys.path)
+    mapped = [place for place in entries if place is not None and place.is_dir()]
+    return tuple(dict.fromkeys([root, *source, *mapped]))
+
+
+def own_modules(places: Iterable[Path]) -> frozenset[str]:
+    """Return the dotted names of the modules and packages in ``places``, namespace folders looked into."""
+    return frozenset(name for place in places for name in _modules_in(place))
+
+
+def own_names(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
+    """Return the top-level names importable from ``root``: modules, packages and namespace packages."""
+    return frozenset(_top(name) for name in own_modules(own_places(root, origins)))
+
+
+def where_from(names: Iterable[str]) -> dict[str, str]:
+    """Return where top-level names were, or would be, imported from: a file, or a namespace's first folder.
+
+    Nothing is imported. Names that nothing serves, and those built into the interpreter, are left out.
+    """
+    found = {name: _loaded_file(name) or _findable_place(name) for name in names}
+    return {name: place for name, place in found.items() if place is not None}
+
+
+def check_before_import(root: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return those of the tree's own ``names`` that were or would be imported from elsewhere, with the place.
+
+    A namespace folder that an installed package of the same name hides is not accused: whether its modules
+    are meant shows only when they are imported (``foreign_modules``).
+    """
+    places = own_places(root)
+    return {
+        name: place
+        for name, place in where_from(names).items()
+        if _holds(places, name) and own_part(Path(place), root) is None and not _is_standard(name, place)
+    }
+
+
+def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the loaded modules that should have come from ``root`` but did not, with their files.
+
+    These are the modules that ``root`` holds, those below a package of ``root`` that its search path does
+    not explain, and those from inside an origin. An empty result proves that what was measured is the code
+    of ``root``.
+    """
+    judge = _Judge(root)
+    files = _loaded_files()
+    return {
+        name: file
+        for name, file in files.items()
+        if judge.accuses(name, file)
+        or (lies_in_origin(Path(file), root, origins) and not _is_the_agent(name))
+    }
+
+
+def loaded_files(root: Path) -> tuple[str, ...]:
+    """Return the files of ``root`` that loaded modules came from: relative, with slashes, sorted."""
+    parts = (own_part(Path(file), root) for file in _loaded_files().values())
+    return tuple(sorted({part.as_posix() for part in parts if part is not None}))
+
+
+def loaded_own(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
+    """Return the top-level names of the loaded modules that ``root`` holds too, wherever they came from."""
+    places = own_places(root, origins)
+    names = frozenset(_top(name) for name in own_modules(places))
+    return frozenset(
+        _top(name)
+        for name, file in _loaded_files().items()
+        if _top(name) in names and _holds(places, name) and not _is_standard(name, file)
+    )
+
+
+def namespace_of(name: str) -> dict[str, object]:
+    """Return what a loaded module holds, without waking one that loads itself on first use."""
+    try:
+        held = object.__getattribute__(sys.modules.get(name), "__dict__")
+    except AttributeError:
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def spec_places(spec: ModuleSpec) -> Iterator[Path]:
+    """Yield the file and the search folders of what an import would load."""
+    if spec.has_location and spec.origin:
+        yield Path(spec.origin)
+    yield from map(Path, spec.submodule_search_locations or ())
+
+
+class _Judge:
+    """Accuses loaded modules of a tree's names that came from elsewhere."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._places = own_places(root)
+        self._names = own_names(root)
+
+    def accuses(self, name: str, file: str) -> bool:
+        if _top(name) not in self._names or own_part(Path(file), self._root) is not None:
+            return False
+        if _is_standard(name, file):
+            return False
+        return _holds(self._places, name) or self._is_below_ours(name, file)
+
+    def _is_below_ours(self, name: str, file: str) -> bool:
+        """Tell whether the package above is accused, or is the tree's and did not search that folder."""
+        package = name.rpartition(".")[0]
+        above = _loaded_file(package)
+        if above is None:
+            return False
+        if own_part(Path(above), self._root) is None:
+            return self.accuses(package, above)
+        searched = {os.path.realpath(place) for place in getattr(sys.modules[package], "__path__", ())}
+        return searched.isdisjoint(_with_parents(Path(file).parent))
+
+
+def _is_the_agent(name: str) -> bool:
+    return f"{name}.".startswith(f"{__package__}.")
+
+
+def _modules_in(place: Path) -> Iterator[str]:
+    with os.scandir(place) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _modules_of_folder(Path(entry.path))
+            elif (name := _module_name(entry.name)) not in (None, "__init__", "__main__"):
+                yield str(name)
+
+
+def _modules_of_folder(top: Path) -> Iterator[str]:
+    """Yield the dotted name of a package; of a namespace package, those of what it holds."""
+    if not _may_hold_modules(top):
+        return
+    seen = 0
+    for folder, folders, files in os.walk(top):
+        above = Path(folder).relative_to(top.parent).parts
+        names = [name for file in files if (name := _module_name(file))]
+        is_package = "__init__" in names
+        yield from [".".join(above)] if is_package else (".".join((*above, name)) for name in names)
+        folders[:] = [name for name in folders if not is_package and _may_hold_modules(Path(folder, name))]
+        seen += len(files)
+        if seen > _FILES_LOOKED_AT:
+            return
+
+
+def _may_hold_modules(folder: Path) -> bool:
+    return folder.name.isidentifier() and folder.name != "__pycache__" and not _is_environment(folder)
+
+
+def _module_name(file: str) -> str | None:
+    name = inspect.getmodulename(file)
+    return name if name is not None and name.isidentifier() else None
+
+
+def _is_source_folder(folder: Path) -> bool:
+    """Tell whether a ``src`` holds importable code and is not itself what is imported."""
+    return folder.is_dir() and not _holds((folder.parent,), folder.name) and any(_modules_in(folder))
+
+
+def _holds(places: Iterable[Path], name: str) -> bool:
+    """Tell whether a module or regular package of this dotted name lies in one of the places."""
+    *above, last = name.split(".")
+    spec = PathFinder.find_spec(last, [str(place.joinpath(*above)) for place in places])
+    return spec is not None and spec.has_location
+
+
+def _loaded_files() -> dict[str, str]:
+    """Return the files of the loaded modules, by the names the modules know themselves by."""
+    names = (name for name in list(sys.modules) if name not in ("__main__", "__mp_main__"))
+    files = {name: _loaded_file(name) for name in names if namespace_of(name).get("__name__") == name}
+    return {name: file for name, file in files.items() if file is not None}
+
+
+def _loaded_file(name: str) -> str | None:
+    file = namespace_of(name).get("__file__")
+    return file if isinstance(file, str) else None
+
+
+def _findable_place(name: str) -> str | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return next((str(place) for place in spec_places(spec)), None) if spec is not None else None
+
+
+def _is_standard(name: str, file: str) -> bool:
+    """Tell whether a module is the standard library's: a script called profile.py does not accuse it."""
+    if _top(name) not in sys.stdlib_module_names or any(part in file for part in _INSTALLED):
+        return False
+    return not _STANDARD_LIBRARY.isdisjoint(_with_parents(Path(file).parent))
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+@functools.cache
+def _own_folder(folder: str, tree: Path) -> Path | None:
+    for place, top in ((Path(folder), tree.absolute()), (Path(folder).resolve(), tree.resolve())):
+        if place.is_relative_to(top):
+            part = place.relative_to(top)
+            below = [top / each for each in (*part.parents, part) if each.parts]
+            return None if any(map(_is_environment, below)) else part
+    return None
+
+
+@functools.cache
+def _is_environment(folder: Path) -> bool:
+    return folder.name in _INSTALLED or str(folder) in _PREFIXES or (folder / "pyvenv.cfg").is_file()
+
+
+@functools.cache
+def _with_parents(folder: Path) -> frozenset[str]:
+    resolved = folder.resolve()
+    return frozenset(map(str, (resolved, *resolved.parents)))

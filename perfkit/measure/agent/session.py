@@ -1,0 +1,198 @@
+"""One pytest session inside a measured child: it collects, or runs the benchmarks it was assigned."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+
+import pytest
+
+from . import MARKER
+from .channel import Channel
+
+_MESSAGE_LIMIT = 300
+_COLLECTED_TWICE = ("benchmark", "benchmark_weave")
+# What would break lockstep in a user's options, and what undoes it when it comes last.
+_OPPONENTS = {
+    "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
+    "pytest_cov": (("--cov",), ("--no-cov",)),
+    "pytest_timeout": (("--timeout",), ("--timeout=0",)),
+    "pytest_randomly": (("-p randomly", "--randomly"), ("--randomly-dont-reorganize",)),
+}
+_OVERRULED = {
+    "benchmark_skip": False,
+    "benchmark_only": False,
+    "benchmark_disable": False,
+    "benchmark_enable": True,
+    "benchmark_autosave": False,
+    "benchmark_save": None,
+    "benchmark_save_data": False,
+    "benchmark_compare": None,
+    "benchmark_compare_fail": None,
+    "benchmark_json": None,
+    "benchmark_histogram": None,
+    "benchmark_cprofile": None,
+    "maxfail": 0,
+    "usepdb": False,
+    "stepwise": False,
+    "lf": False,
+    "failedfirst": False,
+}
+_SILENTLY_OVERRULED = {"continue_on_collection_errors": True, "verbose": -1}
+
+
+class ChildPlugin:
+    """The hooks of a child's session; ``nodes`` are the benchmarks to run, None to list them all."""
+
+    def __init__(self, channel: Channel, nodes: Sequence[str] | None) -> None:
+        self._channel = channel
+        self._nodes = nodes
+        self._errors: list[dict[str, str]] = []
+        self._overruled: list[str] = []
+        self._outcomes: dict[str, tuple[str, str | None]] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Overrule the options that would break lockstep, and remember which there were."""
+        config.addinivalue_line("markers", MARKER)
+        self._overruled = _named_opponents(config)
+        for name, value in _OVERRULED.items():
+            if name != "benchmark_enable" and getattr(config.option, name, value) not in (
+                value,
+                None,
+                [],
+                "",
+            ):
+                self._overruled.append("--" + name.replace("_", "-"))
+        for name, value in {**_OVERRULED, **_SILENTLY_OVERRULED}.items():
+            if hasattr(config.option, name):
+                setattr(config.option, name, value)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """List the benchmarks, or leave only those assigned, in the order assigned."""
+        found = {item.nodeid: item for item in items if _measures(item)}
+        if self._nodes is None:
+            self._tell(found.values())
+            items[:] = []
+        else:
+            items[:] = [found[node] for node in self._nodes if node in found]
+
+    def find_nothing(self) -> None:
+        """Say that there is no benchmark, where nothing is to be collected from."""
+        self._tell([])
+
+    def _tell(self, items: Iterable[pytest.Item]) -> None:
+        self._channel.send(
+            {
+                "kind": "collected",
+                "items": [_describe(item) for item in items],
+                "errors": self._errors,
+                "overruled": sorted(set(self._overruled)),
+            }
+        )
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep what could not be imported."""
+        if report.failed:
+            self._errors.append({"node": report.nodeid, "message": _last_line(report.longreprtext)})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Keep the first thing that went wrong with a test, and tell it when the test is over."""
+        report = yield
+        status, message = _judge(call, report)
+        if status != "ok":
+            self._outcomes.setdefault(item.nodeid, (status, message))
+        if report.when == "teardown":
+            status, message = self._outcomes.get(item.nodeid, ("ok", None))
+            self._channel.send(
+                {"kind": "finished", "node": item.nodeid, "status": status, "message": message}
+            )
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self) -> tuple[str, str, str]:
+        """Print no progress: the last line of the output is what a process that died has to say."""
+        return "", "", ""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Leave before the summary: nobody reads it, and plugins import half a library to write theirs."""
+        pytest.exit("the session is over")
+
+
+def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> int:
+    """Run pytest in ``root`` over ``paths`` (relative to it) and return its exit status."""
+    places = [f"--rootdir={root}", f"--confcutdir={root}", f"--basetemp={os.environ['TMPDIR']}/basetemp"]
+    # The plugin "perfkit" would import the perfkit that may be under test.
+    quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
+    selection = ["-k", select] if select else []
+    arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection, *_neutral_arguments()]
+    return int(pytest.main(arguments, plugins=[plugin]))
+
+
+def _neutral_arguments() -> list[str]:
+    return [
+        argument
+        for module, (_, undo) in _OPPONENTS.items()
+        if importlib.util.find_spec(module) is not None
+        for argument in undo
+    ]
+
+
+def _named_opponents(config: pytest.Config) -> list[str]:
+    """Return the options of other plugins, given in addopts or the environment, that are undone."""
+    given = [*config.getini("addopts"), *os.environ.get("PYTEST_ADDOPTS", "").split()]
+    names = [name for flags, _ in _OPPONENTS.values() for name in flags]
+    return [name for name in names if any(word == name or word.startswith(f"{name}=") for word in given)]
+
+
+def _measures(item: pytest.Item) -> bool:
+    return any(name in getattr(item, "fixturenames", ()) for name in _COLLECTED_TWICE)
+
+
+def _describe(item: pytest.Item) -> dict[str, object]:
+    function = getattr(item, "function", type(item))
+    callspec = getattr(item, "callspec", None)
+    mark = item.get_closest_marker("benchmark")
+    own = item.get_closest_marker("perfkit")
+    return {
+        "node": item.nodeid,
+        "file": Path(item.path).relative_to(item.config.rootpath).as_posix(),
+        "source": _source(function),
+        "params": {name: str(value) for name, value in (callspec.params if callspec else {}).items()},
+        "group": mark.kwargs.get("group") if mark else None,
+        "settings": {name: str(value) for name, value in own.kwargs.items()} if own else {},
+    }
+
+
+def _source(function: Callable[..., object]) -> str:
+    try:
+        return inspect.getsource(inspect.unwrap(function))
+    except (OSError, TypeError):
+        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+
+
+def _judge(call: pytest.CallInfo[None], report: pytest.TestReport) -> tuple[str, str | None]:
+    if report.passed:
+        return "ok", None
+    if call.excinfo is None:
+        return "error", "unknown failure"
+    text = " ".join(str(call.excinfo.value).split())[:_MESSAGE_LIMIT]
+    if report.skipped:
+        return "skipped", text
+    kind = "oom" if call.excinfo.errisinstance(MemoryError) else "error"
+    return kind, f"{call.excinfo.typename}: {text}"
+
+
+def _last_line(text: str) -> str:
+    """Return the line of a traceback that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    return ((errors or lines or ["unknown failure"])[-1])[:_MESSAGE_LIMIT]

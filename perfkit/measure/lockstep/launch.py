@@ -1,0 +1,153 @@
+"""One launch: a child of each side runs its pytest session, and both meet at every benchmark."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.measure.lockstep.pace import Pace, plan_pace
+from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns
+from perfkit.records import Side, Status
+
+_GOODBYE_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a launch has no timing of a benchmark, and on which side."""
+
+    node: str
+    side: Side
+    status: Status
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideReport:
+    """What a child said at the end of its session.
+
+    ``foreign`` are modules of the code under test that came from elsewhere; ``loaded`` the files of the
+    tree that were imported; ``libraries`` the installed modules that were, in order.
+    """
+
+    foreign: Mapping[str, str]
+    loaded: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    torch: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord:
+    """What one launch yielded; ``seconds`` is the wall time each benchmark took, its fixtures included."""
+
+    timings: Mapping[str, Timing]
+    failures: tuple[Failure, ...]
+    reports: Mapping[Side, SideReport]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRules:
+    """How long each benchmark is measured in a launch, and how long it may be silent, in seconds."""
+
+    launch_s: Callable[[str], float]
+    limit_s: Callable[[str], float]
+
+
+def run_launch(
+    children: Sequence[Child], nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
+) -> LaunchRecord:
+    """Measure ``nodes`` in two running children, the first of which begins each turn; both are ended.
+
+    ``paces`` holds the plans of earlier launches and takes those of benchmarks met first here. A benchmark
+    that fails costs itself; one that kills or hangs its process also ends the launch for those after it.
+    """
+    timings: dict[str, Timing] = {}
+    failures: list[Failure] = []
+    seconds: dict[str, float] = {}
+    reports: dict[Side, SideReport] = {}
+    try:
+        for node in nodes:
+            begun = time.monotonic()
+            try:
+                timings[node] = _measure(node, children, paces, rules)
+            except BenchmarkError as error:
+                failures.append(_failure(node, error))
+                if error.fatal:
+                    break
+            seconds[node] = time.monotonic() - begun
+        else:
+            for child in children:
+                child.resume()
+            said = {child.side: read_report(child) for child in children}
+            reports = {side: report for side, report in said.items() if report is not None}
+    finally:
+        statuses = {child.side: child.end() for child in children}
+    return LaunchRecord(
+        timings=timings,
+        failures=tuple(_explain(failure, statuses[failure.side], children) for failure in failures),
+        reports=reports,
+        seconds=seconds,
+    )
+
+
+def read_report(child: Child) -> SideReport | None:
+    """Return what a child says once its session is over, None where it ended without a word."""
+    child.resume()
+    try:
+        message = child.channel.receive(_GOODBYE_S)
+    except (ChannelClosedError, ChannelTimeoutError):
+        return None
+    return SideReport(
+        foreign=message["foreign"],
+        loaded=tuple(message.get("loaded", ())),
+        libraries=tuple(message.get("libraries", ())),
+        torch=message.get("torch", {}),
+    )
+
+
+def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
+    players = [Player(child, limit_s=rules.limit_s(node)) for child in children]
+    try:
+        for child in children:
+            child.resume()
+        wishes, _ = (player.arrive() for player in players)
+        if node not in paces:
+            paces[node] = _plan(players, wishes["loops"], wishes["rounds"], rules.launch_s(node))
+        timing = take_turns(players, pace=paces[node])
+        for player in players:
+            player.leave()
+    except BenchmarkError as error:
+        if not error.fatal:
+            for player in players:
+                player.abandon()
+        raise
+    return timing
+
+
+def _plan(players: Sequence[Player], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
+    # One that allows few calls is not called to learn how long it takes.
+    iteration_s = calibrate(players, with_setup=loops is not None) if rounds is None else 1.0
+    pipeline = any(len(player.child.look()) > 1 for player in players)
+    return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
+
+
+def _failure(node: str, error: BenchmarkError) -> Failure:
+    return Failure(node=node, side=error.side, status=error.status, message=error.message)
+
+
+def _explain(failure: Failure, status: int, children: Sequence[Child]) -> Failure:
+    """Say how a process ended that could not say it itself."""
+    if failure.message:
+        return failure
+    words = next(child.last_words() for child in children if child.side == failure.side)
+    if status == -signal.SIGKILL:
+        return replace(failure, status="oom", message="its process was killed (out of memory?)")
+    if status < 0:
+        return replace(failure, message=f"its process was killed by {signal.Signals(-status).name}")
+    return replace(failure, message=f"its process ended with exit status {status}; {words}".rstrip("; "))

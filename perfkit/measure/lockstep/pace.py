@@ -1,0 +1,100 @@
+"""How long to measure a benchmark in one launch: iterations in a round, rounds in a turn, turns in a launch.
+
+Every figure follows from the time of one iteration, so that a microsecond and a second are treated alike.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Long against the clock and a switch; the speed of a shared machine drifts within tens of milliseconds.
+ROUND_S = 0.005
+# Worker processes fill their queues anew after each switch: their rounds must outlast that.
+_PIPELINE_ROUND_S = 0.03
+# Cold caches and threads on the wrong core are set right after this long, or after one longer iteration.
+_CARRY_OVER_S = 0.003
+# Above this an iteration outlasts its own cold start: none need be thrown away.
+_LONG_ITERATION_S = 0.15
+_TIMED_TO_UNTIMED = 1.5
+_FIRST_WARMUP_S = 0.01
+_FEWEST_TURNS = 3
+# A noisy stretch may take this many times the usual turns.
+_MOST_STRETCH = 5
+_MOST_TURNS = 200
+# The error within a launch that is worth paying for: below it launches differ more than rounds do.
+_AIMED_ERROR = 0.012
+_DEVIATION_PER_MAD = 1.4826  # of a normal distribution
+_ERROR_OF_A_MEDIAN = 1.2533  # in units of the error of a mean, likewise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """The plan for one benchmark in each launch.
+
+    A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
+    ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations. ``first_untimed`` iterations
+    warm each launch up.
+    """
+
+    loops: int
+    rounds: int
+    untimed: int
+    turns: int
+    most_turns: int
+    first_untimed: int
+
+
+def plan_pace(
+    iteration_s: float,
+    *,
+    launch_s: float,
+    fixed_loops: int | None = None,
+    most_rounds: int | None = None,
+    pipeline: bool = False,
+) -> Pace:
+    """Return the pace for a benchmark whose iteration takes ``iteration_s`` seconds.
+
+    ``launch_s`` is the least time to spend on both sides together in one launch; ``pipeline`` says that
+    processes of its own work for the benchmark. A benchmark that allows only ``most_rounds`` rounds gets no
+    more calls than those: nothing of it is untimed.
+    """
+    if most_rounds is not None:
+        loops = fixed_loops or 1
+        return Pace(
+            loops=loops, rounds=1, untimed=0, turns=most_rounds, most_turns=most_rounds, first_untimed=0
+        )
+    aimed_s = _PIPELINE_ROUND_S if pipeline else ROUND_S
+    loops = fixed_loops or max(1, round(aimed_s / iteration_s))
+    round_s = loops * iteration_s
+    untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(_CARRY_OVER_S / iteration_s)
+    rounds = max(1, round(_TIMED_TO_UNTIMED * untimed * iteration_s / round_s))
+    turn_s = untimed * iteration_s + rounds * round_s
+    turns = min(max(round(launch_s / (2 * turn_s)), _FEWEST_TURNS), _MOST_TURNS)
+    return Pace(
+        loops=loops,
+        rounds=rounds,
+        untimed=untimed,
+        turns=turns,
+        most_turns=_MOST_STRETCH * turns,
+        first_untimed=max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)) if iteration_s < 1 else 0,
+    )
+
+
+def is_settled(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
+    """Tell whether paired rounds say enough: the error of their median log ratio is small.
+
+    Kalibera and Jones (2013, section 5) weigh the cost of a launch against that of a round; here each launch
+    goes on until its own error is down to what launches differ by anyway. It looks at the scatter alone,
+    never at where the ratio lies, so that stopping favours no verdict.
+    """
+    logs = [math.log(head) - math.log(base) for base, head in zip(base_s, head_s, strict=True)]
+    deviation = _DEVIATION_PER_MAD * _median_deviation(logs)
+    return _ERROR_OF_A_MEDIAN * deviation / math.sqrt(len(logs)) <= _AIMED_ERROR
+
+
+def _median_deviation(values: Sequence[float]) -> float:
+    middle = statistics.median(values)
+    return statistics.median(abs(value - middle) for value in values)

@@ -1,0 +1,145 @@
+"""One side at one benchmark: it arrives, takes its turns while the other rests, and leaves."""
+
+from __future__ import annotations
+
+from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.measure.lockstep import processes
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.records import Side, Status
+
+
+class BenchmarkError(Exception):
+    """A benchmark could not be measured in this launch; ``fatal`` where its process is lost with it."""
+
+    def __init__(self, side: Side, status: Status, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.side, self.status, self.message, self.fatal = side, status, message, fatal
+
+
+class Player:
+    """A child at one benchmark; ``limit_s`` is the longest it may stay silent."""
+
+    def __init__(self, child: Child, *, limit_s: float) -> None:
+        self.child = child
+        self.values: list[float] = []
+        self.faults = 0
+        self.iterations = 0
+        self.idle_cpu_s = 0.0
+        self._limit_s = limit_s
+        self._inside = False
+        self._over = False
+        self._watched: tuple[int, ...] = ()
+
+    @property
+    def side(self) -> Side:
+        """Which side it plays."""
+        return self.child.side
+
+    def arrive(self) -> Message:
+        """Wait until the benchmark is ready to be timed, and return what it asks for.
+
+        Raises:
+            BenchmarkError: it failed, was skipped, or never came.
+        """
+        self.child.resume()
+        message = self._receive()
+        if message["kind"] == "done":
+            raise BenchmarkError(self.side, "error", "was not collected again", fatal=True)
+        self._inside = True
+        return message
+
+    def run(self, *, untimed: int, loops: int, rounds: int) -> Message:
+        """Let it run iterations on its own, the rest of the time it is stopped; return its answer.
+
+        Raises:
+            BenchmarkError: it raised, died, or gave no answer in time.
+        """
+        self.child.resume()
+        try:
+            self._send({"kind": "run", "untimed": untimed, "loops": loops, "rounds": rounds})
+            answer = self._receive()
+        finally:
+            self.child.stop()
+        self.faults += answer["faults"]
+        self.iterations += untimed + loops * rounds
+        self.values += answer["values"]
+        return answer
+
+    def profile(self, calls: int) -> Message:
+        """Let it run some calls under cProfile and return what that saw."""
+        self.child.resume()
+        self._send({"kind": "profile", "calls": calls})
+        return self._receive()
+
+    def leave(self) -> None:
+        """Let the test go on to its end, and stop: the other side may still have to.
+
+        Raises:
+            BenchmarkError: its end was not a good one.
+        """
+        self.child.resume()
+        self._send({"kind": "go_on"})
+        self._inside = False
+        try:
+            self._receive()
+        finally:
+            self.child.stop()
+
+    def abandon(self) -> None:
+        """Get past the benchmark, wherever it stands, since the other side cannot be measured.
+
+        Raises:
+            BenchmarkError: the process is lost.
+        """
+        self.child.resume()
+        while not self._over:
+            try:
+                if self._inside:
+                    self._send({"kind": "abandon", "reason": "the other side could not be measured"})
+                    self._inside = False
+                    self._receive()
+                else:
+                    self.arrive()
+            except BenchmarkError as error:
+                if error.fatal:
+                    raise
+
+    def watch(self) -> float:
+        """Return the CPU time of its processes in seconds, newly listed; it stays stopped meanwhile."""
+        found = self.child.look()
+        # Those that left the group were not known when it was stopped.
+        self.child.stop()
+        self._watched = tuple(process.pid for process in found)
+        return sum(process.cpu_s for process in found)
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the processes listed last."""
+        found = [processes.read_process(pid) for pid in self._watched]
+        return sum(process.cpu_s for process in found if process is not None)
+
+    def _send(self, order: Message) -> None:
+        try:
+            self.child.channel.send(order)
+        except ChannelClosedError as error:
+            raise BenchmarkError(self.side, "error", "", fatal=True) from error
+
+    def _receive(self) -> Message:
+        try:
+            message = self.child.channel.receive(self._limit_s)
+        except ChannelTimeoutError as error:
+            words = f"gave no sign of life within its limit of {self._limit_s:g} s"
+            raise BenchmarkError(self.side, "timeout", words, fatal=True) from error
+        except ChannelClosedError as error:
+            raise BenchmarkError(self.side, "error", "", fatal=True) from error
+        if message["kind"] == "finished":
+            self._finish(message)
+        return message
+
+    def _finish(self, message: Message) -> None:
+        """Note that the test is over; that is a failure unless it was told to go on and ended well."""
+        told_to_go_on = self.iterations > 0 and not self._inside
+        self._inside, self._over = False, True
+        if message["status"] != "ok":
+            raise BenchmarkError(self.side, message["status"], message["message"])
+        if not told_to_go_on:
+            raise BenchmarkError(self.side, "error", "ended without running its benchmark")

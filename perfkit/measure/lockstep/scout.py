@@ -1,0 +1,81 @@
+"""Scouts: children that list the benchmarks of a side without running one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfkit.errors import NotMeasuredError
+from perfkit.identity import source_version
+from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.measure.lockstep.launch import SideReport, read_report
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.records import Benchmark
+
+EVERYTHING = ""
+_COLLECTION_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says."""
+
+    benchmark: Benchmark
+    file: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scouted:
+    """What a side holds; ``errors`` maps what could not be collected (a file, mostly) to the cause.
+
+    ``EVERYTHING`` among them means that pytest ended before it collected. ``overruled`` names the options of
+    the user's that would break lockstep.
+    """
+
+    found: Mapping[str, Found]
+    errors: Mapping[str, str]
+    overruled: tuple[str, ...]
+    report: SideReport
+
+
+def scout(child: Child) -> Scouted:
+    """Return what a child that was started without a list of benchmarks finds; the child is ended.
+
+    Raises:
+        NotMeasuredError: it found a way to end without an answer.
+    """
+    try:
+        message = child.channel.receive(_COLLECTION_LIMIT_S)
+        if message["kind"] == "done":
+            return _not_collected(child, message["foreign"])
+        report = read_report(child)
+    except (ChannelClosedError, ChannelTimeoutError) as error:
+        raise NotMeasuredError(
+            f"pytest could not collect the benchmarks of {child.side}: {child.last_words()}; "
+            "run `pytest --collect-only` there to see why"
+        ) from error
+    finally:
+        child.end()
+    found = [_read(item) for item in message["items"]]
+    return Scouted(
+        found={one.benchmark.name: one for one in found},
+        errors={error["node"]: error["message"] for error in message["errors"]},
+        overruled=tuple(message["overruled"]),
+        report=report or SideReport(foreign={}),
+    )
+
+
+def _not_collected(child: Child, foreign: Mapping[str, str]) -> Scouted:
+    errors = {} if foreign else {EVERYTHING: child.last_words()}
+    return Scouted(found={}, errors=errors, overruled=(), report=SideReport(foreign=foreign))
+
+
+def _read(item: Message) -> Found:
+    benchmark = Benchmark(
+        name=item["node"],
+        version=source_version(item["source"]),
+        params=item["params"],
+        group=item["group"],
+    )
+    return Found(benchmark=benchmark, file=item["file"], settings=item["settings"])

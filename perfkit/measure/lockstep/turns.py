@@ -1,0 +1,122 @@
+"""The turns of one benchmark: while one side is timed, the other's whole process tree is stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
+from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.records import Side
+
+_CALIBRATION_GROWTH = 10
+_REPEATED = 2
+# Processes come and go in the first turns; after these the tree is known.
+_TURNS_LOOKED_AT = 2
+# CPU time is told in ticks of 10 ms: a share below this, or two ticks, is no sign of life.
+_IDLE_SHARE = 0.05
+_IDLE_S = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What one launch measured of one benchmark: paired rounds, in seconds per iteration.
+
+    ``faults_per_iteration`` are minor page faults, untimed iterations included.
+    """
+
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+    pace: Pace
+    faults_per_iteration: Mapping[Side, float]
+
+
+def take_turns(players: Sequence[Player], *, pace: Pace) -> Timing:
+    """Measure a benchmark that both players stand ready at; the first player begins.
+
+    Raises:
+        BenchmarkError: one side raised, died, hung, or did not rest while the other was timed.
+    """
+    for player in players:
+        player.child.stop()
+    if pace.first_untimed:
+        for player in players:
+            player.run(untimed=pace.first_untimed, loops=pace.loops, rounds=0)
+    timed_s, turn = 0.0, 0
+    while turn < pace.turns or (turn < pace.most_turns and not _is_settled(players)):
+        timed_s += _take_turn(players, pace, turn)
+        turn += 1
+    for player in players:
+        _prove_idle(player, timed_s / 2)
+    return _timing({player.side: player for player in players}, pace)
+
+
+def calibrate(players: Sequence[Player], *, with_setup: bool) -> float:
+    """Return about how many seconds one iteration takes, after a first one that is thrown away.
+
+    Where each call may have a setup, that is counted with it: it takes its time, though it is not timed.
+    """
+    for player in players:
+        player.child.stop()
+    for player in players:
+        player.run(untimed=1, loops=1, rounds=0)
+    time_one = _time_call if with_setup else _time_iteration
+    return max(time_one(player) for player in players)
+
+
+def _take_turn(players: Sequence[Player], pace: Pace, turn: int) -> float:
+    """Let each side run once while the other rests; return how many seconds they ran."""
+    seconds = 0.0
+    for player, other in (players, players[::-1]):
+        before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
+        answer = player.run(untimed=pace.untimed, loops=pace.loops, rounds=pace.rounds)
+        other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
+        seconds += answer["untimed_s"] + sum(answer["values"]) * pace.loops
+    return seconds
+
+
+def _is_settled(players: Sequence[Player]) -> bool:
+    first, second = players
+    return is_settled(first.values, second.values)
+
+
+def _time_call(player: Player) -> float:
+    return min(_wall_time(player) for _ in range(1 + _REPEATED))
+
+
+def _wall_time(player: Player) -> float:
+    begun = time.monotonic()
+    player.run(untimed=1, loops=1, rounds=0)
+    return time.monotonic() - begun
+
+
+def _time_iteration(player: Player) -> float:
+    iterations = 1
+    while True:
+        seconds = float(player.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
+        if seconds >= ROUND_S / 2:
+            # Again: the first time may have met whatever the benchmark sets up on its first calls.
+            again = (player.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
+            return min(seconds, *(float(answer["untimed_s"]) for answer in again)) / iterations
+        wanted = round(ROUND_S * iterations / max(seconds, 1e-9))
+        iterations = max(iterations + 1, min(wanted, iterations * _CALIBRATION_GROWTH))
+
+
+def _prove_idle(player: Player, idle_s: float) -> None:
+    if player.idle_cpu_s > max(_IDLE_S, _IDLE_SHARE * idle_s):
+        used = f"it used {player.idle_cpu_s:.2f} s of CPU in {idle_s:.2f} s"
+        raise BenchmarkError(
+            player.side, "error", f"could not be stopped while the other side was timed: {used}"
+        )
+
+
+def _timing(players: Mapping[Side, Player], pace: Pace) -> Timing:
+    return Timing(
+        base_s=tuple(players["base"].values),
+        head_s=tuple(players["head"].values),
+        pace=pace,
+        faults_per_iteration={
+            side: player.faults / max(player.iterations, 1) for side, player in players.items()
+        },
+    )

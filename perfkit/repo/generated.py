@@ -1,0 +1,70 @@
+"""Generated and ignored files, which a fresh checkout lacks: copied or linked from the user's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from perfkit.errors import ConfigError, RepositoryError
+from perfkit.repo.placing import place_inside
+
+Key = Literal["copy", "link"]
+
+
+def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path) -> None:
+    """Copy or link what the patterns match in ``source`` into a root, which keeps what it has itself.
+
+    Raises:
+        ConfigError: a pattern matches nothing, or leads out of the repository.
+        RepositoryError: a file cannot be copied.
+    """
+    make = _copy if key == "copy" else _link
+    for pattern in patterns:
+        for match in _matches(pattern, key, source):
+            name = match.relative_to(source).as_posix()
+            try:
+                _bring(match, place_inside(root, name), make)
+            except OSError as error:
+                raise RepositoryError(f"tool.perfkit.{key}: cannot {key} {match}: {error}") from error
+
+
+def _matches(pattern: str, key: Key, source: Path) -> list[Path]:
+    parts = PurePosixPath(pattern).parts
+    if not parts or parts[0] == "/" or ".." in parts:
+        raise ConfigError(f'tool.perfkit.{key}: "{pattern}" must be a path below the root of the repository')
+    try:
+        found = sorted(source.glob(pattern))
+    except ValueError as error:
+        raise ConfigError(f'tool.perfkit.{key}: "{pattern}" is not a glob pattern: {error}') from error
+    found = [match for match in found if ".git" not in match.relative_to(source).parts]
+    if not found:
+        raise ConfigError(
+            f'tool.perfkit.{key}: "{pattern}" matches nothing in {source}; build it or drop the pattern'
+        )
+    return found
+
+
+def _bring(source: Path, target: Path, make: Callable[[Path, Path], None]) -> None:
+    """Make what is missing: all of a folder, or, in a folder that is there, what is missing in it."""
+    if not os.path.lexists(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        make(source, target)
+    elif source.is_dir() and target.is_dir() and not target.is_symlink():
+        for child in sorted(source.iterdir()):
+            _bring(child, target / child.name, make)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        _link(source, target)
+    elif source.is_dir():
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.symlink_to(source.resolve())

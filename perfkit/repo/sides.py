@@ -1,0 +1,160 @@
+"""The two sides of a comparison: what a person named, or what is compared when nothing was named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import git
+
+from perfkit import records
+from perfkit.errors import RepositoryError
+from perfkit.repo.commands import try_git
+from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.folders import describe_folder
+from perfkit.repo.working_tree import changed_since, describe_working_tree, untracked_files
+
+WORKTREE = "worktree"
+_MAIN_BRANCHES = (
+    "refs/remotes/origin/HEAD",
+    "refs/heads/main",
+    "refs/remotes/origin/main",
+    "refs/heads/master",
+    "refs/remotes/origin/master",
+)
+_SHOWN_DIGITS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """Where the code of a side comes from; ``source`` is the top of the repository, or the directory."""
+
+    kind: Literal["commit", "worktree", "directory"]
+    commit: records.Commit
+    source: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SidePair:
+    """What is compared: ratio = head / base."""
+
+    base: Side
+    head: Side
+
+    def side(self, name: records.Side) -> Side:
+        """Return the side with a name."""
+        return self.base if name == "base" else self.head
+
+
+def resolve_sides(
+    start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
+) -> SidePair:
+    """Return the sides that were named, each a ref, a directory or, for head, ``worktree``.
+
+    A name that is both a ref and a directory is the ref; ``./NAME`` is the directory. Without a name head is
+    the working tree where it is dirty outside ``ignored``, else HEAD; base is where head left the main
+    branch, or head's parent on the main branch itself.
+
+    Raises:
+        RepositoryError: a side cannot be found, or both are one commit.
+    """
+    head_side = _head(start, head, ignored)
+    base_side = _default_base(head_side) if base is None else _named(start, base)
+    pair = SidePair(base=base_side, head=head_side)
+    _refuse_equal(pair)
+    return pair
+
+
+def changed_files(pair: SidePair) -> tuple[str, ...] | None:
+    """Return the relative paths of the files that differ between the sides; None for directories."""
+    if "directory" in (pair.base.kind, pair.head.kind):
+        return None
+    top, base = pair.head.source, pair.base.commit.sha
+    if pair.head.kind == "commit":
+        return tuple(changed_since(top, base, until=pair.head.commit.sha))
+    return tuple(sorted({*changed_since(top, base), *untracked_files(top)}))
+
+
+def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> Side:
+    if name not in (None, WORKTREE):
+        return _named(start, name)
+    top = _top(_open(start))
+    commit = describe_working_tree(top, ignored=ignored)
+    kind: Literal["commit", "worktree"] = "worktree" if name or commit.dirty else "commit"
+    return Side(kind=kind, commit=commit, source=top)
+
+
+def _named(start: Path, name: str) -> Side:
+    folder = Path(name)
+    if name and folder.is_dir() and _find(start, name) is None:
+        folder = folder.resolve()
+        return Side(kind="directory", commit=describe_folder(folder), source=folder)
+    return _commit_side(_open(start), name)
+
+
+def _commit_side(repository: git.Repo, ref: str) -> Side:
+    top = _top(repository)
+    sha = _find(top, ref)
+    if sha is None and not ref.startswith("-") and _is_shallow(top):
+        raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
+    return Side(kind="commit", commit=resolve(repository, sha or ref), source=top)
+
+
+def _default_base(head: Side) -> Side:
+    """Return the commit that head is compared with where none was named."""
+    if head.kind == "directory":
+        raise RepositoryError(f"{head.source} is a directory, which has no base of its own; add --base")
+    top, sha = head.source, head.commit.sha
+    main = next((found for branch in _MAIN_BRANCHES if (found := _find(top, branch))), None)
+    if main is None:
+        raise _lacking(top, "there is no main branch (origin/HEAD, main or master) to compare with")
+    fork = try_git(top, "merge-base", sha, main)
+    if fork == sha and not head.commit.dirty:
+        fork = _find(top, f"{sha}^")
+        if fork is None:
+            raise _lacking(top, f"{sha[:_SHOWN_DIGITS]} has no parent to compare with")
+    if fork is None:
+        raise _lacking(top, f"{sha[:_SHOWN_DIGITS]} has no commit in common with the main branch")
+    return _commit_side(open_repository(top), fork)
+
+
+def _refuse_equal(pair: SidePair) -> None:
+    base, head = pair.base.commit, pair.head.commit
+    if base.sha == head.sha and not base.dirty and not head.dirty:
+        raise RepositoryError(
+            f'base and head are one commit, {head.sha[:_SHOWN_DIGITS]} "{head.subject}", without a change;'
+            " change something, or name another commit with --base"
+        )
+
+
+def _open(start: Path) -> git.Repo:
+    try:
+        return open_repository(start)
+    except RepositoryError as error:
+        raise RepositoryError(f"{error}, or name two existing directories with --base and --head") from error
+
+
+def _top(repository: git.Repo) -> Path:
+    if repository.working_tree_dir is None:
+        raise RepositoryError(f"{repository.git_dir} is a bare repository; run this in a checkout of it")
+    return Path(repository.working_tree_dir).resolve()
+
+
+def _find(place: Path, ref: str) -> str | None:
+    """Return the commit that git takes a ref for, None where it knows none."""
+    if ref.startswith("-"):
+        return None
+    return try_git(place, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+
+
+def _lacking(top: Path, what: str) -> RepositoryError:
+    remedy = (
+        "this clone is shallow, run `git fetch --unshallow`" if _is_shallow(top) else "name one with --base"
+    )
+    return RepositoryError(f"{what}; {remedy}")
+
+
+def _is_shallow(top: Path) -> bool:
+    return try_git(top, "rev-parse", "--is-shallow-repository") == "true"

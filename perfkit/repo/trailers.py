@@ -1,0 +1,78 @@
+"""The commits of a range, and the findings that their messages accept.
+
+A trailer, in the last paragraph of a commit's message, reads ``Perf-Accept: BENCHMARK: reason`` or
+``Perf-Accept: BENCHMARK -- reason``. BENCHMARK is a node id or the end of one. It ends at the first ": " or
+" -- " right behind its last part: a Python name, with parameters up to the first "]" that one of the two
+follows. So parameters may hold spaces, colons and brackets, and the reason may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+
+import git
+
+from perfkit.errors import RepositoryError
+from perfkit.verdict.acceptance import SHOWN_DIGITS, Acceptance
+
+KEY = "Perf-Accept"
+# The way to the last part is tried last: a "::" in the reason is none of it.
+_VALUE = re.compile(
+    r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)",
+)
+# Unfolded, a trailer is one line, and a name is one line always.
+_FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
+
+
+def commits_in(repository: git.Repo, base_sha: str, head_sha: str) -> tuple[str, ...]:
+    """Return head and the other commits of base..head, newest first.
+
+    Raises:
+        RepositoryError: git does not know one of the two.
+    """
+    return tuple(dict.fromkeys([head_sha, *_log(repository, base_sha, head_sha, "%H")]))
+
+
+def accepted_in(
+    repository: git.Repo, base_sha: str, head_sha: str
+) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
+    """Return what the messages of base..head accept, newest first, and a warning for each unreadable trailer.
+
+    Raises:
+        RepositoryError: git does not know one of the two commits.
+    """
+    read = [
+        _read(sha, author, value)
+        for record in _log(repository, base_sha, head_sha, _FORMAT)
+        for sha, author, trailers in [record.split("\n", 2)]
+        for value in trailers.split("\n")[:-1]
+    ]
+    acceptances = tuple(found for found in read if isinstance(found, Acceptance))
+    return acceptances, tuple(found for found in read if isinstance(found, str))
+
+
+def _read(sha: str, author: str, value: str) -> Acceptance | str:
+    """Return the acceptance that a trailer's value holds, or a warning where it holds none."""
+    match = _VALUE.fullmatch(value.strip())
+    if match is None:
+        return (
+            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
+            f' expected "{KEY}: BENCHMARK: reason"'
+        )
+    return Acceptance(
+        benchmark=match["benchmark"], reason=match["reason"], commit=sha, author=author or None, verdict=None
+    )
+
+
+def _log(repository: git.Repo, base_sha: str, head_sha: str, form: str) -> list[str]:
+    """Return the commits of base..head in a form of ``git log``, whatever the user's settings for it."""
+    options = ["-z", "--no-show-signature", "--encoding=UTF-8", f"--format={form}"]
+    try:
+        text = str(repository.git.log(*options, f"{base_sha}..{head_sha}", "--"))
+    except git.GitCommandError as error:
+        raise RepositoryError(
+            f"git cannot list the commits from {base_sha[:10]} to {head_sha[:10]};"
+            " `git fetch --unshallow` brings history that a shallow clone lacks"
+        ) from error
+    # Bytes that are no text would end the command where they are shown or kept.
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\0")[:-1]

@@ -1,0 +1,103 @@
+"""The working tree as a side: what differs from HEAD, and the same laid over a checkout of HEAD."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from perfkit.records import Commit
+from perfkit.repo.commands import list_with_git, run_git
+from perfkit.repo.commits import read_commit
+from perfkit.repo.folders import hash_files
+from perfkit.repo.placing import put_file, remove_file
+
+SUBMODULE_MODE = "160000"
+_HASH_DIGITS = 16
+
+
+def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
+    """Return HEAD, dirty where tracked or untracked files outside ``ignored`` differ from it.
+
+    The diff hash covers the tracked changes, the contents of untracked files, and the same in submodules.
+
+    Raises:
+        RepositoryError: ``PERFKIT_COMMIT`` is not HEAD.
+    """
+    commit = read_commit(top, ignored=ignored)
+    places = [path.resolve() for path in ignored]
+    untracked = [
+        name
+        for name in untracked_files(top)
+        if not any((top.resolve() / name).is_relative_to(place) for place in places)
+    ]
+    states = [hash_files(top, untracked)] if untracked else []
+    # The diff tells a changed submodule by the word "dirty" alone.
+    states += _submodule_states(top) if commit.dirty else []
+    if not states:
+        return commit
+    text = " ".join([str(commit.diff_hash), *states])
+    return replace(commit, dirty=True, diff_hash=hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS])
+
+
+def lay_working_tree(top: Path, target: Path) -> None:
+    """Make a checkout of HEAD hold what the working tree holds; submodules are left alone.
+
+    Raises:
+        RepositoryError: a file cannot be copied.
+    """
+    present, gone = _uncommitted(top)
+    # A file that became a folder must be out of the way of the folder's files.
+    for name in gone:
+        remove_file(target, name)
+    for name in present:
+        put_file(top / name, target, name)
+
+
+def submodules(top: Path) -> list[str]:
+    """Return the paths of the submodules that the index holds, those not committed yet too."""
+    entries = [entry.partition("\t") for entry in list_with_git(top, "ls-files", "--stage", "-z")]
+    return [name for about, _, name in entries if about.startswith(SUBMODULE_MODE)]
+
+
+def is_initialised(submodule: Path) -> bool:
+    """Return whether a submodule has a repository; where it has not, git answers for the one around it."""
+    return (submodule / ".git").exists()
+
+
+def changed_since(top: Path, sha: str, *, until: str | None = None) -> list[str]:
+    """Return the tracked files that differ from a commit, in the working tree or in another commit.
+
+    Both names of a renamed file are among them, submodules are not.
+    """
+    options = ["--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-relative"]
+    commits = [sha] if until is None else [sha, until]
+    return list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")
+
+
+def untracked_files(top: Path) -> list[str]:
+    """Return the files that git neither tracks nor ignores."""
+    names = list_with_git(top, "ls-files", "--others", "--exclude-standard", "-z")
+    # A repository inside the repository is listed as one folder; its files belong to it alone.
+    return [name for name in names if not name.endswith("/")]
+
+
+def _uncommitted(top: Path) -> tuple[list[str], list[str]]:
+    """Return the files that are not as in HEAD: those that are there, and those that are gone."""
+    names = sorted({*changed_since(top, "HEAD"), *untracked_files(top)})
+    present = [name for name in names if _is_present(top.resolve() / name)]
+    return present, sorted(set(names) - set(present))
+
+
+def _submodule_states(top: Path) -> Iterator[str]:
+    for submodule in [top / name for name in submodules(top)]:
+        if is_initialised(submodule):
+            present, gone = _uncommitted(submodule)
+            yield f"{run_git(submodule, 'rev-parse', 'HEAD')} {hash_files(submodule, present)} {gone}"
+            yield from _submodule_states(submodule)
+
+
+def _is_present(path: Path) -> bool:
+    """Return whether a real path is a file or a link, and not merely found behind a link."""
+    return path.parent.resolve() == path.parent and (path.is_symlink() or path.is_file())

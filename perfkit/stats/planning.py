@@ -1,0 +1,54 @@
+"""What a comparison can see, and how many launches it will take; sizes and margins are relative changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+from perfkit.stats.interval import degrees_of_freedom, student_quantile
+
+
+def expected_half_width(sd: float, units: int, *, error: float) -> float:
+    """Return the half-width, on the log scale, that ``units`` values of deviation ``sd`` will give."""
+    return student_quantile(degrees_of_freedom(units), error) * sd / math.sqrt(units)
+
+
+def minimum_detectable_effect(
+    sd: float, launches: int, *, error: float, margin: float, power: float = 0.95
+) -> float:
+    """Return the smallest slowdown that is judged REGRESSED with probability ``power``, after ``launches``.
+
+    ``sd`` is that of the launches' log ratios. The centre must lie the half-width above the margin; both
+    scatter, the half-width by about one part in the root of twice its degrees of freedom.
+    """
+    half_width = expected_half_width(sd, launches, error=error)
+    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees_of_freedom(launches)))
+    return (1 + margin) * math.exp(half_width + NormalDist().inv_cdf(power) * scatter) - 1
+
+
+def deciding_look(
+    centre: float,
+    sd: float,
+    *,
+    looks: Sequence[int],
+    error: float,
+    margin: float,
+    launches_per_unit: float = 1.0,
+) -> int | None:
+    """Return the first of ``looks`` whose interval around ``centre`` would decide, None where none would.
+
+    ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts.
+    """
+    for look in looks:
+        units = int(look / launches_per_unit)
+        if units > 1 and expected_half_width(sd, units, error=error) < _distance_to_margin(centre, margin):
+            return look
+    return None
+
+
+def _distance_to_margin(centre: float, margin: float) -> float:
+    """Return how far, on the log scale, a ratio lies from the nearer of the two margins."""
+    # Nothing is faster by 100 % or more.
+    lower = math.log1p(-margin) if margin < 1 else -math.inf
+    return min(abs(centre - math.log1p(margin)), abs(centre - lower))

@@ -1,0 +1,1 @@
+"""Pure: measurements and policy in, verdicts out."""

@@ -1,0 +1,35 @@
+"""What a gate's comparisons mean for whoever called it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.verdict.model import Comparison, Verdict
+
+_CODES: dict[Verdict, int] = {
+    "REGRESSED": EXIT_REGRESSED,
+    "MISSING": EXIT_NOT_MEASURED,
+    "CHANGED": EXIT_NOT_MEASURED,
+    "FAILED": EXIT_NOT_MEASURED,
+    "TIMEOUT": EXIT_NOT_MEASURED,
+    "INCONCLUSIVE": EXIT_INCONCLUSIVE,
+    "NEW": EXIT_PASS,
+    "IMPROVED": EXIT_PASS,
+    "UNCHANGED": EXIT_PASS,
+}
+_WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
+
+
+def exit_code(comparisons: Iterable[Comparison]) -> int:
+    """Return the exit code of a gate: that of its worst comparison, "not measured" where there is none.
+
+    Accepted findings, and comparisons that do not gate, pass.
+    """
+    codes = {_code(comparison) for comparison in comparisons}
+    return next((code for code in _WORST_FIRST if code in codes), EXIT_NOT_MEASURED)
+
+
+def _code(comparison: Comparison) -> int:
+    passes = comparison.accepted is not None or not comparison.gating
+    return EXIT_PASS if passes else _CODES[comparison.verdict]

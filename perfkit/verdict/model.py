@@ -1,0 +1,130 @@
+"""What a comparison of two sides says: the records between measuring, judging and telling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from perfkit.records import Benchmark, Commit, Environment, Machine
+
+TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
+Verdict = Literal[
+    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The rules of a gate, fixed before anything is measured.
+
+    ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
+    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending).
+    """
+
+    alpha: float
+    family: int
+    looks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPair:
+    """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
+
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length.
+    """
+
+    launch: int
+    preloader: int
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The ratio head / base with its interval, both as ratios (1.0 means no change).
+
+    ``confidence`` is that of this one interval, alpha shared out already. ``launch_sd`` is the standard
+    deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the interval
+    treats as independent.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    launches: int
+    launch_sd: float | None
+    unit: Literal["launches", "preloaders"] = "launches"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What it would take to decide: about so many more launches, in about so many seconds."""
+
+    launches: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One benchmark of a gate.
+
+    ``estimate``, ``base_s`` and ``head_s`` (medians over launches, seconds per iteration) are None where
+    nothing could be compared; ``message`` then says why. ``accepted`` is the reason a person gave for
+    letting the finding pass. A comparison that does not gate is shown and decides nothing.
+    """
+
+    benchmark: Benchmark
+    verdict: Verdict
+    margin: float
+    gating: bool = True
+    estimate: Estimate | None = None
+    base_s: float | None = None
+    head_s: float | None = None
+    need: Need | None = None
+    message: str | None = None
+    accepted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedFunction:
+    """A function whose own time moved between the sides, in seconds per call of the benchmark."""
+
+    function: str
+    file: str
+    line: int
+    base_s: float
+    head_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The functions whose own time moved most in a regressed benchmark, most moved first."""
+
+    benchmark: str
+    functions: tuple[MovedFunction, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReport:
+    """A whole gate: what was compared under which rules, what came out, and what a reader should know.
+
+    ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
+    that were continued. ``from_ledger`` marks verdicts that were recomputed from kept rows.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    budget_s: float
+    wall_s: float
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    from_ledger: bool = False

@@ -1,0 +1,41 @@
+"""How to read a gate's numbers: what they are, and what holds with which confidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from perfkit.verdict.model import Comparison, GateReport
+from perfkit.views.gate.wording import percent
+
+
+def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
+    """Return what the numbers are, the confidence they hold with, and the margins."""
+    policy = report.policy
+    together = f" for all {policy.family} timed comparisons together" if policy.family > 1 else ""
+    sentences = (
+        "Base and head are medians over launches, per call; change is head / base - 1, from paired rounds.",
+        f"Intervals hold with {percent(1 - policy.alpha)} confidence{together}, at every look.",
+        _resting_on_preloaders(report.comparisons, names),
+        _margins(report.comparisons, names),
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Say where launches of one preloader were too much alike to count as independent."""
+    found = [entry for entry in comparisons if entry.estimate and entry.estimate.unit == "preloaders"]
+    listed = ", ".join(names[entry.benchmark.name] for entry in found)
+    return f"Preloaders, not launches, count as independent for {listed}." if found else ""
+
+
+def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Return the margin most have, and the others with their benchmarks."""
+    if not comparisons:
+        return ""
+    by_margin: dict[float, list[str]] = defaultdict(list)
+    for found in comparisons:
+        by_margin[found.margin].append(names[found.benchmark.name])
+    usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
+    exceptions = [f"{percent(margin)} for {', '.join(by_margin[margin])}" for margin in others]
+    return f"Margin: {'; '.join([percent(usual), *exceptions])}."

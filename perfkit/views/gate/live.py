@@ -1,0 +1,104 @@
+"""What a gate says while it measures: a table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.verdict.model import Comparison
+from perfkit.views.gate.names import short_names
+from perfkit.views.gate.plain import PlainLines
+from perfkit.views.gate.table import plain_table, verdict_text
+from perfkit.views.gate.wording import change_text, interval_text, launches_text
+
+_REDRAW_S = 0.5
+
+
+class GateProgress:
+    """Shows on standard error how far a gate has come.
+
+    It redraws only when it is told something: no thread of its own runs beside what is measured. In a
+    terminal the table vanishes at the end, where the result takes its place.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        console = Console(stderr=True, highlight=False)
+        # A CI that forces colours has no terminal for all that: rich's own answer would redraw there.
+        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
+        self._lines = PlainLines() if enabled and not self._in_terminal else None
+        self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
+        self._title = self._stage = self._time = ""
+        self._states: tuple[Comparison, ...] = ()
+        self._drawn_s = 0.0
+
+    def __enter__(self) -> Self:
+        if self._in_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin(self, title: str) -> None:
+        """Say what is compared."""
+        self._title = title
+        self._tell(title)
+
+    def say(self, text: str) -> None:
+        """Say which stage begins."""
+        self._stage, self._time = text, ""
+        self._tell(text)
+
+    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+        """Say where the benchmarks stand, INCONCLUSIVE while undecided, and what time is gone and left."""
+        if self._lines is not None:
+            self._lines.update(states, elapsed_s)
+        news = _verdicts(states) != _verdicts(self._states)
+        self._states = tuple(states)
+        self._time = f"{elapsed_s:.0f} s" + ("" if left_s is None else f", about {left_s:.0f} s left")
+        if news or elapsed_s - self._drawn_s >= _REDRAW_S:
+            self._drawn_s = elapsed_s
+            self._draw()
+
+    def _tell(self, text: str) -> None:
+        if self._lines is not None:
+            self._lines.say(text)
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._in_terminal:
+            return
+        status = "  ".join(part for part in (self._stage, self._time) if part)
+        head = Text("\n".join(part for part in (self._title, status) if part))
+        self._live.update(Group(head, _table(self._states)) if self._states else head, refresh=True)
+
+
+def _verdicts(states: Sequence[Comparison]) -> list[tuple[str, str]]:
+    return [(state.benchmark.name, state.verdict) for state in states]
+
+
+def _table(states: Sequence[Comparison]) -> Table:
+    """Return one line per benchmark, in the order they came: a line that jumps cannot be followed."""
+    names = short_names(state.benchmark.name for state in states)
+    table = plain_table("change", "interval")
+    table.add_column("verdict", no_wrap=True, min_width=len("INCONCLUSIVE"))
+    table.add_column("launches", justify="right", no_wrap=True)
+    for state in states:
+        undecided = state.verdict == "INCONCLUSIVE"
+        table.add_row(
+            Text(names[state.benchmark.name]),
+            change_text(state.estimate),
+            interval_text(state.estimate),
+            Text("measuring") if undecided else verdict_text(state.verdict),
+            launches_text(state.estimate),
+        )
+    return table

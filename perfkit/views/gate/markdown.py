@@ -1,0 +1,132 @@
+"""A gate's result as a comment on a pull request."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+
+from perfkit.records import Commit
+from perfkit.units import human_seconds
+from perfkit.verdict.model import Comparison, Explanation, GateReport
+from perfkit.views.change_log.markdown import machine_title
+from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.guide import reading_guide
+from perfkit.views.gate.names import short_names
+from perfkit.views.gate.wording import (
+    accept_command,
+    change_text,
+    details,
+    in_order,
+    interval_text,
+    launches_text,
+)
+from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+
+_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
+_MOVED_HEADINGS = ("Function", "Where", "Base", "Head")
+_LINE_BREAK = "\\\n"
+
+
+def render_comment(report: GateReport) -> str:
+    """Return the decision, the table, what a reader must know besides, and how to reproduce it."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    sections = (
+        f"## perfkit gate: {decision_word(report)}",
+        escape(decision_sentence(report)),
+        _results(ordered, names),
+        _remarks(ordered, names),
+        *(_explanation(found, names) for found in report.explanations),
+        "\n".join(f"- {escape(note)}" for note in report.notes),
+        _footer(report, names),
+    )
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _results(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    if not comparisons:
+        return ""
+    return "\n".join((*table_head(_HEADINGS), *(_result(found, names) for found in comparisons)))
+
+
+def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
+    emphasis = "**" if comparison.verdict == "REGRESSED" else ""
+    return table_row(
+        [
+            cell_code(names[comparison.benchmark.name]),
+            human_seconds(comparison.base_s),
+            human_seconds(comparison.head_s),
+            change_text(comparison.estimate),
+            interval_text(comparison.estimate),
+            f"{emphasis}{comparison.verdict}{emphasis}",
+            launches_text(comparison.estimate),
+        ]
+    )
+
+
+def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    return "\n".join(_remark(found, names) for found in comparisons if details(found))
+
+
+def _remark(comparison: Comparison, names: Mapping[str, str]) -> str:
+    name = names[comparison.benchmark.name]
+    command = accept_command(comparison, name)
+    said = escape("; ".join(details(comparison)))
+    remark = f"- {comparison.verdict} {code(name)}: {said}"
+    return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
+
+
+def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
+    name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
+    rows = [
+        table_row(
+            [
+                cell_code(moved.function),
+                cell_code(f"{moved.file}:{moved.line}"),
+                human_seconds(moved.base_s),
+                human_seconds(moved.head_s),
+            ]
+        )
+        for moved in explanation.functions
+    ]
+    summary = f"<code>{name}</code>: own time per call that moved most (profiled once per side)"
+    lines = (
+        "<details>",
+        f"<summary>{summary}</summary>",
+        "",
+        *table_head(_MOVED_HEADINGS),
+        *rows,
+        "",
+        "</details>",
+    )
+    return "\n".join(lines)
+
+
+def _footer(report: GateReport, names: Mapping[str, str]) -> str:
+    return _LINE_BREAK.join(_footer_lines(report, names))
+
+
+def _footer_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[str]:
+    yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
+    yield escape(reading_guide(report, names))
+    yield f"Machine: {escape(machine_title(report.machine))}"
+    yield _rules(report)
+    if report.base.dirty or report.head.dirty:
+        yield "Not to be reproduced from commits: uncommitted changes were measured."
+    else:
+        yield f"Reproduce: `perfkit gate --base {report.base.sha} --head {report.head.sha}`"
+
+
+def _commit(commit: Commit) -> str:
+    dirty = " with uncommitted changes" if commit.dirty else ""
+    subject = f" ({escape(commit.subject)})" if commit.subject else ""
+    return f"{code(commit.sha)}{subject}{dirty}"
+
+
+def _rules(report: GateReport) -> str:
+    how = ", recomputed from the ledger" if report.from_ledger else ""
+    return (
+        f"Run {code(report.run_id)}{how}: family-wise alpha {report.policy.alpha:g}, "
+        f"budget {human_seconds(report.budget_s)}, took {human_seconds(report.wall_s)}, "
+        f"looks after {', '.join(map(str, report.policy.looks))} launches"
+    )

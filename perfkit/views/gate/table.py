@@ -1,0 +1,138 @@
+"""A gate's result in the terminal: the table, what a reader must know besides, and the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.records import Commit
+from perfkit.units import human_seconds
+from perfkit.verdict.model import Comparison, Explanation, GateReport, Verdict
+from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.guide import reading_guide
+from perfkit.views.gate.names import short_names
+from perfkit.views.gate.wording import (
+    accept_command,
+    change_text,
+    details,
+    in_order,
+    interval_text,
+    launches_text,
+)
+
+_ID_DIGITS = 8
+_SHA_DIGITS = 10
+_COLUMNS = 80
+_STYLES: dict[Verdict, str] = {"REGRESSED": "bold red", "IMPROVED": "green", "UNCHANGED": "dim"}
+_DECISION_STYLES = {"PASS": "bold green", "REGRESSED": "bold red"}
+_OTHER_STYLE = "yellow"
+
+
+def gate_view(report: GateReport) -> Group:
+    """Return the whole result, the decision last; it fits a terminal of 80 columns."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    sections = (
+        _heading(report),
+        result_table(ordered, names),
+        Text(reading_guide(report, names), style="dim"),
+        *_remarks(ordered, names),
+        *(_explanation(found, names) for found in report.explanations),
+        *_notes(report.notes),
+        _decision(report),
+    )
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
+
+
+def result_table(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Table:
+    """Return one line per benchmark: times, change, interval, verdict, launches."""
+    table = plain_table("base", "head", "change", "interval")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("laun-\nches", justify="right", no_wrap=True)
+    for found in comparisons:
+        table.add_row(
+            Text(names[found.benchmark.name]),
+            human_seconds(found.base_s),
+            human_seconds(found.head_s),
+            change_text(found.estimate),
+            interval_text(found.estimate),
+            verdict_text(found.verdict),
+            launches_text(found.estimate),
+        )
+    return table
+
+
+def plain_table(*headings: str) -> Table:
+    """Return an empty table: benchmarks, whose names may fold, and columns of numbers."""
+    table = Table(box=SIMPLE, padding=0, show_edge=False)
+    table.add_column("benchmark", overflow="fold", ratio=1)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def verdict_text(verdict: Verdict) -> Text:
+    """Return a verdict in its colour."""
+    return Text(verdict, style=_STYLES.get(verdict, _OTHER_STYLE))
+
+
+def _heading(report: GateReport) -> Text:
+    how = ", recomputed from the ledger" if report.from_ledger else ""
+    sides = (f"{side}  {_commit(commit)}" for side, commit in (("base", report.base), ("head", report.head)))
+    return Text("\n".join((f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides)))
+
+
+def _commit(commit: Commit) -> str:
+    dirty = " with uncommitted changes" if commit.dirty else ""
+    return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
+
+
+def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield what a reader must know of single benchmarks, with what to type where something blocks."""
+    remarks = [_remark(found, names) for found in comparisons if details(found)]
+    if remarks:
+        yield Group(*remarks)
+
+
+def _remark(comparison: Comparison, names: Mapping[str, str]) -> RenderableType:
+    name = names[comparison.benchmark.name]
+    command = accept_command(comparison, name)
+    said = f" {name}: {'; '.join(details(comparison))}"
+    remark = Text.assemble(verdict_text(comparison.verdict), said)
+    if command is None:
+        return remark
+    return Group(remark.append("; to let it pass:"), Text(_in_columns(f"  {command}"), overflow="fold"))
+
+
+def _in_columns(command: str) -> str:
+    """Break a long command where a shell reads on."""
+    return command if len(command) <= _COLUMNS else command.replace(" --reason", " \\\n    --reason")
+
+
+def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
+    """Return the functions whose own time moved most, as one profiled pass per side saw them."""
+    title = f"{names.get(explanation.benchmark, explanation.benchmark)}: own time per call that moved most"
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(overflow="fold", ratio=1)
+    table.add_column(justify="right", no_wrap=True)
+    for moved in explanation.functions:
+        table.add_row(
+            Text(f"{moved.function}  {moved.file}:{moved.line}"),
+            f"{human_seconds(moved.base_s)} -> {human_seconds(moved.head_s)}",
+        )
+    return Group(Text(f"{title} (profiled once per side)"), Padding(table, (0, 0, 0, 2)))
+
+
+def _notes(notes: Sequence[str]) -> Iterator[RenderableType]:
+    if notes:
+        yield Group(*(Text(f"note: {note}") for note in notes))
+
+
+def _decision(report: GateReport) -> Text:
+    style = _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
+    return Text(decision_sentence(report), style=style)

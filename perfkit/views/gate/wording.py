@@ -1,0 +1,125 @@
+"""The words for one comparison, the same in every view."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+
+from perfkit.units import human_seconds
+from perfkit.verdict.model import Comparison, Estimate, Need, Verdict
+
+# The order of a table: what needs a reader most comes first.
+_ORDER: tuple[Verdict, ...] = (
+    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "IMPROVED", "UNCHANGED",
+)  # fmt: skip
+_ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
+_CAUSES: dict[Verdict, str] = {
+    "NEW": "base has no such benchmark",
+    "MISSING": "head has no such benchmark any more",
+    "CHANGED": "its own source differs between the sides",
+    "FAILED": "it failed",
+    "TIMEOUT": "it took longer than its limit",
+}
+_LARGEST_IN_PERCENT = 10.0
+_SMALLEST_IN_PERCENT = 0.1
+
+
+def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return comparisons by verdict, REGRESSED first; of one verdict, those that decide come first."""
+    return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
+
+
+def decides(comparison: Comparison) -> bool:
+    """Tell whether a comparison has a say in the exit code."""
+    return comparison.gating and comparison.accepted is None
+
+
+def percent(share: float) -> str:
+    """Return a share with the digits it needs: "2 %", "0.5 %"."""
+    return f"{100 * share:g} %"
+
+
+def change_text(estimate: Estimate | None) -> str:
+    """Return the change of the time, "+3.1 %", or as a factor where percent would mislead: "×12.3"."""
+    if estimate is None:
+        return "-"
+    if _is_factor(estimate):
+        return _factor(estimate.ratio)
+    return f"{_signed(round(100 * (estimate.ratio - 1), 1))} %"
+
+
+def interval_text(estimate: Estimate | None) -> str:
+    """Return the interval of the change, "+2.6 to +3.6 %", its limits rounded outward."""
+    if estimate is None:
+        return "-"
+    if _is_factor(estimate):
+        return f"{_factor(estimate.low)} to {_factor(estimate.high)}"
+    low, high = _limits(estimate)
+    return f"{_signed(low)} to {_signed(high)} %"
+
+
+def direction_text(estimate: Estimate | None) -> str:
+    """Return in which direction a benchmark moved, if that is known: "slower by 0.4 to 2.6 %"."""
+    if estimate is None:
+        return "too few launches to compare"
+    if estimate.low <= 1 <= estimate.high:
+        return f"may be slower or faster ({interval_text(estimate)})"
+    word = "slower" if estimate.low > 1 else "faster"
+    if _is_factor(estimate):
+        return f"{word}, {interval_text(estimate)}"
+    small, large = sorted(map(abs, _limits(estimate)))
+    return f"{word} by {small:.1f} to {large:.1f} %"
+
+
+def need_text(need: Need) -> str:
+    """Return what it would take to decide: "needs about 12 more launches, 21.3 s"."""
+    launches = "1 more launch" if need.launches == 1 else f"{need.launches} more launches"
+    return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
+
+
+def details(comparison: Comparison) -> list[str]:
+    """Return what a reader must know of a comparison besides its numbers."""
+    said = [comparison.message or _CAUSES.get(comparison.verdict)]
+    if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
+        said = [direction_text(comparison.estimate), comparison.message]
+    if comparison.need is not None:
+        said.append(need_text(comparison.need))
+    if not comparison.gating:
+        said.append("does not gate")
+    if comparison.accepted is not None:
+        said.append(f"accepted: {comparison.accepted}")
+    return [sentence for sentence in said if sentence]
+
+
+def accept_command(comparison: Comparison, name: str) -> str | None:
+    """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
+
+    ``name`` is what tells the benchmark from the others of its gate.
+    """
+    if comparison.verdict not in _ACCEPTABLE or not decides(comparison):
+        return None
+    return f'perfkit accept {shlex.quote(name)} --reason "…"'
+
+
+def launches_text(estimate: Estimate | None) -> str:
+    """Return the number of launches a comparison rests on."""
+    return "-" if estimate is None else str(estimate.launches)
+
+
+def _is_factor(estimate: Estimate) -> bool:
+    return estimate.high >= _LARGEST_IN_PERCENT or estimate.low < _SMALLEST_IN_PERCENT
+
+
+def _factor(ratio: float) -> str:
+    return f"×{ratio:.1f}" if ratio >= 1 else f"×{ratio:.2g}"
+
+
+def _limits(estimate: Estimate) -> tuple[float, float]:
+    """Return the limits of the change in percent, to a tenth, outward: none looks tighter than it is."""
+    low, high = (round(1000 * (limit - 1), 6) for limit in (estimate.low, estimate.high))
+    return math.floor(low) / 10, math.ceil(high) / 10
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}" if value else "0.0"

@@ -1,0 +1,311 @@
+"""`perfkit gate` as a process: what could not be compared, and what the exit code makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
+
+from perfkit.ledger.store import Ledger
+
+# What a comparable benchmark is in a gate that has time for one launch only.
+COMPARED = "INCONCLUSIVE"
+STEADY = benchmark("steady", "work.steady")
+RULE = """
+[[tool.perfkit.rules]]
+match = "*::test_ruled"
+limit = 1
+"""
+# What base has; on head the functions behind them raise, hang or kill.
+OLD = "import pytest\nimport work\n" + "".join(
+    [
+        benchmark("raises", "work.raises"),
+        benchmark("killed", "work.killed"),
+        benchmark("ends", "work.ends"),
+        benchmark("hangs", "work.hangs", "perfkit(limit=1)"),
+        benchmark("ruled", "work.hangs"),
+        benchmark("memory", "work.memory"),
+        benchmark("skips", "work.skips"),
+        STEADY,
+    ]
+)
+MISBEHAVIOUR = """
+import os, signal, threading
+import pytest
+
+def raises():
+    raise ValueError("no such value")
+
+def killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def ends():
+    os._exit(7)
+
+def hangs():
+    threading.Event().wait()
+
+def memory():
+    raise MemoryError
+
+def skips():
+    pytest.skip("not today")
+"""
+NAMES = ("raises", "killed", "ends", "hangs", "memory", "skips")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project and its gate."""
+
+    project: GitProject
+    gated: Gated
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a commit after which most benchmarks fail, each in a way of its own, and one does not."""
+    project = git_project(
+        tmp_path_factory.mktemp("broken"),
+        {
+            "pyproject.toml": CONFIGURATION + RULE,
+            "work.py": work(steady=10, **dict.fromkeys(NAMES, 1)),
+            "tests/test_speed.py": OLD,
+            "tests/test_gone.py": "import work\n" + benchmark("gone", "work.steady"),
+            "tests/test_lost.py": "import work\n" + benchmark("lost", "work.steady"),
+        },
+    )
+    (project.root / "tests/test_gone.py").unlink()
+    project.commit(
+        {
+            "work.py": work(steady=10) + MISBEHAVIOUR,
+            "tests/test_lost.py": "import nowhere\nimport work\n" + benchmark("lost", "work.steady"),
+            "tests/test_new.py": "import nowhere_either\n",
+        },
+        "Break things",
+    )
+    return Scene(project=project, gated=project.gate("--budget", "90"))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "message"),
+    [
+        ("test_raises", "FAILED", "on head: ValueError: no such value"),
+        ("test_killed", "FAILED", "on head: its process was killed (out of memory?)"),
+        ("test_ends", "FAILED", "on head: its process ended with exit status 7"),
+        ("test_hangs", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
+        ("test_ruled", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
+        ("test_memory", "FAILED", "on head: MemoryError: "),
+        ("test_skips", "FAILED", "on head: skipped: not today"),
+        ("test_gone", "MISSING", "base has it, head does not"),
+        ("test_lost", "FAILED", "does not import on head: ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "tests/test_new.py",
+            "FAILED",
+            "does not import on head: ModuleNotFoundError: No module named 'nowhere_either'",
+        ),
+    ],
+)
+def test_what_fails_is_named_with_its_cause(broken: Scene, name: str, verdict: str, message: str) -> None:
+    """Each way to fail has its verdict, and one line that says how."""
+    found = broken.gated.comparisons[name]
+
+    assert (verdict, message) == (found["verdict"], found["message"])
+
+
+def test_a_failure_costs_only_itself(broken: Scene) -> None:
+    """The benchmark that stands behind all that raise, hang and kill is measured as ever."""
+    assert "UNCHANGED" == broken.gated.verdicts["test_steady"]
+
+
+def test_what_could_not_be_measured_is_exit_code_4(broken: Scene) -> None:
+    """A gate that lacks an expected measurement does not pass."""
+    assert 4 == broken.gated.exit_code
+
+
+def test_a_failure_is_a_row_too(broken: Scene) -> None:
+    """The ledger keeps each finding with its status, cause and verdict."""
+    rows = {row.outcome.benchmark.name: row for row in Ledger(broken.project.ledger).rows()}
+    raised, hung = (rows[f"tests/test_speed.py::test_{name}"] for name in ("raises", "hangs"))
+
+    assert ("error", "on head: ValueError: no such value") == (raised.outcome.status, raised.outcome.message)
+    assert ("timeout", "TIMEOUT") == (hung.outcome.status, hung.policy["verdict"])
+
+
+def test_findings_follow_from_the_ledger(broken: Scene) -> None:
+    """Judged anew, the findings, their causes and the exit code are the same."""
+    again = broken.project.gate("--from-ledger", broken.gated.run_id)
+
+    assert broken.gated.exit_code == again.exit_code
+    assert {name: (one["verdict"], one["message"]) for name, one in broken.gated.comparisons.items()} == {
+        name: (one["verdict"], one["message"]) for name, one in again.comparisons.items()
+    }
+
+
+def test_failed_outranks_inconclusive(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where one benchmark fails and another is not decided, the exit code is that of the failure."""
+    tests = "import work\n" + STEADY + benchmark("raises", "work.raises")
+    project = git_project(
+        tmp_path_factory.mktemp("ranks"),
+        {"work.py": work(steady=10, raises=1), "tests/test_speed.py": tests},
+    )
+    project.commit({"work.py": work(steady=10) + MISBEHAVIOUR})
+
+    gated = project.gate("--budget", "0.01")
+
+    assert {"test_steady": "INCONCLUSIVE", "test_raises": "FAILED"} == gated.verdicts
+    assert 4 == gated.exit_code
+
+
+@pytest.fixture(scope="module")
+def gone(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a commit that takes a benchmark away, and says in its message that it may."""
+    tests = "import work\n" + benchmark("gone", "work.steady")
+    project = git_project(
+        tmp_path_factory.mktemp("trailer"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
+    )
+    (project.root / "tests/test_speed.py").unlink()
+    project.commit({}, "Drop it\n\nPerf-Accept: test_speed.py::test_gone: Its feature went away")
+    return Scene(project=project, gated=project.gate())
+
+
+def test_a_trailer_lets_a_finding_pass_and_is_shown(gone: Scene) -> None:
+    """A reason in the commit's message lets what is missing pass, and stands in every output."""
+    found = gone.gated.comparisons["test_gone"]
+
+    assert (0, "MISSING") == (gone.gated.exit_code, found["verdict"])
+    assert found["accepted"].startswith("Its feature went away (")
+    assert "Its feature went away" in gone.gated.stderr
+
+
+def test_an_accepted_finding_follows_from_the_ledger(gone: Scene) -> None:
+    """A gate that timed nothing knows both its sides when it is judged anew, and so what was accepted."""
+    again = gone.project.gate("--from-ledger", gone.gated.run_id)
+
+    assert 0 == again.exit_code
+    assert gone.gated.report["base"]["sha"] == again.report["base"]["sha"]
+
+
+@pytest.fixture(scope="module")
+def laid_over(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a working tree whose benchmark files partly do not import on base."""
+    same = "import work\n" + benchmark("same", "work.steady")
+    project = git_project(
+        tmp_path_factory.mktemp("overlay"),
+        {
+            "work.py": work(steady=10),
+            "tests/test_same.py": same + benchmark("other", "work.steady"),
+            "tests/test_fits.py": "import work\n" + benchmark("fits", "work.steady"),
+            "tests/test_mended.py": "import nowhere\nimport work\n" + benchmark("mended", "work.steady"),
+        },
+    )
+    needs_head = "from work import added\n" + same
+    other = benchmark("other", "added").replace("rounds=5", "rounds=6")
+    changes = {
+        "work.py": work(steady=10, added=10),
+        "tests/test_same.py": needs_head + other + benchmark("absent", "added"),
+        "tests/test_fits.py": "import work\n" + benchmark("fits", "work.spin, args=(10,)"),
+        "tests/test_mended.py": "import work\n" + benchmark("mended", "work.steady"),
+        "tests/test_uncommitted.py": "import work\n" + benchmark("uncommitted", "work.steady"),
+    }
+    for name, text in changes.items():
+        (project.root / name).write_text(text)
+    return Scene(project=project, gated=project.gate("--budget", "0.01"))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "behaviour"),
+    [
+        ("same", COMPARED, "head's file does not import on base, base's own holds the same benchmark"),
+        ("other", "CHANGED", "head's file does not import on base, base's own benchmark is another one"),
+        ("absent", "NEW", "head's file does not import on base, which has no such benchmark"),
+        ("fits", COMPARED, "head's file imports on base: both run head's benchmark"),
+        ("mended", COMPARED, "base's file does not import, head's does on both sides"),
+        ("uncommitted", COMPARED, "a file that is not committed yet is laid over base as well"),
+    ],
+)
+def test_heads_benchmarks_are_laid_over_base(
+    laid_over: Scene, name: str, verdict: str, behaviour: str
+) -> None:
+    """Both sides are asked the same question wherever base can be asked it."""
+    assert verdict == laid_over.gated.verdicts[f"test_{name}"], behaviour
+
+
+def test_a_changed_benchmark_is_exit_code_4(laid_over: Scene) -> None:
+    """What changed with its benchmark cannot be judged, so it does not pass."""
+    assert 4 == laid_over.gated.exit_code
+
+
+def test_a_dirty_working_tree_is_head_and_recorded_as_dirty(laid_over: Scene) -> None:
+    """Without a name head is what lies in the folder; the ledger knows that no commit has it."""
+    head = laid_over.gated.report["head"]
+    rows = Ledger(laid_over.project.ledger).rows()
+
+    assert (True, False) == (head["dirty"], laid_over.gated.report["base"]["dirty"])
+    assert {("base", False), ("head", True)} == {(row.placement.side, row.commit.dirty) for row in rows}
+
+
+def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Where head's conftest breaks base, base's own files are used: what both sides had is compared."""
+    tests = "import work\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("conftest"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
+    )
+    project.commit(
+        {
+            "work.py": work(steady=10, added=1),
+            "tests/conftest.py": "from work import added\n",
+            "tests/test_speed.py": tests + benchmark("added", "work.added"),
+        }
+    )
+
+    gated = project.gate("--budget", "0.01")
+
+    assert {"test_steady": COMPARED, "test_added": "NEW"} == gated.verdicts
+
+
+def test_an_import_error_on_base_alone_is_new(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where base's code itself does not import there is nothing to compare with: listed, and passed."""
+    tests = "import work\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("base"), {"work.py": "import nowhere\n", "tests/test_speed.py": tests}
+    )
+    project.commit({"work.py": work(steady=10)})
+
+    gated = project.gate()
+
+    assert {"test_steady": "NEW"} == gated.verdicts
+    assert 0 == gated.exit_code
+
+
+def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A benchmark that base has and cannot run was expected to be compared."""
+    tests = "import work\n" + benchmark("raises", "work.raises")
+    project = git_project(
+        tmp_path_factory.mktemp("base"), {"work.py": MISBEHAVIOUR, "tests/test_speed.py": tests}
+    )
+    project.commit({"work.py": work(raises=10)})
+
+    gated = project.gate()
+
+    assert "on base: ValueError: no such value" == gated.comparisons["test_raises"]["message"]
+    assert (4, {"test_raises": "FAILED"}) == (gated.exit_code, gated.verdicts)
+
+
+def test_other_code_than_the_sides_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A copy elsewhere that takes the place of the code under test is named, and nothing is recorded."""
+    place = tmp_path_factory.mktemp("wrong")
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere/work.py").write_text(work(steady=10))
+    tests = f"import sys\nsys.path.insert(0, {str(place / 'elsewhere')!r})\nimport work\n" + STEADY
+    project = git_project(place, {"work.py": work(steady=10), "tests/test_speed.py": tests})
+    project.commit({"work.py": work(steady=30)})
+
+    gated = project.gate()
+
+    assert 4 == gated.exit_code
+    assert f"wrong code imported on head: work came from {place / 'elsewhere/work.py'}" in gated.stderr
+    assert [] == list(project.ledger.glob("*.parquet"))

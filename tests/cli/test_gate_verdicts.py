@@ -1,0 +1,255 @@
+"""`perfkit gate` as a process: the timed verdicts, their exit codes, and what is written down of them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from gating import CONFIGURATION, PERFKIT, SLOWER, Gated, GitProject, benchmark, git_project, work
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+
+DOSES = {"steady": 10, "broken": 1, "slower": 5, "faster": 5 * SLOWER, "marked": 5, "ruled": 5, "lenient": 5}
+HEAD_DOSES = {"slower": 15, "faster": 5, "marked": 15, "ruled": 15, "lenient": 15}
+RULE = """
+[[tool.perfkit.rules]]
+match = "*::test_ruled"
+gate = false
+"""
+LOCKSTEP_BREAKERS = ["-x", "--maxfail=1", "--benchmark-disable", "--benchmark-skip"]
+BENCHMARKS = "import pytest\nimport work\n" + "".join(
+    [
+        benchmark("steady", "work.steady"),
+        benchmark("slower", "work.slower"),
+        benchmark("broken", "work.broken"),
+        benchmark("faster", "work.faster"),
+        benchmark("marked", "work.marked", "perfkit(gate=False)"),
+        benchmark("ruled", "work.ruled"),
+        benchmark("lenient", "work.lenient", 'perfkit(margin="900%")'),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project after its gate, with the comment that the gate wrote and the rows it filed."""
+
+    project: GitProject
+    gated: Gated
+    comment: str
+    rows: tuple[Row, ...]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a commit that makes four benchmarks three times slower, and one three times faster."""
+    place = tmp_path_factory.mktemp("verdicts")
+    quoted = ", ".join(f'"{option}"' for option in LOCKSTEP_BREAKERS)
+    configuration = CONFIGURATION.replace("addopts = [", f"addopts = [{quoted}, ") + RULE
+    files = {"tests/test_speed.py": BENCHMARKS, "unused.py": "", "work.py": work(**DOSES)}
+    project = git_project(place, {**files, "pyproject.toml": configuration})
+    slowed = work(**{**DOSES, **HEAD_DOSES}).replace("def broken():", "def broken():\n    raise ValueError")
+    project.commit({"work.py": slowed, "unused.py": "1"}, "Slow things down")
+    gated = project.gate("--markdown", str(place / "comment.md"), "--budget", "60")
+    return Scene(
+        project=project,
+        gated=gated,
+        comment=(place / "comment.md").read_text(),
+        rows=tuple(Ledger(project.ledger).rows()),
+    )
+
+
+def test_each_benchmark_gets_its_verdict(scene: Scene) -> None:
+    """Slower, faster and equal work are told apart; a margin in a marker holds for its benchmark alone."""
+    assert {
+        "test_steady": "UNCHANGED",
+        "test_slower": "REGRESSED",
+        "test_faster": "IMPROVED",
+        "test_marked": "REGRESSED",
+        "test_ruled": "REGRESSED",
+        "test_lenient": "UNCHANGED",
+        "test_broken": "FAILED",
+    } == scene.gated.verdicts, scene.gated.stderr
+
+
+def test_a_regression_is_exit_code_1(scene: Scene) -> None:
+    """The code says what a merge is to know, in process and report; it outranks that of a failure."""
+    assert (1, 1) == (scene.gated.exit_code, scene.gated.report["exit_code"])
+
+
+def test_marker_and_glob_keep_a_benchmark_from_gating(scene: Scene) -> None:
+    """A benchmark that does not gate is measured and shown, and takes no share of the error rate."""
+    assert {"test_marked", "test_ruled"} == {
+        name for name, one in scene.gated.comparisons.items() if not one["gating"]
+    }
+    assert 5 == scene.gated.report["policy"]["family"]
+
+
+def test_the_report_has_every_number(scene: Scene) -> None:
+    """A machine reads ratio, interval, launches, times, margin and rules; the ratio is about the planted one.
+
+    Whether one interval holds it is a matter of chance: how often it does is told by simulation elsewhere.
+    """
+    slower = scene.gated.comparisons["test_slower"]
+    estimate = slower["estimate"]
+
+    assert estimate["low"] < estimate["ratio"] < estimate["high"], estimate
+    assert 0.75 * SLOWER < estimate["ratio"] < 1.25 * SLOWER, estimate
+    assert estimate["launches"] in scene.gated.report["policy"]["looks"]
+    assert estimate["launch_sd"] > 0
+    assert 2 < slower["head_s"] / slower["base_s"] < 4.5
+    assert (0.5, 9.0) == (slower["margin"], scene.gated.comparisons["test_lenient"]["margin"])
+    assert (0.2, 60.0) == (scene.gated.report["policy"]["alpha"], scene.gated.report["budget_s"])
+
+
+def test_a_regression_is_explained_by_its_functions(scene: Scene) -> None:
+    """The function whose own time grew is named with its file, relative to the project."""
+    explained = {one["benchmark"]: one["functions"] for one in scene.gated.report["explanations"]}
+
+    slowed = explained["tests/test_speed.py::test_slower"][0]
+    assert ("spin", "work.py") == (slowed["function"], slowed["file"])
+    assert slowed["head_s"] > 2 * slowed["base_s"] > 0
+
+
+def test_changed_files_that_nothing_loaded_are_listed(scene: Scene) -> None:
+    """Whoever reads UNCHANGED learns which changed code it says nothing of."""
+    assert "changed, but loaded by no benchmark: unused.py;" in scene.gated.notes
+
+
+def test_options_that_break_lockstep_are_overruled_and_named(scene: Scene) -> None:
+    """A user's own options do not stop the measuring, and the report says that they were set aside."""
+    overruled = next(line for line in scene.gated.notes.splitlines() if line.startswith("overruled"))
+
+    assert [True, True, True] == [
+        option in overruled for option in ("--maxfail", "--benchmark-disable", "--benchmark-skip")
+    ]
+
+
+def test_the_view_and_the_comment_tell_the_same(scene: Scene) -> None:
+    """Terminal and pull request name the regression, its size and what would let it pass."""
+    for text in (scene.gated.stderr, scene.comment):
+        assert "REGRESSED" in text
+        assert "test_slower" in text
+        assert "perfkit accept" in text
+    assert "| benchmark" in scene.comment.lower()
+
+
+def test_all_launches_of_both_sides_are_in_the_ledger(scene: Scene) -> None:
+    """Each launch of each benchmark left its raw values, once for each side, under its commit."""
+    sides = Counter((row.outcome.benchmark.name, row.placement.side) for row in scene.rows)
+    base, head = scene.gated.report["base"]["sha"], scene.gated.report["head"]["sha"]
+
+    for name, one in scene.gated.comparisons.items():
+        if one["verdict"] == "FAILED":
+            continue
+        node = f"tests/test_speed.py::{name}"
+        assert one["estimate"]["launches"] <= sides[node, "base"] == sides[node, "head"]
+    assert {5} == {len(row.outcome.values) for row in scene.rows if row.outcome.status == "ok"}
+    assert {("base", base), ("head", head)} == {(row.placement.side, row.commit.sha) for row in scene.rows}
+
+
+def test_the_verdicts_follow_from_the_ledger_alone(scene: Scene) -> None:
+    """Judging the kept launches anew gives the same estimates, verdicts and exit code."""
+    again = scene.project.gate("--from-ledger", scene.gated.run_id)
+
+    assert scene.gated.exit_code == again.exit_code
+    assert _estimates(scene.gated) == _estimates(again)
+    assert again.report["from_ledger"]
+
+
+def test_nothing_stays_behind_in_the_repository(scene: Scene) -> None:
+    """After a gate git lists the user's own worktree only, and that has no new file."""
+    assert 1 == len(scene.project.worktrees())
+    assert "" == scene.project.repository.git.git.status("--porcelain")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continued:
+    """Gates on one pair, one after the other: without time, with time, again, and after accepting."""
+
+    project: GitProject
+    first: Gated
+    second: Gated
+    third: Gated
+    accepted: Gated
+
+
+@pytest.fixture(scope="module")
+def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
+    """Gate one pair of commits four times."""
+    place = tmp_path_factory.mktemp("continued")
+    tests = "import work\n" + benchmark("steady", "work.steady") + benchmark("slower", "work.slower")
+    project = git_project(place, {"work.py": work(steady=10, slower=5), "tests/test_speed.py": tests})
+    project.commit({"work.py": work(steady=10, slower=5 * SLOWER)}, "Slow things down")
+    gates = [project.gate("--budget", seconds) for seconds in ("0.01", "60", "60")]
+    _accept(project, "test_slower", "Exact now")
+    return Continued(
+        project=project, first=gates[0], second=gates[1], third=gates[2], accepted=project.gate()
+    )
+
+
+def test_without_time_a_gate_is_inconclusive_and_exit_code_3(continued: Continued) -> None:
+    """A budget that allows no look decides nothing, and says what it would take."""
+    first = continued.first
+
+    assert {"test_steady": "INCONCLUSIVE", "test_slower": "INCONCLUSIVE"} == first.verdicts
+    assert 3 == first.exit_code
+    assert {9} == {one["need"]["launches"] for one in first.comparisons.values()}
+
+
+def test_a_second_gate_continues_the_test_of_the_first(continued: Continued) -> None:
+    """The launches of both count together, and the report says so."""
+    second, rows = continued.second, Ledger(continued.project.ledger).rows_of(continued.second.run_id)
+    own = Counter((row.outcome.benchmark.name, row.placement.side) for row in rows)
+
+    assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == second.verdicts
+    assert f"continues the test of earlier gates on this pair: {continued.first.run_id[-12:]}" in second.notes
+    for name, one in second.comparisons.items():
+        assert one["estimate"]["launches"] == 1 + own[f"tests/test_speed.py::{name}", "head"]
+
+
+def test_what_is_decided_is_not_measured_again(continued: Continued) -> None:
+    """A third gate on the pair has nothing to do, and comes to the same."""
+    rows = Ledger(continued.project.ledger).rows_of(continued.third.run_id)
+
+    assert _estimates(continued.second) == _estimates(continued.third)
+    assert 1 == continued.third.exit_code
+    assert [()] * 2 == [row.outcome.values for row in rows]
+
+
+def test_an_accepted_regression_passes_and_is_shown(continued: Continued) -> None:
+    """With a person's reason the same finding is exit code 0, and the reason stands beside it."""
+    accepted = continued.accepted
+
+    assert 0 == accepted.exit_code
+    assert "REGRESSED" == accepted.verdicts["test_slower"]
+    assert accepted.comparisons["test_slower"]["accepted"].startswith("Exact now (A Tester, ")
+    assert "Exact now" in accepted.stderr
+
+
+@pytest.mark.parametrize("which", ["first", "second", "accepted"])
+def test_a_continued_gate_follows_from_the_ledger_too(continued: Continued, which: str) -> None:
+    """Verdicts, sides and exit code are recomputed from the rows of all runs that count."""
+    gated: Gated = getattr(continued, which)
+    again = continued.project.gate("--from-ledger", gated.run_id)
+
+    # What was accepted since lets the finding pass in every gate of it.
+    passes = which == "second"
+    assert (0 if passes else gated.exit_code) == again.exit_code
+    assert _estimates(gated) == _estimates(again)
+    assert (gated.report["base"]["sha"], gated.report["head"]["sha"]) == (
+        again.report["base"]["sha"],
+        again.report["head"]["sha"],
+    )
+
+
+def _estimates(gated: Gated) -> dict[str, object]:
+    return {name: (one["verdict"], one["estimate"]) for name, one in gated.comparisons.items()}
+
+
+def _accept(project: GitProject, name: str, reason: str) -> None:
+    command = [str(PERFKIT), "accept", name, "--reason", reason, "--ledger", str(project.ledger)]
+    subprocess.run(command, cwd=project.root, check=True, capture_output=True)

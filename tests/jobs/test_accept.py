@@ -1,0 +1,293 @@
+"""``perfkit accept`` on real repositories and ledgers: what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from synthetic import build_row
+
+from perfkit.config import load_project
+from perfkit.errors import RepositoryError, UsageError
+from perfkit.jobs.accept import Accepted, accept_finding
+from perfkit.ledger.acceptances import acceptances_for
+from perfkit.ledger.store import Ledger
+from perfkit.records import Benchmark, Row, Status
+from perfkit.repo.trailers import commits_in
+from perfkit.verdict.acceptance import apply
+from perfkit.verdict.from_rows import policy_entries
+from perfkit.verdict.model import Comparison, Policy, Verdict
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+LEDGER = "benchmarks/ledger"
+POLICY = Policy(alpha=0.01, family=1, looks=(3,))
+UNMEASURED: dict[str, Status] = {
+    "FAILED": "error",
+    "TIMEOUT": "timeout",
+    "MISSING": "skipped",
+    "CHANGED": "skipped",
+}
+RATIOS = {"REGRESSED": (1.08, 1.08, 1.08), "UNCHANGED": (1.0, 1.0, 1.0), "INCONCLUSIVE": (0.9, 1.08, 1.3)}
+
+
+def _gate(
+    sha: str,
+    verdicts: dict[str, Verdict],
+    *,
+    run: str = "0199-gate-0001",
+    minute: int = 0,
+    diff_hash: str | None = None,
+    gating: bool = True,
+) -> list[Row]:
+    """Return the rows of a gate: three launches a side that lead to a verdict, or a row without values."""
+    rows: list[Row] = []
+    row = partial(build_row, run=run, minute=minute, source="gate")
+    for name, verdict in verdicts.items():
+        policy = policy_entries(POLICY, margin=0.02, gating=gating, verdict=verdict)
+        head = partial(row, name=name, sha=sha, side="head", policy=policy, diff_hash=diff_hash)
+        if verdict in UNMEASURED:
+            rows.append(head(status=UNMEASURED[verdict]))
+            continue
+        for launch, ratio in enumerate(RATIOS[verdict]):
+            values = (0.1, 0.2, 0.3)
+            rows.append(head(*(ratio * value for value in values), launch=launch))
+            rows.append(row(*values, name=name, sha="b" * 40, side="base", launch=launch, policy=policy))
+    return rows
+
+
+def _record(repository: Repository, rows: Sequence[Row]) -> None:
+    Ledger(repository.root / LEDGER).append(rows)
+
+
+def _accept(repository: Repository, benchmark: str, *, reason: str = "Wanted", ref: str = "HEAD") -> Accepted:
+    project = load_project(repository.root)
+    return accept_finding(
+        project=project, ledger=project.ledger_path, benchmark=benchmark, reason=reason, ref=ref
+    )
+
+
+def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PERFKIT, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def gated(repository: Repository) -> Repository:
+    """Return a repository whose only commit was gated, with a finding of most kinds."""
+    sha = repository.commit({"a.py": "1", "pyproject.toml": ""}, "Add a")
+    _record(
+        repository,
+        _gate(
+            sha,
+            {
+                "x/bench_a.py::test_slow": "REGRESSED",
+                "x/bench_a.py::test_broken": "FAILED",
+                "x/bench_a.py::test_gone[n: 1]": "MISSING",
+                "x/bench_a.py::test_same": "UNCHANGED",
+                "y/bench_a.py::test_slow": "INCONCLUSIVE",
+            },
+        ),
+    )
+    return repository
+
+
+def test_a_finding_is_kept_with_all_that_is_known_of_it(gated: Repository) -> None:
+    """Kind, ratio, run, commit, reason and author stand in the file."""
+    kept = _accept(gated, "x/bench_a.py::test_slow", reason=" Exact\n distances ")
+
+    acceptance = kept.acceptance
+    assert ("x/bench_a.py::test_slow", "REGRESSED", "0199-gate-0001", None) == (
+        acceptance.benchmark,
+        acceptance.verdict,
+        acceptance.run_id,
+        acceptance.diff_hash,
+    )
+    assert pytest.approx(1.08) == acceptance.ratio
+    assert ("Exact distances", "A Tester") == (acceptance.reason, acceptance.author)
+    assert gated.git.head.commit.hexsha == acceptance.commit
+    assert (acceptance,) == acceptances_for(gated.root / LEDGER, {acceptance.commit}, None)
+
+
+def test_the_ratio_is_read_as_the_gate_reads_it(repository: Repository) -> None:
+    """It is the geometric mean over launches, and a launch that has one side only does not count."""
+    sha = repository.commit({"pyproject.toml": ""})
+    policy = policy_entries(POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
+    row = partial(build_row, sha=sha, source="gate", policy=policy)
+    ratios = [1.0, 1.1, 1.21, 5.0]
+    rows = [row(ratio, ratio, side="head", launch=launch) for launch, ratio in enumerate(ratios)]
+    rows += [row(1.0, 1.0, side="base", launch=launch) for launch in range(3)]
+    _record(repository, rows)
+
+    assert pytest.approx(1.1) == _accept(repository, "test_a").acceptance.ratio
+
+
+def test_the_launches_of_continued_gates_count(repository: Repository) -> None:
+    """A gate that added one launch to an earlier one's three has the ratio of all, as it was told."""
+    sha = repository.commit({"pyproject.toml": ""})
+    first = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r1")
+    second = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r2", minute=1)
+    continuing = [replace(row, policy={**row.policy, "continues": "r1"}) for row in second[:2]]
+    _record(repository, first)
+    _record(repository, continuing)
+
+    acceptance = _accept(repository, "test_a").acceptance
+
+    assert ("r2", "REGRESSED") == (acceptance.run_id, acceptance.verdict)
+    assert pytest.approx(1.08) == acceptance.ratio
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("bench_a.py::test_broken", "FAILED"), ("test_gone[n: 1]", "MISSING")]
+)
+def test_what_was_not_measured_has_no_ratio(gated: Repository, name: str, verdict: str) -> None:
+    """A finding without values is accepted by the end of its node id; its ratio is not known."""
+    acceptance = _accept(gated, name).acceptance
+
+    assert (f"x/bench_a.py::{name.rpartition('::')[2]}", verdict, None) == (
+        acceptance.benchmark,
+        acceptance.verdict,
+        acceptance.ratio,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("test_slow", '"test_slow" could mean x/bench_a.py::test_slow or y/bench_a.py::test_slow; give more'),
+        (
+            "test_nothing",
+            'no benchmark "test_nothing" in the gate 99-gate-0001; what blocks there: x/bench_a.py',
+        ),
+        (
+            "test_same",
+            "test_same is UNCHANGED in the gate 99-gate-0001, so it needs no accepting",
+        ),
+    ],
+)
+def test_what_is_no_finding_is_refused(gated: Repository, name: str, expected: str) -> None:
+    """An unclear, unknown or passing benchmark is one line with the candidates, and nothing is kept."""
+    with pytest.raises(UsageError) as caught:
+        _accept(gated, name)
+
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (gated.root / LEDGER / "acceptances").exists()
+
+
+def test_what_does_not_gate_needs_no_accepting(repository: Repository) -> None:
+    """A regression that decides nothing is no blocking finding."""
+    sha = repository.commit({"pyproject.toml": ""})
+    _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, gating=False))
+
+    with pytest.raises(UsageError, match=r"is REGRESSED, not gating, .* what blocks there: nothing"):
+        _accept(repository, "test_a")
+
+
+def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:
+    """Older gates, gates of other commits, other runs and gates without verdicts are passed over."""
+    old = repository.commit({"pyproject.toml": ""}, "Old")
+    new = repository.commit({"a.py": "1"}, "New")
+    name, policy = "bench_a.py::test_a", {"verdict": "TIMEOUT", "gating": "true"}
+    _record(repository, _gate(new, {name: "FAILED"}, run="r2", minute=2))
+    _record(repository, _gate(new, {name: "REGRESSED"}, run="r1", minute=1))
+    _record(repository, _gate(old, {name: "CHANGED"}, run="r3", minute=3))
+    _record(repository, [build_row(1.0, name=name, sha=new, run="r4", minute=4)])
+    _record(repository, [build_row(1.0, name=name, sha=new, run="r5", minute=5, source="gate", side="head")])
+    base = build_row(1.0, name=name, sha=new, run="r6", minute=6, source="gate", side="base", policy=policy)
+    _record(repository, [*_gate("c" * 40, {name: "TIMEOUT"}, run="r6", minute=6), base])
+
+    assert "FAILED" == _accept(repository, name).acceptance.verdict
+    assert "CHANGED" == _accept(repository, name, ref="HEAD~1").acceptance.verdict
+
+
+def test_uncommitted_changes_bind_the_acceptance(repository: Repository) -> None:
+    """A gate of a dirty tree is found by its commit; only the same changes are accepted."""
+    sha = repository.commit({"pyproject.toml": ""})
+    _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, diff_hash="d1"))
+
+    kept = _accept(repository, "test_a").acceptance
+
+    ledger = repository.root / LEDGER
+    assert (kept,) == acceptances_for(ledger, {sha}, "d1")
+    assert () == acceptances_for(ledger, {sha}, "d2")
+
+
+def test_without_a_gate_reason_or_commit_nothing_is_kept(gated: Repository) -> None:
+    """Each is refused in one line that names the next step."""
+    with pytest.raises(UsageError, match="an acceptance needs a reason"):
+        _accept(gated, "x/bench_a.py::test_slow", reason=" ")
+    with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
+        _accept(gated, "x/bench_a.py::test_slow", ref="nowhere")
+    gated.commit({"a.py": "2"})
+    with pytest.raises(UsageError, match=r"no gate of commit .* run `perfkit gate` first"):
+        _accept(gated, "x/bench_a.py::test_slow")
+    assert not (gated.root / LEDGER / "acceptances").exists()
+
+
+@pytest.mark.parametrize(("verdict", "passes"), [("REGRESSED", True), ("FAILED", False)])
+def test_the_next_gate_lets_the_accepted_finding_pass(
+    repository: Repository, verdict: Verdict, *, passes: bool
+) -> None:
+    """Committed with later work, the acceptance lies in base..head and covers its kind of finding."""
+    name = "bench_a.py::test_a"
+    base = repository.commit({"pyproject.toml": ""}, "Base")
+    _record(repository, _gate(repository.commit({"a.py": "1"}, "Slow"), {name: "REGRESSED"}))
+    kept = _accept(repository, name).acceptance
+    head = repository.commit({"a.py": "2"}, "Keep the acceptance")
+
+    shas = commits_in(repository.git, base, head)
+    applying = acceptances_for(repository.root / LEDGER, shas, None)
+    comparison = Comparison(benchmark=Benchmark(name=name, version="v1"), verdict=verdict, margin=0.02)
+    (found,) = apply([comparison], applying)
+
+    assert (kept.told if passes else None) == found.accepted
+
+
+def test_the_command_says_what_was_accepted(gated: Repository) -> None:
+    """The finding, the reason with its author and the file to commit are printed, and JSON where asked."""
+    done = _perfkit(
+        "accept", "x/bench_a.py::test_slow", "--reason", "Exact [distances]", "--json", "-", cwd=gated.root
+    )
+
+    sha = gated.git.head.commit.hexsha
+    (file,) = (gated.root / LEDGER / "acceptances").iterdir()
+    assert 0 == done.returncode, done.stderr
+    assert (
+        f"accepted x/bench_a.py::test_slow: REGRESSED ×1.080: Exact [distances] (A Tester, {sha[:8]})\n"
+        f"{file}: commit this file with your code, so that later gates read it\n"
+    ) == done.stderr
+    assert json.loads(done.stdout) == json.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("test_slow", "--reason", "x"), "could mean x/bench_a.py::test_slow or"),
+        (("test_broken", "--reason", ""), "an acceptance needs a reason"),
+        (("test_broken",), "--reason"),
+        (("test_broken", "--reason", "x", "--commit", "-x"), '"-x" is not a commit'),
+        (("test_broken", "--reason", "x", "--ledger", "nowhere"), "there is no ledger at nowhere"),
+    ],
+)
+def test_a_mistake_is_told_and_exits_2(gated: Repository, arguments: tuple[str, ...], expected: str) -> None:
+    """No traceback: what happened, on standard error."""
+    done = _perfkit("accept", *arguments, cwd=gated.root)
+
+    assert 2 == done.returncode
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_help_shows_how_to_accept(tmp_path: Path) -> None:
+    """Both ways of accepting have an example: the command and the trailer."""
+    done = _perfkit("accept", "--help", cwd=tmp_path)
+
+    assert 0 == done.returncode
+    assert "$ perfkit accept bench_loss.py::test_loss --reason" in done.stdout
+    assert '--trailer "Perf-Accept: bench_loss.py::test_loss:' in " ".join(done.stdout.split())

@@ -1,0 +1,109 @@
+"""Acceptances on disk: one immutable file each, and which of them apply to a gate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from synthetic import START
+
+from perfkit.errors import LedgerError
+from perfkit.ledger.acceptances import KeptAcceptance, acceptances_for, keep_acceptance
+
+HEAD, BASE = "a" * 40, "b" * 40
+ACCEPTANCE = KeptAcceptance(
+    benchmark="bench_a.py::test_a[µ: 1]",
+    reason="Größer, but right",
+    commit=HEAD,
+    author="A. Tester",
+    verdict="REGRESSED",
+    ratio=1.08,
+    run_id="run-1",
+    recorded_at=START,
+)
+
+
+def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
+    """Every field comes back; a person can read the file, and nothing else is left in the folder."""
+    file = keep_acceptance(tmp_path, ACCEPTANCE)
+
+    assert (ACCEPTANCE,) == acceptances_for(tmp_path, {HEAD}, None)
+    assert [file] == list((tmp_path / "acceptances").iterdir())
+    assert {
+        "benchmark": "bench_a.py::test_a[µ: 1]",
+        "reason": "Größer, but right",
+        "commit": HEAD,
+        "author": "A. Tester",
+        "verdict": "REGRESSED",
+        "ratio": 1.08,
+        "run_id": "run-1",
+        "recorded_at": "2026-01-02T03:04:05Z",
+        "diff_hash": None,
+    } == json.loads(file.read_text(encoding="utf-8"))
+
+
+def test_each_is_a_new_file(tmp_path: Path) -> None:
+    """Accepting again touches nothing that was kept; the newest comes first."""
+    first = keep_acceptance(tmp_path, ACCEPTANCE)
+    content = first.read_bytes()
+    later = replace(ACCEPTANCE, reason="Later", recorded_at=START + timedelta(minutes=1))
+    keep_acceptance(tmp_path, later)
+
+    assert content == first.read_bytes()
+    assert (later, ACCEPTANCE) == acceptances_for(tmp_path, {HEAD}, None)
+
+
+def test_a_commit_outside_the_range_does_not_count(tmp_path: Path) -> None:
+    """What was accepted on another branch says nothing about this one; nor is there need of a ledger."""
+    keep_acceptance(tmp_path, ACCEPTANCE)
+
+    assert () == acceptances_for(tmp_path, {BASE}, None)
+    assert () == acceptances_for(tmp_path / "nowhere", {HEAD}, None)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "gated", "applies"),
+    [(None, None, True), (None, "d1", True), ("d1", "d1", True), ("d1", "d2", False), ("d1", None, False)],
+)
+def test_uncommitted_changes_are_accepted_only_as_they_were(
+    tmp_path: Path, accepted: str | None, gated: str | None, *, applies: bool
+) -> None:
+    """What was accepted of a dirty tree holds for the same changes; of a clean one, for what builds on it."""
+    keep_acceptance(tmp_path, replace(ACCEPTANCE, diff_hash=accepted))
+
+    assert int(applies) == len(acceptances_for(tmp_path, {HEAD}, gated))
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"verdict": "PARDONED"}', "\xff"])
+def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
+    """A file cut short, of another kind or no text at all gives one line with its name."""
+    file = keep_acceptance(tmp_path, ACCEPTANCE)
+    file.write_bytes(damage.encode("latin-1"))
+
+    with pytest.raises(LedgerError, match=f"{file} is not a readable acceptance; bring it back or delete it"):
+        acceptances_for(tmp_path, {HEAD}, None)
+
+
+def test_a_file_without_a_verdict_accepts_nothing(tmp_path: Path) -> None:
+    """A lost verdict is damage: it must not read as a word for any finding."""
+    file = keep_acceptance(tmp_path, ACCEPTANCE)
+    fields = json.loads(file.read_text(encoding="utf-8"))
+    del fields["verdict"]
+    for damaged in (fields, {**fields, "verdict": None}):
+        file.write_text(json.dumps(damaged), encoding="utf-8")
+        with pytest.raises(LedgerError, match="is not a readable acceptance"):
+            acceptances_for(tmp_path, {HEAD}, None)
+
+
+def test_what_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
+    """A folder in the way, and bytes that are no text, leave nothing half written."""
+    with pytest.raises(LedgerError, match=r"cannot keep the acceptance in .*surrogates not allowed"):
+        keep_acceptance(tmp_path, replace(ACCEPTANCE, reason="\udcff"))
+    assert [] == list((tmp_path / "acceptances").iterdir())
+
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(LedgerError, match="cannot keep the acceptance in"):
+        keep_acceptance(tmp_path / "file", ACCEPTANCE)

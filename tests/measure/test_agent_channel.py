@@ -1,0 +1,111 @@
+"""Messages between the coordinator and its processes arrive whole, in order, or with a word of why not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from perfkit.measure.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
+
+# More than a socket takes at once.
+LARGE = {"nodes": [f"benchmarks/bench_it.py::test_{number}" for number in range(20_000)]}
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Channel, Channel]]:
+    """Return both ends of a conversation."""
+    ours, theirs = (Channel(end) for end in socket.socketpair())
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_messages_arrive_in_order_and_one_at_a_time(ends: tuple[Channel, Channel]) -> None:
+    """Two messages that were sent before anyone listened are two messages."""
+    ours, theirs = ends
+    ours.send({"kind": "run", "text": "line\nbreak"})
+    ours.send({"kind": "go_on"})
+
+    assert {"kind": "run", "text": "line\nbreak"} == theirs.receive()
+    assert {"kind": "go_on"} == theirs.receive(1.0)
+
+
+def test_a_message_larger_than_the_socket_arrives_whole(ends: tuple[Channel, Channel]) -> None:
+    """It comes in many pieces and is put together."""
+    ours, theirs = ends
+    sender = threading.Thread(target=ours.send, args=[LARGE])
+    sender.start()
+
+    assert LARGE == theirs.receive()
+    sender.join()
+
+
+def test_a_descriptor_comes_with_its_message_however_large(ends: tuple[Channel, Channel]) -> None:
+    """What is written through the received descriptor arrives where the sent one leads."""
+    ours, theirs = ends
+    reading, writing = os.pipe()
+    sender = threading.Thread(target=ours.send_descriptor, args=[LARGE, writing])
+    sender.start()
+
+    message, received = theirs.receive_descriptor()
+    sender.join()
+
+    assert LARGE == message
+    assert received is not None
+    os.write(received, b"through")
+    assert b"through" == os.read(reading, 100)
+    for descriptor in (reading, writing, received):
+        os.close(descriptor)
+
+
+def test_an_order_without_a_descriptor_has_none(ends: tuple[Channel, Channel]) -> None:
+    """Plain orders and orders that carry a descriptor share a conversation."""
+    ours, theirs = ends
+    ours.send({"kind": "preload"})
+
+    assert ({"kind": "preload"}, None) == theirs.receive_descriptor()
+
+
+def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, Channel]) -> None:
+    """A time-out loses nothing: what is said later is heard."""
+    ours, theirs = ends
+
+    with pytest.raises(ChannelTimeoutError):
+        theirs.receive(0.01)
+    ours.send({"kind": "late"})
+    theirs.send({"kind": "answer"})
+
+    assert {"kind": "late"} == theirs.receive()
+    assert {"kind": "answer"} == ours.receive()
+
+
+def test_half_a_message_in_time_is_a_time_out() -> None:
+    """Bytes are no sign of life until they are a whole message."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(b'{"kind": ')
+        channel = Channel(theirs)
+
+        with pytest.raises(ChannelTimeoutError):
+            channel.receive(0.01)
+        ours.sendall(b'"whole"}\n')
+
+        assert {"kind": "whole"} == channel.receive()
+
+
+def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> None:
+    """What was said before is still heard; then neither listening nor talking makes sense."""
+    ours, theirs = ends
+    theirs.send({"kind": "last words"})
+    theirs.close()
+
+    assert {"kind": "last words"} == ours.receive()
+    for attempt in (ours.receive, ours.receive_descriptor, lambda: ours.send({"kind": "run"})):
+        with pytest.raises(ChannelClosedError):
+            attempt()
+    with pytest.raises(ChannelClosedError):
+        ours.send_descriptor({"kind": "fork"}, 0)

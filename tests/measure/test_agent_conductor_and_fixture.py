@@ -1,0 +1,431 @@
+"""Benchmarks led by a conductor, in real pytest sessions: the contract with the host's private side."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_benchmark.plugin
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from perfkit.measure.agent.benchmark_fixture import LockstepFixture, Work, install
+from perfkit.measure.agent.channel import Channel, Message
+from perfkit.measure.agent.conductor import RemoteConductor
+
+HOST = BenchmarkFixture
+
+
+@dataclass
+class ScriptedConductor:
+    """Runs one untimed iteration where calls are free, then rounds of two iterations, as many as allowed."""
+
+    works: list[Work] = field(default_factory=list)
+
+    def conduct(self, work: Work) -> None:
+        """Run a benchmark by the script."""
+        self.works.append(work)
+        loops = work.loops or 2
+        if work.rounds is None:
+            work.block(1)
+        for _ in range(work.rounds or 3):
+            work.keep(loops, work.block(loops))
+
+
+@pytest.fixture
+def conductor(monkeypatch: pytest.MonkeyPatch) -> ScriptedConductor:
+    """Return a conductor that leads the sessions of this test."""
+    monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
+    scripted = ScriptedConductor()
+    install(scripted)
+    return scripted
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Callable[[str], pytest.RunResult]:
+    """Return what runs a file of tests in a session of its own."""
+
+    def run_file(text: str) -> pytest.RunResult:
+        pytester.makepyfile(text)
+        return pytester.runpytest_inprocess("-p", "no:perfkit", "-p", "no:cacheprovider")
+
+    return run_file
+
+
+Run = Callable[[str], pytest.RunResult]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_raw", ["function_to_benchmark", "args", "kwargs"]),
+        (
+            "_raw_pedantic",
+            ["target", "args", "kwargs", "setup", "teardown", "rounds", "warmup_rounds", "iterations"],
+        ),
+        ("_make_runner", ["function_to_benchmark", "args", "kwargs"]),
+        ("_make_stats", ["iterations"]),
+    ],
+)
+def test_the_host_has_what_the_seam_overrides(name: str, parameters: list[str]) -> None:
+    """A release that renames or changes one of these must be met here and not in a measurement."""
+    _, *found = inspect.signature(getattr(HOST, name)).parameters
+
+    assert parameters == found
+
+
+def test_the_host_looks_its_fixture_up_when_it_makes_one(
+    pytester: pytest.Pytester, conductor: ScriptedConductor
+) -> None:
+    """What is installed after the host was imported still serves the next session."""
+    pytester.makepyfile("def test_it(benchmark): benchmark(sum, [])")
+
+    pytester.runpytest_inprocess("-p", "no:perfkit").assert_outcomes(passed=1)
+
+    assert 1 == len(conductor.works)
+    assert LockstepFixture is pytest_benchmark.plugin.BenchmarkFixture
+
+
+def test_a_runner_tells_seconds_and_with_no_loops_the_result(benchmark: BenchmarkFixture) -> None:
+    """The host's runners read ``_timer`` right before and after the iterations."""
+    readings = iter([1.0, 3.5, 10.0, 10.5])
+    benchmark._timer = lambda: next(readings)
+    runner = benchmark._make_runner(max, (3, 4), {})
+
+    assert 2.5 == runner(range(7))
+    assert (0.5, 4) == runner(None)
+    benchmark._timer = float
+    benchmark.pedantic(sum, args=([],))
+
+
+def test_a_call_gets_its_arguments_and_returns_its_result(run: Run, conductor: ScriptedConductor) -> None:
+    """Every iteration is the same call; one more outside the clock has the result, as in the host."""
+    run(
+        """
+        def test_it(benchmark):
+            calls = []
+            def work(*args, **kwargs):
+                calls.append((args, kwargs))
+                return len(calls)
+            assert 1 + 3 * 2 + 1 == benchmark(work, 1, 2, key="word")
+            assert [((1, 2), {"key": "word"})] * 8 == calls
+        """
+    ).assert_outcomes(passed=1)
+
+    assert (None, None) == (conductor.works[0].loops, conductor.works[0].rounds)
+
+
+def test_stats_hold_the_rounds_that_were_kept(run: Run, conductor: ScriptedConductor) -> None:
+    """Suites assert on them, by both ways that the host offers; a session's table shows them."""
+    result = run(
+        """
+        def test_it(benchmark):
+            benchmark(sum, range(100))
+            assert 3 == benchmark.stats["rounds"] == len(benchmark.stats.stats.data)
+            assert 2 == benchmark.stats["iterations"]
+            assert 0 < benchmark.stats["mean"] == benchmark.stats.stats.mean
+            assert benchmark.stats.stats.min <= benchmark.stats["median"] <= benchmark.stats["max"]
+        """
+    )
+
+    result.assert_outcomes(passed=1)
+    result.stdout.re_match_lines([r"Name \(time in .*", r"test_it .* 3 +2$"])
+    assert 1 == len(conductor.works)
+
+
+def test_times_are_kept_in_seconds_per_iteration(run: Run, conductor: ScriptedConductor) -> None:
+    """The clock is read twice a round; what lies between is divided by the iterations."""
+    run(
+        """
+        import itertools
+        def test_it(benchmark):
+            ticks = itertools.count()
+            benchmark._timer = lambda: float(next(ticks))
+            benchmark(sum, [])
+            assert [0.5, 0.5, 0.5] == benchmark.stats.stats.data
+        """
+    ).assert_outcomes(passed=1)
+
+    assert 1 == len(conductor.works)
+
+
+def test_names_parameters_groups_and_notes_are_the_hosts(run: Run, conductor: ScriptedConductor) -> None:
+    """What a benchmark says of itself reaches it and its statistics unchanged."""
+    run(
+        """
+        import pytest
+        @pytest.mark.benchmark(group="mine")
+        @pytest.mark.parametrize("size", [1, 20])
+        def test_it(benchmark, size):
+            assert ("mine", {"size": size}, str(size)) == (benchmark.group, benchmark.params, benchmark.param)
+            benchmark.extra_info["size"] = size
+            benchmark(sum, range(size))
+            assert {"size": size} == benchmark.stats.extra_info
+            assert "mine" == benchmark.stats.group
+        """
+    ).assert_outcomes(passed=2)
+
+    names = [work.node.partition("::")[2] for work in conductor.works]
+    assert ["test_it[1]", "test_it[20]"] == names
+
+
+def test_pedantic_with_setup_prepares_every_call(run: Run, conductor: ScriptedConductor) -> None:
+    """Each call has a setup of its own before it and its teardown, with the same arguments, after it."""
+    run(
+        """
+        def test_it(benchmark):
+            said = []
+            def setup():
+                said.append("setup")
+                return (len(said),), {"key": 1}
+            def work(number, key):
+                said.append(("work", number, key))
+                return number
+            def teardown(number, key):
+                said.append(("teardown", number, key))
+            result = benchmark.pedantic(work, setup=setup, teardown=teardown, rounds=2, warmup_rounds=1)
+            # A warm-up of its own, an untimed one, three timed ones; nobody needs one more for the result.
+            expected = []
+            for first in range(1, 16, 3):
+                expected += ["setup", ("work", first, 1), ("teardown", first, 1)]
+            assert expected == said
+            assert 13 == result
+        """
+    ).assert_outcomes(passed=1)
+
+    assert (1, None) == (conductor.works[0].loops, conductor.works[0].rounds)
+
+
+@pytest.mark.parametrize("nothing", ["None", "()", "False", "0"])
+def test_a_setup_that_returns_nothing_leaves_the_arguments(
+    run: Run, conductor: ScriptedConductor, nothing: str
+) -> None:
+    """As in the host: whatever is false is no arguments."""
+    run(
+        f"""
+        def test_it(benchmark):
+            assert 7 == benchmark.pedantic(sum, args=([3, 4],), setup=lambda: {nothing})
+        """
+    ).assert_outcomes(passed=1)
+
+    assert 1 == len(conductor.works)
+
+
+# Each is refused by the host in the same words.
+REFUSED = {
+    "sum, args=([],), setup=lambda: (([],), {})": "TypeError: Can't use `args` or `kwargs` if",
+    "sum, kwargs={'start': 1}, setup=lambda: (([],), {})": "TypeError: Can't use `args` or `kwargs` if",
+    "sum, args=([],), iterations=0": "ValueError: Must have positive int for `iterations`.",
+    "sum, args=([],), iterations=1.5": "ValueError: Must have positive int for `iterations`.",
+    "sum, args=([],), rounds=0": "ValueError: Must have positive int for `rounds`.",
+    "sum, args=([],), warmup_rounds=-1": "ValueError: Must have positive int for `warmup_rounds`.",
+    "sum, setup=lambda: None, iterations=2": "ValueError: Can't use more than 1 `iterations` with a `setup`",
+}
+
+
+@pytest.mark.parametrize("led", [True, False])
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_conflicting_arguments_are_refused_as_the_host_does(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: str, *, led: bool
+) -> None:
+    """The same calls fail with the same words, led or not."""
+    monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
+    if led:
+        install(ScriptedConductor())
+
+    result = run(f"def test_it(benchmark): benchmark.pedantic({arguments})")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{REFUSED[arguments]}*"])
+
+
+@pytest.mark.parametrize("led", [True, False])
+@pytest.mark.parametrize(
+    ("rounds", "iterations", "warmup_rounds"), [(1, 1, 0), (4, 1, 2), (3, 5, 0), (2, 3, 1)]
+)
+def test_pedantic_without_setup_is_called_as_often_as_was_asked(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    rounds: int,
+    iterations: int,
+    warmup_rounds: int,
+    *,
+    led: bool,
+) -> None:
+    """Each call may use up what the next one needs; where a round loops, one more call has the result."""
+    monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
+    if led:
+        install(ScriptedConductor())
+    counts = f"rounds={rounds}, iterations={iterations}, warmup_rounds={warmup_rounds}"
+
+    result = run(
+        f"""
+        def test_it(benchmark):
+            calls = []
+            result = benchmark.pedantic(lambda: calls.append(1) or len(calls), {counts})
+            expected = ({rounds} + {warmup_rounds}) * {iterations} + ({iterations} > 1)
+            assert expected == len(calls) == result
+            assert {rounds} == len(benchmark.stats.stats.data)
+            assert {iterations} == benchmark.stats["iterations"]
+        """
+    )
+
+    result.assert_outcomes(passed=1)
+
+
+# What the host uses of aspectlib, which few have installed.
+ASPECTLIB = """
+import importlib
+class weave:
+    def __init__(self, target, aspect):
+        module, _, self.name = target.rpartition(".")
+        self.module = importlib.import_module(module)
+        self.before = getattr(self.module, self.name)
+        setattr(self.module, self.name, aspect(self.before))
+    def rollback(self):
+        setattr(self.module, self.name, self.before)
+"""
+
+
+def test_a_woven_function_is_measured_where_the_code_calls_it(
+    pytester: pytest.Pytester, run: Run, conductor: ScriptedConductor
+) -> None:
+    """``benchmark.weave`` leads to the same conductor, and is undone after the test."""
+    pytester.makepyfile(aspectlib=ASPECTLIB)
+    run(
+        """
+        import textwrap
+        def test_it(benchmark):
+            before = textwrap.dedent
+            benchmark.weave("textwrap.dedent")
+            assert before is not textwrap.dedent
+            assert "word" == textwrap.dedent("  word")
+        def test_after():
+            assert "dedent" == textwrap.dedent.__name__
+        """
+    ).assert_outcomes(passed=2)
+
+    assert ["test_it"] == [work.node.partition("::")[2] for work in conductor.works]
+
+
+def test_a_fixture_serves_once(run: Run, conductor: ScriptedConductor) -> None:
+    """As in the host, a second use is refused; the first was led."""
+    result = run(
+        """
+        def test_it(benchmark):
+            benchmark(sum, [])
+            benchmark.pedantic(sum, args=([],))
+        """
+    )
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*FixtureAlreadyUsed: Fixture can only be used once.*"])
+    assert 1 == len(conductor.works)
+
+
+def test_what_the_users_code_raises_reaches_the_test(run: Run, conductor: ScriptedConductor) -> None:
+    """The test sees its own exception, at the first call, and has no statistics."""
+    run(
+        """
+        import pytest
+        class Mine(Exception): pass
+        def fail(): raise Mine
+        @pytest.mark.parametrize("way", ["__call__", "pedantic"])
+        def test_it(benchmark, way):
+            with pytest.raises(Mine):
+                getattr(benchmark, way)(fail)
+            assert benchmark.stats is None
+            assert benchmark.has_error
+        """
+    ).assert_outcomes(passed=2)
+
+    assert 2 == len(conductor.works)
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A benchmark under a remote conductor, whose orders were all given beforehand."""
+
+    calls: list[str]
+    kept: list[tuple[int, float]]
+    answers: list[Message]
+
+
+@pytest.fixture
+def talk() -> Iterator[Callable[..., Talk]]:
+    """Return what lets a remote conductor lead a benchmark that counts its calls; a call takes 2 s."""
+    ours, theirs = (Channel(end) for end in socket.socketpair())
+
+    def lead(*orders: dict[str, Any], loops: int | None = None) -> Talk:
+        calls: list[str] = []
+        kept: list[tuple[int, float]] = []
+
+        def block(iterations: int) -> float:
+            calls.append(f"block {iterations}")
+            return 2.0 * iterations
+
+        for order in (*orders, {"kind": "go_on"}):
+            ours.send(order)
+        RemoteConductor(theirs).conduct(
+            Work(
+                node="bench.py::test_it",
+                block=block,
+                call=lambda: calls.append("call"),
+                keep=lambda iterations, seconds: kept.append((iterations, seconds)),
+                loops=loops,
+                rounds=9,
+            )
+        )
+        return Talk(calls, kept, [ours.receive(1.0) for _ in range(len(orders) + 1)])
+
+    yield lead
+    ours.close()
+    theirs.close()
+
+
+def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..., Talk]) -> None:
+    """Without an order to run it runs nothing."""
+    said = talk(loops=4)
+
+    assert [{"kind": "ready", "node": "bench.py::test_it", "loops": 4, "rounds": 9}] == said.answers
+    assert [] == said.calls
+
+
+def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
+    """Untimed iterations in one block, then the rounds; only those are kept and told, per iteration."""
+    said = talk({"kind": "run", "untimed": 5, "loops": 3, "rounds": 2})
+
+    assert ["block 5", "block 3", "block 3"] == said.calls
+    assert [(3, 6.0), (3, 6.0)] == said.kept
+    answer = said.answers[1]
+    assert ("timed", 10.0, [2.0, 2.0]) == (answer["kind"], answer["untimed_s"], answer["values"])
+    assert 0 <= answer["faults"]
+
+
+def test_iterations_with_a_setup_are_untimed_one_by_one(talk: Callable[..., Talk]) -> None:
+    """Where the loops of a round are fixed, each untimed iteration is a round of one."""
+    said = talk({"kind": "run", "untimed": 3, "loops": 1, "rounds": 0}, loops=1)
+
+    assert ["block 1", "block 1", "block 1"] == said.calls
+    assert ([], 6.0, []) == (said.kept, said.answers[1]["untimed_s"], said.answers[1]["values"])
+
+
+def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Talk]) -> None:
+    """The calls run under cProfile; nothing of them is kept."""
+    said = talk({"kind": "profile", "calls": 2})
+
+    assert ["call", "call"] == said.calls
+    assert [] == said.kept
+    functions = said.answers[1]["functions"]
+    here = [row for row in functions if Path(row[0]) == Path(__file__)]
+    assert [("<lambda>", 2)] == [(name, calls) for _, _, name, calls, _ in here]
+
+
+def test_a_benchmark_that_is_abandoned_is_skipped(talk: Callable[..., Talk]) -> None:
+    """The reason is that of the order."""
+    with pytest.raises(pytest.skip.Exception, match="the other side failed"):
+        talk({"kind": "abandon", "reason": "the other side failed"})

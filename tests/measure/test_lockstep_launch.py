@@ -1,0 +1,363 @@
+"""Launches of two real trees: what is measured, what a failure costs, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+from two_trees import FILE, SIDES, TwoTrees, nodes, wait_until
+
+from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launch import LaunchRecord
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.scout import scout
+from perfkit.records import Side
+
+# Says in its tree which benchmarks ran.
+NOTE = """
+import os, pytest
+def note(text):
+    with open("said.txt", "a") as file:
+        print(text, file=file)
+@pytest.fixture(autouse=True)
+def _note(request):
+    note(request.node.name)
+"""
+GOOD = """
+def test_before(benchmark): benchmark(sum, range(100))
+def test_after(benchmark): benchmark(sum, range(100))
+"""
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> TwoTrees:
+    """Return the trees of this file's tests, which write their benchmarks into them in turn."""
+    return TwoTrees(tmp_path_factory.mktemp("trees"))
+
+
+@pytest.fixture(scope="module")
+def crew(trees: TwoTrees) -> Iterator[Crew]:
+    """Return a crew whose preloaders import no library."""
+    with trees.crew() as crew:
+        yield crew
+
+
+@pytest.fixture(autouse=True)
+def _clean(trees: TwoTrees) -> None:
+    """Forget what earlier tests' benchmarks said."""
+    for root in trees.roots.values():
+        (root / "said.txt").unlink(missing_ok=True)
+
+
+def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
+    """Return the failures of a launch as (test, side, status, message)."""
+    rows = [astuple(failure) for failure in record.failures]
+    return [(node.removeprefix(f"{FILE}::"), *rest) for node, *rest in rows]
+
+
+def test_both_sides_give_values_in_pairs(trees: TwoTrees, crew: Crew) -> None:
+    """Each benchmark has as many rounds of base as of head, those of its pace, and the proof of its code."""
+    trees.benchmarks(NOTE + GOOD)
+    paces: dict[str, Pace] = {}
+
+    record = trees.launch(crew, "test_before", "test_after", paces=paces)
+
+    assert [] == failures(record)
+    assert nodes("test_before", "test_after") == list(record.timings) == list(paces) == list(record.seconds)
+    for timing in record.timings.values():
+        rounds = len(timing.base_s)
+        assert rounds == len(timing.head_s)
+        assert timing.pace.turns <= rounds / timing.pace.rounds <= timing.pace.most_turns
+        assert 0 < min(timing.base_s + timing.head_s)
+    assert [({}, (FILE,))] * 2 == [
+        (record.reports[side].foreign, record.reports[side].loaded) for side in SIDES
+    ]
+
+
+def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, crew: Crew) -> None:
+    """Where head does fifty times the work, each of its rounds takes longer than base's best."""
+    trees.benchmarks("import code_\ndef test_it(benchmark): benchmark(code_.work)\n")
+    trees.write({"code_.py": "def work(): return sum(range(1_000))\n"}, "base")
+    trees.write({"code_.py": "def work(): return sum(range(50_000))\n"}, "head")
+
+    record = trees.launch(crew, "test_it")
+
+    (timing,) = record.timings.values()
+    assert min(timing.base_s) < min(timing.head_s) / 10
+    assert {(FILE, "code_.py")} == {record.reports[side].loaded for side in SIDES}
+
+
+def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, crew: Crew) -> None:
+    """A decided one leaves later launches; the file's own order does not matter."""
+    trees.benchmarks(NOTE + GOOD + "def test_decided(benchmark): benchmark(sum, [])\n")
+
+    record = trees.launch(crew, "test_after", "test_before")
+
+    assert nodes("test_after", "test_before") == list(record.timings)
+    assert {side: ["test_after", "test_before"] for side in SIDES} == {
+        side: trees.said(side, "said.txt") for side in SIDES
+    }
+
+
+def test_a_known_pace_is_kept(trees: TwoTrees, crew: Crew) -> None:
+    """What an earlier launch planned is neither learned again nor changed."""
+    trees.benchmarks(GOOD)
+    pace = Pace(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
+
+    record = trees.launch(crew, "test_before", paces=dict.fromkeys(nodes("test_before"), pace))
+
+    (timing,) = record.timings.values()
+    assert (pace, 8, 8) == (timing.pace, len(timing.base_s), len(timing.head_s))
+
+
+def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, crew: Crew) -> None:
+    """Pedantic rounds without a setup are neither rehearsed nor repeated."""
+    trees.benchmarks(
+        NOTE
+        + """
+def test_it(benchmark):
+    benchmark.pedantic(note, args=("called",), rounds=3, iterations=2, warmup_rounds=1)
+"""
+    )
+
+    record = trees.launch(crew, "test_it")
+
+    (timing,) = record.timings.values()
+    assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.pace.loops)
+    assert [9, 9] == [trees.said(side, "said.txt").count("called") for side in SIDES]
+
+
+# What can befall one side's part of a benchmark without harm to the others, and what is told of it.
+MISHAPS = {
+    "raises": ("benchmark(int, 'a word')", "error", "ValueError: invalid literal for int()"),
+    "raises_late": ("benchmark(list(range(9)).pop)", "error", "IndexError: pop from empty list"),
+    "takes_memory": ("benchmark(bytearray, 1 << 62)", "oom", "MemoryError: "),
+    "skips": ("benchmark(pytest.skip, 'not here')", "skipped", "not here"),
+    "unused": ("pass", "error", "ended without running its benchmark"),
+    "swallows": ("pytest.raises(ValueError, benchmark, int, '')", "error", "ended without running its bench"),
+    "asserts": ("assert benchmark(sum, []) == 1", "error", "AssertionError: assert 0 == 1"),
+    "needs": ("request.getfixturevalue('lacking')", "error", "FixtureLookupError: "),
+    "cleans": ("request.addfinalizer(lambda: 1 / benchmark(sum, []))", "error", "ZeroDivisionError: "),
+}
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, crew: Crew, side: Side) -> None:
+    """Each is told with its side, its status and what happened; every later benchmark is still measured."""
+    trees.benchmarks(
+        f"import os, pytest\nHERE = os.path.basename(os.getcwd()) == {side!r}\n"
+        + "".join(
+            f"def test_{name}(benchmark, request):\n"
+            f"    HERE or benchmark(sum, [])\n"
+            f"    if HERE: {body}\n"
+            f"def test_after_{name}(benchmark): benchmark(sum, [])\n"
+            for name, (body, _, _) in MISHAPS.items()
+        )
+    )
+    tests = [test for name in MISHAPS for test in (f"test_{name}", f"test_after_{name}")]
+
+    record = trees.launch(crew, *tests, launch_s=0.01)
+
+    told = {test: said for test, *said in failures(record)}
+    expected = {f"test_{name}": [side, status] for name, (_, status, _) in MISHAPS.items()}
+    assert expected == {test: said[:2] for test, said in told.items()}
+    for name, (_, _, words) in MISHAPS.items():
+        assert told[f"test_{name}"][2].startswith(words)
+    assert nodes(*(f"test_after_{name}" for name in MISHAPS)) == list(record.timings)
+    assert set(SIDES) == set(record.reports)
+
+
+# What ends head's process or keeps it, with how it is told.
+ENDS = {
+    "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),
+    "exit_well": ("os._exit(0)", "error", "its process ended with exit status 0"),
+    "killed": ("os.kill(os.getpid(), 9)", "oom", "its process was killed (out of memory?)"),
+    "crash": ("ctypes.string_at(0)", "error", "its process was killed by SIGSEGV"),
+    "busy": ("exec('while True: pass')", "timeout", "gave no sign of life within its limit of 1 s"),
+    "waits": ("signal.pause()", "timeout", "gave no sign of life within its limit of 1 s"),
+}
+
+
+@pytest.mark.parametrize(("side", "end"), [*(("head", end) for end in ENDS), ("base", "exit")])
+def test_a_lost_process_ends_the_launch_and_is_told(
+    trees: TwoTrees, crew: Crew, side: Side, end: str
+) -> None:
+    """What was measured before stands, what would come after is neither measured nor accused."""
+    code, status, message = ENDS[end]
+    trees.benchmarks(
+        "import ctypes, os, signal, subprocess, sys\n"
+        f"HERE = os.path.basename(os.getcwd()) == {side!r}\n"
+        f"{GOOD}"
+        "def test_bad(benchmark):\n"
+        "    for alone in (False, True):\n"
+        "        wait = [sys.executable, '-c', 'import signal; signal.pause()']\n"
+        "        subprocess.Popen(wait, start_new_session=alone)\n"
+        "    def work():\n"
+        f"        if HERE: {code}\n"
+        "    benchmark(work)\n"
+    )
+
+    record = trees.launch(crew, "test_before", "test_bad", "test_after", limit_s=1.0)
+
+    assert [("test_bad", side, status, message)] == failures(record)
+    assert nodes("test_before") == list(record.timings)
+    assert {} == record.reports
+    assert wait_until(lambda: nothing_left(trees))
+
+
+def nothing_left(trees: TwoTrees) -> bool:
+    """Tell whether no process of the trees is there but preloaders."""
+    return all(map(is_preloader, trees.processes()))
+
+
+def is_preloader(pid: int) -> bool:
+    """Tell a preloader, which goes on to the next launch, by its command line."""
+    try:
+        return b"\0preload\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+WORKER = """
+import multiprocessing, pytest
+def echo(end):
+    while True: end.send(end.recv() + 1)
+@pytest.fixture
+def worker():
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=echo, args=[theirs], daemon=True)
+    process.start()
+    yield ours
+    process.kill()
+def test_alone(benchmark): benchmark(lambda: sum(range(20_000)))
+def test_served(benchmark, worker):
+    def ask():
+        worker.send(sum(range(20_000)))
+        worker.recv()
+    benchmark(ask)
+"""
+
+
+def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, crew: Crew) -> None:
+    """They are stopped and resumed with it, and never leave it waiting."""
+    trees.benchmarks(WORKER)
+
+    record = trees.launch(crew, "test_served", "test_alone")
+
+    assert [] == failures(record)
+    served, alone = (record.timings[node].pace.loops for node in nodes("test_served", "test_alone"))
+    assert 2 * alone < served
+    assert wait_until(lambda: nothing_left(trees))
+
+
+# Two ways to leave group and session: as a child of one's own, and as a daemon whose parent is gone.
+STRAYS = {
+    "session": "subprocess.Popen(burner, start_new_session=True)",
+    "daemon": "subprocess.run([sys.executable, '-c', DAEMON, *burner], check=True)",
+}
+STRAY = """
+import os, subprocess, sys, pytest
+DAEMON = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
+burner = [sys.executable, "-c", "while True: pass", os.getcwd()]
+@pytest.fixture
+def stray(): STRAY
+def test_it(benchmark, stray): benchmark(sum, range(100))
+"""
+
+
+@pytest.mark.parametrize("way", STRAYS)
+def test_a_busy_stray_is_found_and_stopped_with_its_side(trees: TwoTrees, crew: Crew, way: str) -> None:
+    """Its tree is known by descent, whatever group and session it went to, and ends with the launch."""
+    trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
+    base, head = trees.children(crew, "test_it")
+    for child in (base, head):
+        assert "ready" == child.channel.receive(20.0)["kind"]
+
+    found = base.look()
+    base.stop()
+
+    assert 1 == len([process for process in found if process.group != base.pid])
+    assert wait_until(lambda: all(process.rests for process in base.look()))
+    assert not any(process.rests for process in head.look() if process.group != head.pid)
+    for child in (base, head):
+        child.end()
+    assert wait_until(lambda: nothing_left(trees))
+
+
+@pytest.mark.parametrize("way", STRAYS)
+def test_a_busy_stray_does_not_keep_its_benchmark_from_being_timed(
+    trees: TwoTrees, crew: Crew, way: str
+) -> None:
+    """Found in the first turns, it rests in all others, and the idle side counts as idle."""
+    trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
+
+    record = trees.launch(crew, "test_it", launch_s=0.3)
+
+    assert nodes("test_it") == list(record.timings)
+    assert wait_until(lambda: nothing_left(trees))
+
+
+# Base is busy whenever it may be, and head's benchmark lets it go on each time that it is stopped.
+RESTLESS = """
+import os, signal, threading
+PLACE = "../base.pid"
+def burn():
+    while True: pass
+def test_it(benchmark):
+    if os.path.basename(os.getcwd()) == "base":
+        with open(PLACE, "w") as file: file.write(str(os.getpid()))
+        threading.Thread(target=burn, daemon=True).start()
+    def work():
+        if os.path.basename(os.getcwd()) == "head" and os.path.exists(PLACE):
+            os.killpg(int(open(PLACE).read()), signal.SIGCONT)
+        sum(range(10_000))
+    benchmark(work)
+"""
+
+
+def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, crew: Crew) -> None:
+    """No time is given that was taken while the other side used the machine."""
+    trees.benchmarks(RESTLESS)
+
+    record = trees.launch(crew, "test_it", launch_s=0.6)
+
+    ((test, side, status, message),) = failures(record)
+    assert ("test_it", "base", "error") == (test, side, status)
+    assert message.startswith("could not be stopped while the other side was timed: it used ")
+    assert {} == record.timings
+
+
+# A library that says it has initialised a GPU: its forked children could not use that.
+GPU_IN_USE = """
+class cuda:
+    is_initialized = staticmethod(lambda: True)
+"""
+
+
+def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -> None:
+    """Where fork cannot be had, the launch is the same but for its speed; failures and ends too."""
+    (tmp_path / "torch.py").write_text(GPU_IN_USE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    trees.benchmarks(
+        f"import os\n{GOOD}def test_raises(benchmark): benchmark(int, 'x')\n"
+        "def test_ends(benchmark): benchmark(os._exit, 3)\n"
+    )
+    tests = ["test_before", "test_raises", "test_after", "test_ends"]
+
+    with trees.crew(preload=["torch"], environment=environment) as unforked:
+        scouted = scout(unforked.start("head", nodes=None))
+        assert "CUDA is initialised in the preloader" == unforked.why_no_fork
+        record = trees.launch(unforked, *tests)
+        whole = trees.launch(unforked, "test_before")
+        assert nothing_left(trees)
+
+    assert set(nodes(*tests)) == set(scouted.found)
+    assert ["error", "error"] == [failure.status for failure in record.failures]
+    assert nodes("test_raises", "test_ends") == [failure.node for failure in record.failures]
+    assert "its process ended with exit status 3" == record.failures[-1].message
+    assert nodes("test_before", "test_after") == list(record.timings)
+    assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]

@@ -1,0 +1,108 @@
+"""How long a benchmark is measured in one launch."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled, plan_pace
+
+LAUNCH_S = 0.25
+iteration_times = st.floats(1e-8, 100.0)
+
+
+def seconds_of(pace: Pace, iteration_s: float) -> float:
+    """Return what both sides spend in their turns."""
+    return 2 * pace.turns * (pace.untimed + pace.rounds * pace.loops) * iteration_s
+
+
+@given(iteration_times)
+def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
+    """Quick iterations are looped until a round has its length; slow ones are a round each."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+
+    assert pace.loops * iteration_s >= min(ROUND_S / 2, iteration_s)
+    assert 1 == pace.loops or pace.loops * iteration_s <= 1.5 * ROUND_S
+
+
+@given(iteration_times)
+def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None:
+    """The time asked for is kept to half a turn, unless three turns take longer."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+
+    turn_s = seconds_of(pace, iteration_s) / pace.turns
+    assert 3 <= pace.turns <= 200
+    assert abs(seconds_of(pace, iteration_s) - LAUNCH_S) <= 0.5001 * turn_s or 3 == pace.turns
+
+
+@given(st.floats(1e-8, 0.15))
+def test_each_turn_warms_up_for_the_same_time(iteration_s: float) -> None:
+    """The untimed iterations after a switch last as long as its after-effects, or are one long one."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+
+    assert 0.003 <= pace.untimed * iteration_s * (1 + 1e-9) < 0.003 + 2 * iteration_s
+
+
+def test_a_long_iteration_outlasts_its_own_cold_start() -> None:
+    """Nothing of it is thrown away but, where it is below a second, the very first one."""
+    paces = [plan_pace(iteration_s, launch_s=LAUNCH_S) for iteration_s in (0.2, 2.0)]
+
+    assert [(0, 1), (0, 0)] == [(pace.untimed, pace.first_untimed) for pace in paces]
+
+
+@given(iteration_times, st.integers(1, 50), st.integers(1, 50))
+def test_a_benchmark_that_counts_its_calls_gets_those_and_no_more(
+    iteration_s: float, rounds: int, loops: int
+) -> None:
+    """Rounds times loops calls, none of them untimed, however quick it is."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S, fixed_loops=loops, most_rounds=rounds)
+
+    calls = pace.first_untimed + pace.turns * (pace.untimed + pace.rounds * pace.loops)
+    assert (rounds * loops, loops) == (calls, pace.loops)
+
+
+def test_fixed_loops_are_kept() -> None:
+    """A benchmark with a setup for each call is not looped; more rounds make up for it."""
+    pace = plan_pace(1e-4, launch_s=LAUNCH_S, fixed_loops=1)
+
+    assert 1 == pace.loops
+    assert 45 == pace.rounds
+
+
+def test_worker_processes_get_longer_rounds() -> None:
+    """A round outlasts the refilling of their queues."""
+    alone, piped = (plan_pace(1e-4, launch_s=LAUNCH_S, pipeline=pipeline) for pipeline in (False, True))
+
+    assert (50, 300) == (alone.loops, piped.loops)
+
+
+def test_alike_rounds_say_enough() -> None:
+    """A constant ratio has no error, whatever its size, nor has a drift that both sides share."""
+    drift = [1e-3 * (1 + 0.05 * turn) for turn in range(8)]
+
+    assert is_settled([1e-3] * 3, [2e-3] * 3)
+    assert is_settled(drift, [1.5 * value for value in drift])
+
+
+def test_scattered_rounds_ask_for_more_until_there_are_many() -> None:
+    """The error falls with the number of rounds."""
+    base, head = [1e-3, 1e-3, 1e-3, 1e-3], [1e-3, 1.04e-3, 0.96e-3, 1.02e-3]
+
+    assert not is_settled(base, head)
+    assert is_settled(base * 10, head * 10)
+
+
+@given(st.lists(st.tuples(st.floats(1e-7, 1.0), st.floats(1e-7, 1.0)), min_size=3, max_size=30))
+def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
+    """With the sides swapped, a launch stops at the same round."""
+    base, head = zip(*rounds, strict=True)
+
+    assert is_settled(base, head) == is_settled(head, base)
+
+
+def test_a_noisy_launch_may_take_five_times_its_turns() -> None:
+    """Counted calls are not ours to add to."""
+    free = plan_pace(1e-3, launch_s=LAUNCH_S)
+    counted = plan_pace(1.0, launch_s=LAUNCH_S, most_rounds=5)
+
+    assert (5 * free.turns, 5) == (free.most_turns, counted.most_turns)

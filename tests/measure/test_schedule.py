@@ -1,0 +1,39 @@
+"""The order of the sides in lockstep launches."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.measure.lockstep.schedule import Slot, other, schedule
+
+
+def first_slots(seed: int, count: int) -> list[Slot]:
+    """Return the first launches of a schedule."""
+    return list(itertools.islice(schedule(seed=seed), count))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 20))
+def test_each_block_of_four_has_every_combination_once(seed: int, blocks: int) -> None:
+    """Which side is forked first says nothing of which begins, and neither favours a side."""
+    slots = first_slots(seed, 4 * blocks)
+
+    for block in range(blocks):
+        orders = {(slot.forked_first, slot.begins) for slot in slots if slot.block == block}
+        assert 4 == len(orders)
+    assert list(range(4 * blocks)) == [slot.launch for slot in slots]
+
+
+def test_a_seed_draws_its_own_order_again_and_again() -> None:
+    """The same seed repeats to the letter, and seeds differ."""
+    drawn = {tuple(first_slots(seed, 12)) for seed in range(10)}
+
+    assert first_slots(7, 40) == first_slots(7, 40)
+    assert 10 == len(drawn)
+
+
+def test_the_opposite_of_a_side_is_the_other_one() -> None:
+    """There are two."""
+    assert ("head", "base") == (other("base"), other("head"))

@@ -1,0 +1,111 @@
+"""Two small trees to be measured against each other by real children."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.records import Side
+
+SIDES: tuple[Side, Side] = ("base", "head")
+FILE = "benchmarks/bench_it.py"
+_CONFIGURATION = "[tool.pytest.ini_options]\npython_files = ['bench_*.py']\n"
+_PATIENCE_S = 20.0
+_TEXTS = ("cmdline", "environ")
+_LINKS = ("cwd", "fd/1")
+
+
+class TwoTrees:
+    """A base and a head in real folders, and a folder for their children's logs and temporary files."""
+
+    def __init__(self, top: Path) -> None:
+        self.roots: dict[Side, Path] = {side: top / side for side in SIDES}
+        self.folder = top / "launches"
+        self.folder.mkdir()
+        for root in self.roots.values():
+            root.mkdir()
+        self.write({"pyproject.toml": _CONFIGURATION})
+
+    def write(self, files: Mapping[str, str], *sides: Side) -> None:
+        """Write files into the named sides, or into both."""
+        for side in sides or SIDES:
+            for name, text in files.items():
+                path = self.roots[side] / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+
+    def benchmarks(self, text: str, *sides: Side) -> None:
+        """Write the file of benchmarks into the named sides, or into both."""
+        self.write({FILE: text}, *sides)
+
+    def crew(
+        self,
+        *,
+        preload: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        as_is: bool = False,
+    ) -> Crew:
+        """Return a crew for the trees."""
+        return Crew(
+            Ground(roots=self.roots, origins=(), paths=("benchmarks",)),
+            folder=self.folder,
+            environment=os.environ if environment is None else environment,
+            as_is=as_is,
+            seed=1,
+            preload=preload,
+        )
+
+    def children(self, crew: Crew, *tests: str) -> list[Child]:
+        """Start a child of each side that runs these tests of the file of benchmarks."""
+        return [crew.start(side, nodes=nodes(*tests)) for side in SIDES]
+
+    def launch(
+        self,
+        crew: Crew,
+        *tests: str,
+        paces: dict[str, Pace] | None = None,
+        limit_s: float = 20.0,
+        launch_s: float = 0.04,
+    ) -> LaunchRecord:
+        """Measure these tests in one launch in which base begins."""
+        rules = LaunchRules(launch_s=lambda _: launch_s, limit_s=lambda _: limit_s)
+        children = self.children(crew, *tests)
+        return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
+
+    def said(self, side: Side, name: str) -> list[str]:
+        """Return the lines that a side's code wrote into a file of its tree."""
+        path = self.roots[side] / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def processes(self) -> list[int]:
+        """Return the processes that know these trees by their command line, environment or output."""
+        known = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+        return [pid for pid in known if pid != os.getpid() and self._is_known_to(pid)]
+
+    def _is_known_to(self, pid: int) -> bool:
+        process, place = Path("/proc", str(pid)), str(self.folder.parent)
+        try:
+            texts = [(process / name).read_bytes().decode(errors="replace") for name in _TEXTS]
+            texts += [str((process / name).readlink()) for name in _LINKS]
+        except OSError:
+            return False
+        return any(place in text for text in texts)
+
+
+def nodes(*tests: str) -> list[str]:
+    """Return the node ids of tests in the file of benchmarks."""
+    return [f"{FILE}::{test}" for test in tests]
+
+
+def wait_until(condition: Callable[[], object]) -> bool:
+    """Return whether something becomes so before a patient person would give up."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not (holds := bool(condition())) and time.monotonic() < deadline:
+        os.sched_yield()
+    return holds

@@ -1,0 +1,444 @@
+"""Both sides laid out: commits, the working tree and directories, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import git
+import pytest
+from repositories import Repository, create_repository
+
+from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, RepositoryError
+from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.sides import resolve_sides
+
+TEMPORARY = "temporary"
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a temporary folder of its own, so that what is left there shows."""
+    (tmp_path / TEMPORARY).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / TEMPORARY))
+
+
+@pytest.fixture
+def two(repository: Repository) -> Repository:
+    """Return a repository of two commits."""
+    repository.commit({"a.py": "old", "pkg/b.py": "same"})
+    repository.commit({"a.py": "new"})
+    return repository
+
+
+@contextmanager
+def _checked_out(
+    repository: Repository,
+    *,
+    base: str | None = "HEAD~1",
+    head: str | None = None,
+    copy: tuple[str, ...] = (),
+    link: tuple[str, ...] = (),
+    prepare: str | None = None,
+) -> Iterator[Roots]:
+    pair = resolve_sides(repository.root, base=base, head=head)
+    with checkouts(pair, copy=copy, link=link, prepare=prepare) as roots:
+        yield roots
+
+
+def _files(root: Path) -> dict[str, str]:
+    """Return the text of each file below a root, links and git's own aside."""
+    return {
+        path.relative_to(root).as_posix(): path.read_text()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.is_symlink() and ".git" not in path.relative_to(root).parts
+    }
+
+
+def _assert_nothing_left(repository: Repository, *, worktrees: int = 1) -> None:
+    assert [] == list((repository.root.parent / TEMPORARY).iterdir())
+    assert worktrees == len(repository.git.git.worktree("list").splitlines())
+
+
+def test_commits_stand_side_by_side_and_go_away(two: Repository) -> None:
+    """Each root is a real path of equal length, holds its commit, and nothing is left afterwards."""
+    with _checked_out(two) as roots:
+        assert {"a.py": "old", "pkg/b.py": "same"} == _files(roots.base)
+        assert {"a.py": "new", "pkg/b.py": "same"} == _files(roots.head)
+        assert len(str(roots.base)) == len(str(roots.head))
+        assert roots.base == roots.base.resolve()
+        assert roots.base.parent == roots.head.parent
+        assert (roots.base, roots.head) == (roots.root("base"), roots.root("head"))
+        assert () == roots.warnings
+        assert "" == git.Repo(roots.head).git.status("--porcelain")
+
+    assert not roots.base.parent.exists()
+    _assert_nothing_left(two)
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
+def test_nothing_is_left_after_an_exception(two: Repository, failure: type[BaseException]) -> None:
+    """An interruption or error while measuring removes the roots, also with files written into them."""
+    with pytest.raises(failure), _checked_out(two) as roots:
+        _write_and_raise(roots.head, failure)
+
+    _assert_nothing_left(two)
+
+
+def _write_and_raise(root: Path, failure: type[BaseException]) -> None:
+    (root / "__pycache__").mkdir()
+    (root / "__pycache__/x.pyc").write_text("left")
+    raise failure
+
+
+def test_hooks_filters_and_settings_have_no_say(two: Repository) -> None:
+    """Hooks do not run, smudge and process filters do not, lines keep their ends, and no file is missing."""
+    data = "x\ny\n"
+    two.commit({".gitattributes": "*.bin filter=loud\n*.lot filter=gone\n", "d.bin": data, "d.lot": data})
+    for hook in ("post-checkout", "reference-transaction"):
+        path = two.root / ".git/hooks" / hook
+        path.write_text(f"#!/bin/sh\necho hooked >> {two.root.parent}/hooked\n")
+        path.chmod(0o755)
+    two.git.git.sparse_checkout("set", "--no-cone", "/a.py")
+    with two.git.config_writer() as config:
+        config.set_value('filter "loud"', "smudge", "tr xy ab")
+        config.set_value('filter "gone"', "process", "no-such-program")
+        config.set_value('filter "gone"', "required", "true")
+        config.set_value("core", "autocrlf", "true")
+        config.set_value("core", "fsmonitor", f"echo watched >> {two.root.parent}/hooked;:")
+    (two.root.parent / "hooked").unlink(missing_ok=True)
+
+    with _checked_out(two, head="HEAD") as roots:
+        assert [data, data] == [(roots.head / name).read_bytes().decode() for name in ("d.bin", "d.lot")]
+        assert {"a.py", "pkg/b.py", ".gitattributes", "d.bin", "d.lot"} == set(_files(roots.head))
+
+    assert not (two.root.parent / "hooked").exists()
+
+
+def test_a_commit_checked_out_elsewhere_is_no_obstacle(two: Repository, tmp_path: Path) -> None:
+    """Another worktree of the same commit, and one named base, stay as they are."""
+    two.git.git.worktree("add", "--quiet", "--detach", str(tmp_path / "base"), "HEAD~1")
+
+    with _checked_out(two) as roots:
+        assert "old" == (roots.base / "a.py").read_text()
+
+    _assert_nothing_left(two, worktrees=2)
+
+
+def test_the_working_tree_is_laid_out_as_it_is(two: Repository) -> None:
+    """Changes, staged or not, untracked files, deletions and renames show; ignored files do not."""
+    two.commit({".gitignore": "*.so\n", "gone/x.py": "1", "old.py": "renamed", "run.sh": "run"})
+    changes = {"a.py": "changed", "pkg/b.py": "staged", "new/ä b.py": "untracked", "built.so": "ignored"}
+    for name, text in changes.items():
+        (two.root / name).parent.mkdir(exist_ok=True)
+        (two.root / name).write_text(text)
+    two.git.git.add("pkg/b.py")
+    two.git.git.mv("old.py", "renamed.py")
+    shutil.rmtree(two.root / "gone")
+    (two.root / "run.sh").chmod(0o755)
+    (two.root / "link.py").symlink_to("a.py")
+    expected = {name: text for name, text in _files(two.root).items() if name != "built.so"}
+
+    with _checked_out(two, base="HEAD") as roots:
+        assert expected == _files(roots.head)
+        assert not (roots.head / "gone").exists()
+        assert "a.py" == str((roots.head / "link.py").readlink())
+        assert os.access(roots.head / "run.sh", os.X_OK)
+        assert {"a.py": "new", "old.py": "renamed"}.items() <= _files(roots.base).items()
+        (roots.head / "a.py").write_text("overwritten")
+
+    assert "changed" == (two.root / "a.py").read_text()
+    _assert_nothing_left(two)
+
+
+def test_files_folders_and_links_may_change_places(two: Repository, tmp_path: Path) -> None:
+    """A file become a folder, a folder become a file and a folder become a link are laid out so."""
+    two.commit({"file": "1", "folder/x.py": "1", "moved/x.py": "1"})
+    (two.root / "file").unlink()
+    (two.root / "file").mkdir()
+    (two.root / "file/x.py").write_text("2")
+    shutil.rmtree(two.root / "folder")
+    (two.root / "folder").write_text("2")
+    (two.root / "moved").rename(tmp_path / "moved")
+    (two.root / "moved").symlink_to(tmp_path / "moved")
+
+    with _checked_out(two, base="HEAD") as roots:
+        assert {"file/x.py": "2", "folder": "2"}.items() <= _files(roots.head).items()
+        assert tmp_path / "moved" == (roots.head / "moved").readlink()
+
+    assert "1" == (tmp_path / "moved/x.py").read_text()
+
+
+def test_a_linked_worktree_is_a_place_to_start_from(two: Repository, tmp_path: Path) -> None:
+    """The gate of a worktree of the user's own lays out what that one holds."""
+    two.git.git.worktree("add", "--quiet", "-b", "other", str(tmp_path / "other"))
+    linked = Repository(tmp_path / "other", git.Repo(tmp_path / "other"))
+    (linked.root / "a.py").write_text("changed here")
+
+    with _checked_out(linked, base="HEAD") as roots:
+        assert ["new", "changed here"] == [(r / "a.py").read_text() for r in (roots.base, roots.head)]
+
+    _assert_nothing_left(two, worktrees=2)
+
+
+def test_a_hook_that_runs_a_gate_is_left_alone(two: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that git sets around a hook neither change the user's index nor reach `prepare`."""
+    (two.root / "a.py").write_text("staged")
+    two.git.git.add("a.py")
+    (two.root / "a.py").write_text("later")
+    index = two.root / ".git/index"
+    before = index.read_bytes()
+    monkeypatch.setenv("GIT_DIR", str(two.root / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(index))
+
+    with _checked_out(two, base="HEAD", prepare="git rev-parse --show-toplevel > top") as roots:
+        assert "later" == (roots.head / "a.py").read_text()
+        assert f"{roots.base}\n" == (roots.base / "top").read_text()
+
+    assert before == index.read_bytes()
+
+
+def test_directories_are_copied_without_their_caches(tmp_path: Path) -> None:
+    """Outside git a copy is measured, links as links, and the user's folder stays untouched."""
+    for name in ("old", "new"):
+        (tmp_path / name / "__pycache__").mkdir(parents=True)
+        (tmp_path / name / "__pycache__/x.pyc").write_text("cache")
+        (tmp_path / name / "a.py").write_text(name)
+        (tmp_path / name / "link.py").symlink_to("a.py")
+    os.mkfifo(tmp_path / "old/pipe")
+
+    pair = resolve_sides(tmp_path, base=str(tmp_path / "old"), head=str(tmp_path / "new"))
+    with checkouts(pair) as roots:
+        assert [{"a.py": "old"}, {"a.py": "new"}] == [_files(roots.base), _files(roots.head)]
+        assert "a.py" == str((roots.head / "link.py").readlink())
+        (roots.head / "a.py").write_text("overwritten")
+
+    assert "new" == (tmp_path / "new/a.py").read_text()
+    assert [] == list((tmp_path / TEMPORARY).iterdir())
+
+
+def test_a_directory_around_the_temporary_folder_is_refused(two: Repository, tmp_path: Path) -> None:
+    """A copy into the folder that is copied would never end."""
+    pair = resolve_sides(two.root, base=str(tmp_path), head="HEAD")
+
+    with pytest.raises(RepositoryError, match="set TMPDIR"), checkouts(pair):
+        pass
+    _assert_nothing_left(two)
+
+
+def test_worktrees_of_a_killed_run_are_forgotten(two: Repository, tmp_path: Path) -> None:
+    """A lost worktree of an earlier perfkit leaves git's list, locked or not; one of the user's stays."""
+    for folder in ("perfkit-lost", "perfkit-kept", "disk"):
+        two.git.git.worktree("add", "--quiet", "--detach", str(tmp_path / folder / "base"))
+    two.git.git.worktree("lock", str(tmp_path / "perfkit-lost/base"))
+    shutil.rmtree(tmp_path / "perfkit-lost")
+    shutil.rmtree(tmp_path / "disk")
+
+    with _checked_out(two):
+        pass
+
+    listed = two.git.git.worktree("list")
+    assert "perfkit-lost" not in listed
+    assert "perfkit-kept" in listed
+    assert "disk" in listed
+
+
+@pytest.fixture
+def _local_submodules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow submodules whose origin is a folder."""
+    for name, value in (("COUNT", "1"), ("KEY_0", "protocol.file.allow"), ("VALUE_0", "always")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+
+
+@pytest.fixture
+def nested(two: Repository, tmp_path: Path, _local_submodules: None) -> tuple[Repository, Repository]:
+    """Return a repository whose last commit moved its submodule, which has one too, and its origin."""
+    for name in ("inner", "outer"):
+        (tmp_path / name).mkdir()
+    inner = Repository(tmp_path / "inner", create_repository(tmp_path / "inner"))
+    inner.commit({"i.py": "inner"})
+    outer = Repository(tmp_path / "outer", create_repository(tmp_path / "outer"))
+    outer.commit({"o.py": "old", "x.py": "kept", ".gitattributes": "x.py export-ignore\n"})
+    outer.git.git.submodule("add", "--quiet", str(inner.root), "deps/inner")
+    outer.commit({"o.py": "old"})
+    two.git.git.submodule("add", "--quiet", str(outer.root), "libs/outer")
+    two.git.git.submodule("update", "--quiet", "--init", "--recursive")
+    two.commit({"c.py": "1"}, "Add the submodule")
+    mine = git.Repo(two.root / "libs/outer")
+    outer.commit({"o.py": "new"})
+    mine.git.pull("--quiet", "origin", "main")
+    two.commit({"c.py": "2"}, "Move the submodule")
+    return two, outer
+
+
+OUTER = "libs/outer/"
+INNER_FILE = "libs/outer/deps/inner/i.py"
+
+
+def test_submodules_are_filled_as_each_side_records_them(nested: tuple[Repository, Repository]) -> None:
+    """Each side has its own commit of the submodule, all its files, and the submodule's own submodule."""
+    repository, _ = nested
+
+    with _checked_out(repository, head="HEAD") as roots:
+        base, head = _files(roots.base), _files(roots.head)
+        assert ("old", "new") == (base[f"{OUTER}o.py"], head[f"{OUTER}o.py"])
+        assert ("kept", "inner") == (base[f"{OUTER}x.py"], base[INNER_FILE])
+        assert ("kept", "inner") == (head[f"{OUTER}x.py"], head[INNER_FILE])
+        assert () == roots.warnings
+
+    assert 1 == len(git.Repo(repository.root / "libs/outer").git.worktree("list").splitlines())
+    assert "" == repository.git.git.status("--porcelain")
+
+
+def test_submodules_of_the_working_tree_are_taken_as_they_are(nested: tuple[Repository, Repository]) -> None:
+    """Uncommitted changes in a submodule, however deep, belong to the working tree."""
+    repository, _ = nested
+    (repository.root / "libs/outer/o.py").write_text("changed")
+    half_changed = resolve_sides(repository.root, base="HEAD", head=None).head.commit
+    (repository.root / INNER_FILE).write_text("changed too")
+    changed = resolve_sides(repository.root, base="HEAD", head=None).head.commit
+
+    assert (True, True) == (half_changed.dirty, changed.dirty)
+    assert half_changed.diff_hash != changed.diff_hash
+    with _checked_out(repository, base="HEAD") as roots:
+        assert ("changed", "changed too") == (
+            _files(roots.head)[f"{OUTER}o.py"],
+            _files(roots.head)[INNER_FILE],
+        )
+        assert ("new", "inner") == (_files(roots.base)[f"{OUTER}o.py"], _files(roots.base)[INNER_FILE])
+
+
+def test_a_submodule_that_cannot_be_filled_is_a_warning(nested: tuple[Repository, Repository]) -> None:
+    """A commit the submodule lacks, and one that is not initialised, leave a folder empty and say so."""
+    repository, outer = nested
+    ahead = outer.commit({"o.py": "ahead"})
+    repository.git.git.update_index("--cacheinfo", f"160000,{ahead},libs/outer")
+    repository.git.git.commit("--quiet", "-m", "Record what was not fetched")
+    with _checked_out(repository, head="HEAD") as roots:
+        assert 1 == len(roots.warnings)
+        assert f"head: submodule libs/outer lacks commit {ahead[:10]}" in roots.warnings[0]
+        assert [] == list((roots.head / "libs/outer").iterdir())
+
+    repository.git.git.submodule("deinit", "--force", "--quiet", "libs/outer")
+    with _checked_out(repository, head="HEAD") as roots:
+        assert ["base", "head"] == [warning.partition(":")[0] for warning in roots.warnings]
+        assert all("libs/outer is not initialised" in warning for warning in roots.warnings)
+
+
+def test_a_submodule_is_a_repository_to_start_from(nested: tuple[Repository, Repository]) -> None:
+    """Two commits of a submodule are compared like those of any repository."""
+    repository, _ = nested
+    inside = Repository(repository.root / "libs/outer", git.Repo(repository.root / "libs/outer"))
+
+    with _checked_out(inside, head="HEAD") as roots:
+        assert ["old", "new"] == [(root / "o.py").read_text() for root in (roots.base, roots.head)]
+
+    assert 1 == len(inside.git.git.worktree("list").splitlines())
+
+
+@pytest.fixture
+def generated(two: Repository) -> Repository:
+    """Return a repository with ignored files, some in a folder that also holds a tracked one."""
+    two.commit({".gitignore": "*.so\nout/\n/data/big*\n", "data/small": "tracked"})
+    (two.root / "out/deep").mkdir(parents=True)
+    for name in ("pkg/ext.so", "out/deep/table", "data/big"):
+        (two.root / name).write_text("generated")
+    (two.root / "data/small").write_text("changed")
+    return two
+
+
+def test_generated_files_are_copied_or_linked(generated: Repository) -> None:
+    """Patterns reach both roots: files by themselves, folders whole, and never over a tracked file."""
+    with _checked_out(
+        generated, base="HEAD~1", head="HEAD", copy=("**/*.so", "data"), link=("out",)
+    ) as roots:
+        for root in (roots.base, roots.head):
+            assert "generated" == (root / "pkg/ext.so").read_text()
+            assert generated.root / "out" == (root / "out").readlink()
+        assert {"data/big": "generated", "data/small": "tracked"}.items() <= _files(roots.head).items()
+        (roots.head / "data/big").write_text("overwritten")
+
+    assert "generated" == (generated.root / "data/big").read_text()
+    assert "generated" == (generated.root / "out/deep/table").read_text()
+
+
+def test_links_stop_at_what_a_root_has(generated: Repository) -> None:
+    """In a folder that the root has, only what is missing is linked."""
+    with _checked_out(generated, base="HEAD~1", head="HEAD", link=("data",)) as roots:
+        assert not (roots.head / "data").is_symlink()
+        assert generated.root / "data/big" == (roots.head / "data/big").readlink()
+        assert "tracked" == (roots.head / "data/small").read_text()
+
+
+def test_a_link_is_copied_as_a_link_to_the_same_place(generated: Repository) -> None:
+    """A relative link keeps its meaning on another path."""
+    (generated.root / "data/big_link").symlink_to("../out/deep")
+
+    with _checked_out(generated, base="HEAD~1", head="HEAD", copy=("data/big_link",)) as roots:
+        assert "generated" == (roots.base / "data/big_link/table").read_text()
+
+
+@pytest.mark.parametrize("pattern", ["*.none", "/etc/passwd", "../x", "", ".", "a**", ".git/config"])
+@pytest.mark.parametrize("key", ["copy", "link"])
+def test_a_pattern_without_a_match_names_its_key(two: Repository, pattern: str, key: str) -> None:
+    """A pattern that matches nothing in the repository is a mistake in the configuration."""
+    copy, link = ((pattern,), ()) if key == "copy" else ((), (pattern,))
+
+    with (
+        pytest.raises(ConfigError, match=f'tool.perfkit.{key}: "'),
+        _checked_out(two, copy=copy, link=link),
+    ):
+        pass
+    _assert_nothing_left(two)
+
+
+def test_prepare_runs_in_each_root(two: Repository) -> None:
+    """The command finds its root, its side and the generated files, and leaves nothing with the user."""
+    with _checked_out(two, prepare='echo "$PERFKIT_SIDE $(cat a.py)" > built') as roots:
+        assert ["base old\n", "head new\n"] == [(r / "built").read_text() for r in (roots.base, roots.head)]
+
+    assert not (two.root / "built").exists()
+
+
+def test_a_prepare_that_fails_is_told(two: Repository) -> None:
+    """Side, command, exit code and the last line of output make one line; nothing is left behind."""
+    command = 'echo building; test "$PERFKIT_SIDE" = base || { echo "no compiler" >&2; exit 7; }'
+
+    with pytest.raises(NotMeasuredError) as caught, _checked_out(two, prepare=command):
+        pass
+
+    assert f"tool.perfkit.prepare: `{command}` failed on head with exit code 7: no compiler" == str(
+        caught.value
+    )
+    _assert_nothing_left(two)
+
+
+def test_processes_of_prepare_end_with_it(two: Repository, tmp_path: Path) -> None:
+    """A process that the command leaves in the background neither holds up the gate nor outlives the call."""
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    with _checked_out(two, prepare=f"exec 9> '{tmp_path}/pipe'; sleep 600 &"):
+        # The pipe ends when the last process that could write to it has.
+        ended, _, _ = select.select([reading], [], [], 30)
+
+    os.close(reading)
+    assert [reading] == ended
+
+
+def test_what_git_cannot_check_out_is_one_line(two: Repository) -> None:
+    """A commit that went away between naming and checking out is told, and nothing is left behind."""
+    pair = resolve_sides(two.root, base="HEAD~1", head="HEAD")
+    tree = two.git.commit("HEAD").tree.hexsha
+    (two.root / ".git/objects" / tree[:2] / tree[2:]).unlink()
+
+    with pytest.raises(PerfkitError, match="`git worktree add` failed") as caught, checkouts(pair):
+        pass
+
+    assert 1 == len(str(caught.value).splitlines())
+    _assert_nothing_left(two)

@@ -1,0 +1,343 @@
+"""Which two sides are compared, named or not, and the mistakes a person can make in naming them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import git
+import pytest
+from repositories import Repository, create_repository
+
+from perfkit.errors import EXIT_USAGE, RepositoryError
+from perfkit.repo.sides import Side, SidePair, changed_files, resolve_sides
+
+
+def _default(repository: Repository, *, ignored: tuple[Path, ...] = ()) -> SidePair:
+    return resolve_sides(repository.root, base=None, head=None, ignored=ignored)
+
+
+def _directory(start: Path, name: str) -> Side:
+    return resolve_sides(start, base=name, head=name).head
+
+
+@pytest.fixture
+def branch(repository: Repository) -> tuple[Repository, str, str]:
+    """Return a repository on a feature branch of two commits, with the fork on main and the tip."""
+    fork = repository.commit({"a.py": "1"}, "Begin")
+    repository.git.git.checkout("--quiet", "-b", "feature")
+    repository.commit({"a.py": "2"}, "Change")
+    tip = repository.commit({"b.py": "1"}, "Add b")
+    return repository, fork, tip
+
+
+def test_a_feature_branch_is_compared_with_where_it_left_main(branch: tuple[Repository, str, str]) -> None:
+    """Unnamed sides are HEAD, with its branch, and its merge base with main, however far main has gone."""
+    repository, fork, tip = branch
+    repository.git.git.checkout("--quiet", "main")
+    repository.commit({"c.py": "1"}, "Go on")
+    repository.git.git.checkout("--quiet", "feature")
+
+    pair = _default(repository)
+
+    assert ("commit", fork, "commit", tip) == (
+        pair.base.kind,
+        pair.base.commit.sha,
+        pair.head.kind,
+        pair.head.commit.sha,
+    )
+    assert ("feature", False) == (pair.head.commit.branch, pair.head.commit.dirty)
+    assert {repository.root.resolve()} == {pair.base.source, pair.head.source}
+
+
+def test_on_the_main_branch_the_base_is_the_parent(repository: Repository) -> None:
+    """HEAD that is its own merge base is compared with its first parent."""
+    parent = repository.commit({"a.py": "1"})
+    repository.commit({"a.py": "2"})
+
+    assert parent == _default(repository).base.commit.sha
+
+
+def test_the_main_branch_may_be_that_of_the_origin(
+    branch: tuple[Repository, str, str], tmp_path: Path
+) -> None:
+    """Where the origin's HEAD is another branch than main, that one is the main branch."""
+    upstream, _, tip = branch
+    clone = git.Repo.clone_from(upstream.root, tmp_path / "clone")
+    clone.git.checkout("--quiet", "-b", "mine")
+    cloned = Repository(tmp_path / "clone", clone)
+    with clone.config_writer() as config:
+        config.set_value("user", "name", "A Tester").set_value("user", "email", "tester@example.org")
+    cloned.commit({"d.py": "1"})
+
+    assert tip == _default(cloned).base.commit.sha
+
+
+def test_master_serves_where_there_is_no_main(repository: Repository) -> None:
+    """The older name of the main branch is found too."""
+    fork = repository.commit({"a.py": "1"})
+    repository.git.git.branch("--move", "main", "master")
+    repository.git.git.checkout("--quiet", "-b", "feature")
+    repository.commit({"a.py": "2"})
+
+    assert fork == _default(repository).base.commit.sha
+
+
+def test_a_dirty_tree_is_the_head(branch: tuple[Repository, str, str]) -> None:
+    """A tracked change makes the working tree the head, recorded as dirty, against the same base."""
+    repository, fork, tip = branch
+    (repository.root / "a.py").write_text("3")
+
+    pair = _default(repository)
+
+    assert (fork, "worktree", tip, True) == (
+        pair.base.commit.sha,
+        pair.head.kind,
+        pair.head.commit.sha,
+        pair.head.commit.dirty,
+    )
+
+
+def test_a_dirty_main_branch_is_compared_with_its_own_head(repository: Repository) -> None:
+    """The uncommitted change is what is compared, so the base is the commit it is made on."""
+    repository.commit({"a.py": "1"})
+    head = repository.commit({"a.py": "2"})
+    (repository.root / "new.py").write_text("1")
+
+    pair = _default(repository)
+
+    assert (head, False) == (pair.base.commit.sha, pair.base.commit.dirty)
+    assert (head, "worktree", True) == (pair.head.commit.sha, pair.head.kind, pair.head.commit.dirty)
+
+
+def test_the_diff_hash_covers_untracked_contents(repository: Repository) -> None:
+    """Another content of an untracked file, or another tracked change beside it, is another state."""
+    repository.commit({"a.py": "1"})
+    new = repository.root / "new.py"
+    states = []
+    for text, tracked in (("1", "1"), ("2", "1"), ("2", "2"), ("1", "1")):
+        new.write_text(text)
+        (repository.root / "a.py").write_text(tracked)
+        states.append(_default(repository).head.commit.diff_hash)
+
+    assert 3 == len(set(states))
+    assert states[0] == states[3] is not None
+
+
+def test_own_output_and_ignored_files_leave_the_tree_clean(repository: Repository) -> None:
+    """What perfkit writes, what git ignores and a repository within do not make the tree the head."""
+    repository.commit({"perf_log.md": "old", ".gitignore": "build/\n"})
+    head = repository.commit({"a.py": "1"})
+    for name in ("perf_log.md", "ledger/new", "build/new"):
+        (repository.root / name).parent.mkdir(exist_ok=True)
+        (repository.root / name).write_text("new")
+    repository.git.git.worktree("add", "--quiet", "--detach", "another_checkout")
+
+    ignored = (repository.root / "perf_log.md", repository.root / "ledger")
+    pair = _default(repository, ignored=ignored)
+
+    assert ("commit", head, False) == (pair.head.kind, pair.head.commit.sha, pair.head.commit.dirty)
+    assert "worktree" == _default(repository).head.kind
+
+
+def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, str, str]) -> None:
+    """`worktree` is the working tree, clean or not; HEAD is the commit, whatever was changed since."""
+    repository, fork, tip = branch
+    clean = resolve_sides(repository.root, base=None, head="worktree")
+    (repository.root / "a.py").write_text("3")
+    committed = resolve_sides(repository.root, base="main", head="HEAD")
+
+    assert ("worktree", tip, False, fork) == (
+        clean.head.kind,
+        clean.head.commit.sha,
+        clean.head.commit.dirty,
+        clean.base.commit.sha,
+    )
+    assert ("commit", tip, False) == (
+        committed.head.kind,
+        committed.head.commit.sha,
+        committed.head.commit.dirty,
+    )
+
+
+def test_any_name_git_knows_names_a_side(branch: tuple[Repository, str, str]) -> None:
+    """Abbreviated commits, ancestors, searches and the upstream branch are git's to resolve."""
+    repository, fork, tip = branch
+    repository.git.git.branch("--set-upstream-to=main")
+
+    for name, sha in ((tip[:8], tip), ("HEAD~2", fork), ("HEAD^{/Begin}", fork), ("@{upstream}", fork)):
+        pair = resolve_sides(repository.root, base=name, head="worktree" if sha == fork else "HEAD~1")
+        assert sha == pair.base.commit.sha
+
+
+def test_directories_need_no_git(tmp_path: Path) -> None:
+    """Two folders outside any repository are sides, filed under a hash of their contents."""
+    for name, text in (("old", "1"), ("new", "2"), ("same", "1")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.py").write_text(text)
+
+    pair = resolve_sides(tmp_path, base=str(tmp_path / "old"), head=str(tmp_path / "new"))
+
+    base = pair.base.commit
+    assert ("directory", "directory old", True, None, 40) == (
+        pair.base.kind,
+        base.subject,
+        base.dirty,
+        base.time,
+        len(base.sha),
+    )
+    assert base.sha != pair.head.commit.sha
+    assert base.sha == _directory(tmp_path, str(tmp_path / "same")).commit.sha
+    assert None is changed_files(pair)
+
+
+def test_caches_and_environments_are_no_part_of_a_directory(tmp_path: Path) -> None:
+    """What a tool leaves in a folder does not change the hash; names, modes and links in it do."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/a.py").write_text("1")
+    before = _directory(tmp_path, str(tmp_path / "code")).commit.sha
+    caches = (".git", "__pycache__", ".venv", "venv", "node_modules", "code.egg-info", "sub/.pytest_cache")
+    for cache in caches:
+        (tmp_path / "code" / cache).mkdir(parents=True)
+        (tmp_path / "code" / cache / "left").write_text("1")
+    after = _directory(tmp_path, str(tmp_path / "code")).commit.sha
+    (tmp_path / "code/a.py").chmod(0o755)
+    executable = _directory(tmp_path, str(tmp_path / "code")).commit.sha
+    (tmp_path / "code/b").symlink_to("sub")
+
+    assert before == after
+    assert 3 == len({after, executable, _directory(tmp_path, str(tmp_path / "code")).commit.sha})
+
+
+def test_a_name_of_both_a_ref_and_a_directory_is_the_ref(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A branch wins over a folder of its name, which `./` in front still reaches."""
+    sha = repository.commit({"old/a.py": "1", "plain/a.py": "1"})
+    repository.git.git.branch("old")
+    repository.commit({"a.py": "2"})
+    monkeypatch.chdir(repository.root)
+
+    bases = [
+        resolve_sides(repository.root, base=name, head="HEAD").base for name in ("old", "./old", "plain")
+    ]
+
+    assert ["commit", "directory", "directory"] == [base.kind for base in bases]
+    assert sha == bases[0].commit.sha
+    assert repository.root.resolve() / "old" == bases[1].source
+
+
+def test_a_directory_can_be_compared_with_the_working_tree(repository: Repository, tmp_path: Path) -> None:
+    """Sides of unlike kinds are fine; which files differ is then not known."""
+    repository.commit({"a.py": "1"})
+    shutil.copytree(repository.root, tmp_path / "copy")
+    (repository.root / "a.py").write_text("2")
+
+    pair = resolve_sides(repository.root, base=str(tmp_path / "copy"), head=None)
+
+    assert ("directory", "worktree") == (pair.base.kind, pair.head.kind)
+    assert None is changed_files(pair)
+
+
+def test_changed_files_of_two_commits(repository: Repository) -> None:
+    """Changed, added, removed and both names of renamed files are told, in git's order."""
+    repository.commit({"same.py": "1", "changed.py": "1", "gone.py": "gone", "sub/old.py": "renamed\n" * 9})
+    (repository.root / "gone.py").unlink()
+    (repository.root / "sub/old.py").rename(repository.root / "sub/new name.py")
+    repository.commit({"changed.py": "2", "ä.py": "1"})
+
+    assert ("changed.py", "gone.py", "sub/new name.py", "sub/old.py", "ä.py") == changed_files(
+        _default(repository)
+    )
+
+
+def test_changed_files_of_the_working_tree(repository: Repository) -> None:
+    """Committed, staged, unstaged and untracked changes since the base all count, ignored files do not."""
+    base = repository.commit({"a.py": "1", "b.py": "1", "c.py": "1", ".gitignore": "*.so\n"})
+    repository.commit({"a.py": "2"})
+    for name in ("b.py", "c.py", "new.py", "built.so"):
+        (repository.root / name).write_text("2")
+    repository.git.git.add("b.py")
+
+    pair = resolve_sides(repository.root, base=base, head=None)
+
+    assert ("a.py", "b.py", "c.py", "new.py") == changed_files(pair)
+
+
+@pytest.mark.parametrize("name", ["nothing", "-x", "--output=x", "f" * 40, "HEAD~9", "main..main", ""])
+def test_an_unknown_side_is_one_line(repository: Repository, name: str) -> None:
+    """A name git does not know, or would read as an option, is wrong usage for either side."""
+    repository.commit({"a.py": "1"})
+    repository.commit({"a.py": "2"})
+
+    for sides in ({"base": name, "head": None}, {"base": "HEAD~1", "head": name}):
+        with pytest.raises(RepositoryError, match=f'"{name}"') as caught:
+            resolve_sides(repository.root, **sides)
+        assert EXIT_USAGE == caught.value.exit_code
+        assert 1 == len(str(caught.value).splitlines())
+
+
+def test_equal_sides_are_refused(repository: Repository) -> None:
+    """One commit on both sides, under whatever names, cannot differ from itself; a dirty tree can."""
+    repository.commit({"a.py": "1"})
+    sha = repository.commit({"a.py": "2"}, "Change a")
+
+    for head in (None, "main", sha, "worktree"):
+        with pytest.raises(RepositoryError, match=r'one commit, .* "Change a".*name another commit'):
+            resolve_sides(repository.root, base="HEAD", head=head)
+    (repository.root / "a.py").write_text("3")
+    assert "worktree" == resolve_sides(repository.root, base="HEAD", head=None).head.kind
+
+
+def test_what_a_shallow_clone_lacks_is_told(repository: Repository, tmp_path: Path) -> None:
+    """A base beyond the cut of a shallow clone, named or not, names the way to get it."""
+    old = repository.commit({"a.py": "1"})
+    repository.commit({"a.py": "2"})
+    clone = git.Repo.clone_from(f"file://{repository.root}", tmp_path / "clone", depth=1)
+
+    for base in (None, "HEAD~1", old):
+        with pytest.raises(RepositoryError, match="git fetch --unshallow"):
+            resolve_sides(tmp_path / "clone", base=base, head=None)
+    clone.git.fetch("--unshallow")
+    assert old == resolve_sides(tmp_path / "clone", base=None, head=None).base.commit.sha
+
+
+def test_a_base_that_does_not_exist_is_told(repository: Repository) -> None:
+    """The first commit, unrelated histories and a repository without a main branch ask for --base."""
+    repository.commit({"a.py": "1"})
+    with pytest.raises(RepositoryError, match="has no parent to compare with; name one with --base"):
+        _default(repository)
+    repository.git.git.checkout("--quiet", "--orphan", "other")
+    repository.commit({"a.py": "2"})
+    with pytest.raises(RepositoryError, match="no commit in common with the main branch"):
+        _default(repository)
+    repository.git.git.branch("--delete", "--force", "main")
+    with pytest.raises(RepositoryError, match="there is no main branch"):
+        _default(repository)
+
+
+def test_a_directory_has_no_base_of_its_own(repository: Repository, tmp_path: Path) -> None:
+    """A directory as head needs a named base."""
+    repository.commit({"a.py": "1"})
+
+    with pytest.raises(RepositoryError, match=r"is a directory.*add --base"):
+        resolve_sides(repository.root, base=None, head=str(tmp_path))
+
+
+def test_without_a_repository_only_directories_serve(tmp_path: Path) -> None:
+    """A ref asked for outside git, or before the first commit, is one line that names both ways out."""
+    for base in (None, "main", "./missing"):
+        with pytest.raises(RepositoryError, match=r"is in no git repository.*two existing directories"):
+            resolve_sides(tmp_path, base=base, head="HEAD")
+    create_repository(tmp_path)
+    with pytest.raises(RepositoryError, match=r"has no commit yet.*two existing directories"):
+        resolve_sides(tmp_path, base=None, head=None)
+
+
+def test_a_bare_repository_has_no_sides(repository: Repository, tmp_path: Path) -> None:
+    """Where there is no working tree the person is told to take a checkout."""
+    repository.commit({"a.py": "1"})
+    git.Repo.clone_from(repository.root, tmp_path / "bare", bare=True)
+
+    with pytest.raises(RepositoryError, match="is a bare repository"):
+        resolve_sides(tmp_path / "bare", base=None, head=None)

@@ -1,0 +1,142 @@
+"""The pre-push hook on real pushes to a real bare repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import git
+import pytest
+from repositories import Repository
+
+from perfkit.ledger.store import Ledger
+
+ROOT = Path(__file__).parent.parent
+CODE = """
+def work():
+    return sum(range({n}))
+"""
+BENCHMARK = """
+from code_under_test import work
+
+def test_work(benchmark):
+    assert benchmark(work) > 0
+"""
+# No torch, and a margin that the noisiest machine decides soon.
+SETTINGS = """
+[tool.perfkit]
+margin = "25%"
+[tool.perfkit.gate]
+preload = []
+"""
+
+
+@pytest.fixture
+def pushed(repository: Repository, tmp_path: Path) -> Repository:
+    """Return a project with this repository's hook, whose main branch is at its remote already."""
+    shutil.copytree(ROOT / ".githooks", repository.root / ".githooks")
+    repository.commit(
+        {
+            "code_under_test.py": CODE.format(n=20_000),
+            "tests/test_speed.py": BENCHMARK,
+            "pyproject.toml": SETTINGS,
+            ".gitignore": "benchmarks/\n__pycache__/\n",
+        },
+        "Begin",
+    )
+    repository.git.git.config("core.hooksPath", ".githooks")
+    git.Repo.init(tmp_path / "remote.git", bare=True, initial_branch="main")
+    repository.git.create_remote("origin", str(tmp_path / "remote.git"))
+    assert 0 == _push(repository, "main").returncode
+    return repository
+
+
+def _push(repository: Repository, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        ["git", "push", "origin", *arguments],
+        cwd=repository.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _gates(repository: Repository) -> list[set[str]]:
+    """Return the commits that each gate in the ledger compared."""
+    gates: dict[str, set[str]] = {}
+    for row in Ledger(repository.root / "benchmarks/ledger").rows():
+        gates.setdefault(row.run_id, set()).add(row.commit.sha)
+    return list(gates.values())
+
+
+def _remote_branches(repository: Repository) -> set[str]:
+    listed = str(repository.git.git.ls_remote("--heads", "origin"))
+    return {line.rpartition("/")[2] for line in listed.splitlines()}
+
+
+def test_a_slower_branch_is_not_pushed(pushed: Repository) -> None:
+    """The gate compares it with the remote's main, says what regressed, and stops the push."""
+    pushed.git.git.switch("--create", "slower")
+    pushed.commit({"code_under_test.py": CODE.format(n=60_000)}, "Work more")
+
+    done = _push(pushed, "slower")
+
+    assert 1 == done.returncode
+    assert "REGRESSED" in done.stdout + done.stderr
+    assert {"main"} == _remote_branches(pushed)
+    assert 0 == _push(pushed, "--no-verify", "slower").returncode
+
+
+def test_an_unchanged_branch_is_pushed_after_its_gate(pushed: Repository) -> None:
+    """A change of Python files that costs nothing passes; another name of the same commit asks no more."""
+    base = pushed.git.head.commit.hexsha
+    pushed.git.git.switch("--create", "same")
+    head = pushed.commit({"code_under_test.py": CODE.format(n=20_000) + "\n# the same\n"}, "Comment")
+
+    done = _push(pushed, "same", "same:twin")
+
+    assert 0 == done.returncode, done.stderr
+    assert {"main", "same", "twin"} == _remote_branches(pushed)
+    assert [{base, head}] == _gates(pushed)
+
+
+def test_what_changes_no_code_is_pushed_without_a_gate(pushed: Repository) -> None:
+    """Documents, and branches that are deleted, wait for nothing."""
+    pushed.git.git.switch("--create", "words")
+    pushed.commit({"README.md": "Words"}, "Say more")
+
+    assert 0 == _push(pushed, "words").returncode
+    assert 0 == _push(pushed, "--delete", "words").returncode
+    assert {"main"} == _remote_branches(pushed)
+    assert [] == _gates(pushed)
+
+
+def test_what_cannot_be_measured_is_not_pushed(pushed: Repository) -> None:
+    """A benchmark that is gone stops the push until someone accepts that."""
+    pushed.git.git.switch("--create", "gone")
+    pushed.commit({"tests/test_speed.py": "def test_nothing(benchmark):\n    benchmark(int)\n"}, "Drop it")
+
+    done = _push(pushed, "gone")
+
+    assert 1 == done.returncode
+    assert "MISSING" in done.stdout + done.stderr
+    assert {"main"} == _remote_branches(pushed)
+
+
+@pytest.mark.parametrize(("code", "pushes"), [(0, True), (1, False), (2, False), (3, True), (4, False)])
+def test_the_exit_code_of_the_gate_decides(pushed: Repository, code: int, *, pushes: bool) -> None:
+    """Undecided stops nobody; whatever else a gate does not let pass stays here."""
+    perfkit = pushed.root / ".venv/bin/perfkit"
+    perfkit.parent.mkdir(parents=True)
+    perfkit.write_text(f"#!/bin/sh\nexit {code}\n")
+    perfkit.chmod(0o755)
+    pushed.git.git.switch("--create", "branch")
+    pushed.commit({"code_under_test.py": "# other\n"})
+
+    assert pushes == (_push(pushed, "branch").returncode == 0)
+    assert pushes == ("branch" in _remote_branches(pushed))

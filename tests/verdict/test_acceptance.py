@@ -1,0 +1,161 @@
+"""What an acceptance covers: the finding that was meant, of its kind, and no worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+from synthetic import build_comparison
+
+from perfkit.errors import EXIT_PASS
+from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, meant_by, unused_notes
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.model import Comparison, Verdict
+
+NAME = "benchmarks/bench_a.py::test_a"
+BLOCKING_VERDICTS = sorted(BLOCKING)
+
+
+def _comparison(
+    verdict: Verdict, *, name: str = NAME, low: float | None = None, gating: bool = True
+) -> Comparison:
+    interval = () if low is None else (low + 0.01, low, low + 0.02)
+    return build_comparison(name, verdict, *interval, gating=gating)
+
+
+def _acceptance(
+    verdict: Verdict | None, *, benchmark: str = NAME, ratio: float | None = None, reason: str = "Wanted"
+) -> Acceptance:
+    return Acceptance(
+        benchmark=benchmark,
+        reason=reason,
+        commit="1a2b3c4d" * 5,
+        author="A. Tester",
+        verdict=verdict,
+        ratio=ratio,
+    )
+
+
+@pytest.mark.parametrize("verdict", BLOCKING_VERDICTS)
+@pytest.mark.parametrize("accepted", BLOCKING_VERDICTS)
+def test_only_the_kind_that_was_accepted_is_covered(verdict: Verdict, accepted: Verdict) -> None:
+    """An accepted MISSING does not let a later REGRESSED pass, nor any kind another."""
+    (found,) = apply([_comparison(verdict)], [_acceptance(accepted)])
+
+    assert ("Wanted (A. Tester, 1a2b3c4d)" if verdict == accepted else None) == found.accepted
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_what_blocks_is_what_does_not_pass(verdict: Verdict) -> None:
+    """Exactly the verdicts that fail a gate can be accepted, and an accepted one passes."""
+    comparison = _comparison(verdict)
+
+    assert (verdict in BLOCKING) == (exit_code([comparison]) != EXIT_PASS)
+    assert EXIT_PASS == exit_code(apply([comparison], [_acceptance(verdict)]))
+
+
+@pytest.mark.parametrize("verdict", get_args(Verdict))
+def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
+    """A trailer covers each blocking verdict, and nothing is accepted that needs no accepting."""
+    (found,) = apply([_comparison(verdict)], [_acceptance(None)])
+
+    assert (verdict in {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT"}) == (
+        found.accepted is not None
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "covered"),
+    [(1.08, 1.03, True), (1.08, 1.08, True), (1.08, 1.09, False), (None, 1.5, True), (1.08, None, True)],
+)
+def test_a_clearly_worse_regression_is_not_covered(
+    ratio: float | None, low: float | None, *, covered: bool
+) -> None:
+    """Once the whole interval lies above the accepted ratio, a person has to look anew."""
+    (found,) = apply([_comparison("REGRESSED", low=low)], [_acceptance("REGRESSED", ratio=ratio)])
+
+    assert covered == (found.accepted is not None)
+
+
+def test_what_does_not_gate_is_left_alone() -> None:
+    """A comparison that decides nothing needs no accepting."""
+    comparison = _comparison("REGRESSED", gating=False)
+
+    assert (comparison,) == apply([comparison], [_acceptance("REGRESSED")])
+
+
+def test_other_benchmarks_stay_as_they_are_and_in_order() -> None:
+    """One acceptance changes one comparison, and there only ``accepted``."""
+    comparisons = [_comparison("FAILED", name=f"bench_a.py::test_{letter}") for letter in "abc"]
+
+    found = apply(comparisons, [_acceptance("FAILED", benchmark="bench_a.py::test_b")])
+
+    assert [None, "Wanted (A. Tester, 1a2b3c4d)", None] == [comparison.accepted for comparison in found]
+    assert comparisons == [replace(comparison, accepted=None) for comparison in found]
+
+
+def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
+    """An end that could mean two benchmarks accepts neither, and says so."""
+    comparisons = [_comparison("FAILED", name=f"{folder}/bench_a.py::test_a") for folder in "xy"]
+    vague, clear = (
+        _acceptance(None, benchmark=name) for name in ("bench_a.py::test_a", "x/bench_a.py::test_a")
+    )
+
+    found = apply(comparisons, [vague, clear])
+
+    assert [True, False] == [comparison.accepted is not None for comparison in found]
+    (note,) = unused_notes(comparisons, [vague, clear])
+    assert "it could mean x/bench_a.py::test_a or y/bench_a.py::test_a" in note
+
+
+def test_the_first_of_several_is_told() -> None:
+    """Callers put the newest first."""
+    both = [_acceptance("FAILED", reason="Newer"), _acceptance("FAILED", reason="Older")]
+
+    (found,) = apply([_comparison("FAILED")], both)
+
+    assert "Newer (A. Tester, 1a2b3c4d)" == found.accepted
+    assert () == unused_notes([found], both)
+
+
+def test_without_a_name_the_commit_still_stands() -> None:
+    """An unknown author is left out of the words shown."""
+    acceptance = Acceptance(benchmark=NAME, reason="Wanted", commit="1a2b3c4d" * 5, verdict=None)
+
+    assert "Wanted (1a2b3c4d)" == acceptance.told
+
+
+@pytest.mark.parametrize(
+    ("comparison", "expected"),
+    [
+        (_comparison("UNCHANGED"), "it is UNCHANGED now"),
+        (_comparison("MISSING"), "it is MISSING now"),
+        (_comparison("REGRESSED", gating=False), "it does not gate"),
+        (_comparison("REGRESSED", low=1.2), "it is clearly slower now than the ×1.083 that was accepted"),
+        (_comparison("REGRESSED", name="bench_b.py::test_b"), "this gate has no such benchmark"),
+    ],
+)
+def test_an_acceptance_that_covers_nothing_is_told(comparison: Comparison, expected: str) -> None:
+    """The note names the benchmark, what was accepted, what is there instead, and the reason given."""
+    notes = unused_notes([comparison], [_acceptance("REGRESSED", ratio=1.083)])
+
+    (note,) = notes
+    assert f"accepted but not found: {NAME} (REGRESSED): {expected};" in note
+    assert note.endswith("; the reason given was: Wanted (A. Tester, 1a2b3c4d)")
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a/b.py::C::test_x", ("a/b.py::C::test_x",)),
+        ("b.py::C::test_x", ("a/b.py::C::test_x",)),
+        ("test_x", ("a/b.py::C::test_x",)),
+        ("x", ()),
+        ("b.py::test_y", ("b.py::test_y",)),
+        ("test_y", ("b.py::test_y", "a/b.py::test_y")),
+    ],
+)
+def test_an_end_begins_at_a_part_of_the_node_id(text: str, meant: tuple[str, ...]) -> None:
+    """Half a name means nothing; a whole node id means itself, even where it ends another."""
+    assert meant == meant_by(text, ["a/b.py::C::test_x", "b.py::test_y", "a/b.py::test_y"])

@@ -1,0 +1,287 @@
+"""From launches to a verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from noise import POLICY, as_pairs, decide, load_recorded, normal, preloader_bias, resampled
+
+from perfkit.records import Benchmark
+from perfkit.verdict.judge import compare, direction, estimate, need, timed_verdict
+from perfkit.verdict.model import Estimate, LaunchPair, Policy
+
+BENCHMARK = Benchmark(name="bench.py::test", version="v1")
+times = st.floats(min_value=1e-3, max_value=1e3)
+launches = st.lists(st.lists(st.tuples(times, times), min_size=1, max_size=5), min_size=10, max_size=20)
+
+
+def _pairs(sample: list[list[tuple[float, float]]], *, swapped: bool = False) -> list[LaunchPair]:
+    sides = [tuple(zip(*rounds, strict=True))[:: -1 if swapped else 1] for rounds in sample]
+    return [
+        LaunchPair(launch=launch, preloader=launch // 4, base_s=base, head_s=head)
+        for launch, (base, head) in enumerate(sides)
+    ]
+
+
+def _estimate(low: float, high: float) -> Estimate:
+    middle = math.sqrt(low * high)
+    return Estimate(ratio=middle, low=low, high=high, confidence=0.99, launches=10, launch_sd=0.01)
+
+
+def _noisy(ratio: float, sd: float, count: int) -> list[LaunchPair]:
+    return as_pairs(normal(sd)(np.random.default_rng(8), (1, count))[0] + math.log(ratio))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "low", "high"),
+    [
+        ("REGRESSED", 1.021, 1.05),
+        ("INCONCLUSIVE", 1.019, 1.05),
+        ("IMPROVED", 0.95, 0.979),
+        ("INCONCLUSIVE", 0.95, 0.981),
+        ("UNCHANGED", 0.981, 1.019),
+        ("UNCHANGED", 1.004, 1.019),
+        ("INCONCLUSIVE", 0.95, 1.05),
+        ("INCONCLUSIVE", 0.981, 1.021),
+        ("INCONCLUSIVE", 1.02, 1.05),
+        ("INCONCLUSIVE", 1.0, 1.02),
+    ],
+)
+def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: float) -> None:
+    """An interval wholly on one side of a margin of 2 %, or wholly inside it, decides; nothing else does."""
+    assert verdict == timed_verdict(_estimate(low, high), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "low", "high"),
+    [
+        ("slower by 0.4 to 2.6 %", 1.004, 1.026),
+        ("faster by 1.5 to 20.0 %", 0.8, 0.985),
+        (None, 0.99, 1.01),
+    ],
+)
+def test_the_direction_is_told_where_there_is_one(words: str | None, low: float, high: float) -> None:
+    """An interval that contains no change has none."""
+    assert words == direction(_estimate(low, high))
+
+
+def test_nothing_is_estimated_before_the_first_look() -> None:
+    """Nine launches are not yet ten."""
+    assert None is estimate(_noisy(1.0, 0.01, 9), POLICY)
+
+
+def test_launches_after_a_look_wait_for_the_next() -> None:
+    """Fourteen launches say exactly what the first ten of them do."""
+    pairs = _noisy(1.0, 0.01, 15)
+
+    assert estimate(pairs[:10], POLICY) == estimate(pairs[:14], POLICY)
+    fifteen = estimate(pairs, POLICY)
+    assert fifteen is not None
+    assert 15 == fifteen.launches
+
+
+def test_alpha_is_shared_out() -> None:
+    """With six comparisons and seven looks an interval errs in one of forty-two parts of alpha."""
+    found = estimate(_noisy(1.0, 0.01, 10), POLICY)
+    alone = estimate(_noisy(1.0, 0.01, 10), Policy(alpha=0.01, family=1, looks=(10,)))
+
+    assert found is not None
+    assert alone is not None
+    assert pytest.approx(1 - 0.01 / 42) == found.confidence
+    assert pytest.approx(0.99) == alone.confidence
+    assert found.low < alone.low < alone.high < found.high
+
+
+def test_the_interval_is_students_over_launches() -> None:
+    """Eight launches at 99 %: mean log ratio and 3.4995 standard errors."""
+    logs = np.array([0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07])
+    pairs = [
+        LaunchPair(launch=place, preloader=0, base_s=(1.0, 2.0), head_s=(math.exp(log), 2 * math.exp(log)))
+        for place, log in enumerate(logs)
+    ]
+
+    found = estimate(pairs, Policy(alpha=0.01, family=1, looks=(8,)))
+
+    assert found is not None
+    half_width = 3.499483 * logs.std(ddof=1) / math.sqrt(8)
+    assert pytest.approx((math.exp(0.035 - half_width), math.exp(0.035 + half_width))) == (
+        found.low,
+        found.high,
+    )
+    assert pytest.approx((math.exp(0.035), logs.std(ddof=1))) == (found.ratio, found.launch_sd)
+    assert "launches" == found.unit
+
+
+def test_preloaders_that_differ_are_named_as_the_unit() -> None:
+    """Preloaders with a large bias of their own replace launches."""
+    logs = preloader_bias(0.001, 0.05)(np.random.default_rng(9), (1, 20))[0]
+
+    found = estimate(as_pairs(logs), POLICY)
+
+    assert found is not None
+    assert "preloaders" == found.unit
+
+
+@given(sample=launches)
+def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[float, float]]]) -> None:
+    """Base and head are treated alike."""
+    forward, backward = (estimate(_pairs(sample, swapped=swapped), POLICY) for swapped in (False, True))
+
+    assert forward is not None
+    assert backward is not None
+    assert pytest.approx(1.0) == forward.ratio * backward.ratio
+    assert pytest.approx(1 / forward.high, rel=1e-5, abs=1e-300) == backward.low
+    assert pytest.approx(1 / backward.high, rel=1e-5, abs=1e-300) == forward.low
+
+
+def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
+    """An interval too wide for a number is infinite, and decides nothing."""
+    values = np.repeat([0.0, 1.0], [8, 2]) + np.tile([0.0, 0.01], 5)
+    pairs = [replace(pair, preloader=place // 8) for place, pair in enumerate(as_pairs(values))]
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
+
+    assert found.estimate is not None
+    assert (0.0, math.inf, "preloaders") == (found.estimate.low, found.estimate.high, found.estimate.unit)
+    assert ("INCONCLUSIVE", None) == (found.verdict, found.need)
+
+
+@given(sample=launches, exponent=st.integers(min_value=-8, max_value=8))
+def test_the_unit_of_time_changes_no_verdict(sample: list[list[tuple[float, float]]], exponent: int) -> None:
+    """Scaling all times changes neither ratio nor interval."""
+    scaled = [[(base * 2.0**exponent, head * 2.0**exponent) for base, head in rounds] for rounds in sample]
+    plain, other = estimate(_pairs(sample), POLICY), estimate(_pairs(scaled), POLICY)
+
+    assert plain is not None
+    assert other is not None
+    assert pytest.approx((plain.ratio, plain.low, plain.high)) == (other.ratio, other.low, other.high)
+
+
+def test_a_comparison_holds_what_was_seen() -> None:
+    """Typical times are medians over launches of means over rounds, in seconds."""
+    pairs = [
+        LaunchPair(launch=place, preloader=0, base_s=(1.0, 2.0), head_s=(2.0 + place**2, 2.0))
+        for place in range(10)
+    ]
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02, gating=False)
+
+    assert (BENCHMARK, 0.02, False) == (found.benchmark, found.margin, found.gating)
+    assert (1.5, 12.25) == (found.base_s, found.head_s)
+    assert found.estimate == estimate(pairs, POLICY)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ratio", "margin"),
+    [
+        ("UNCHANGED", 1.0, 0.02),
+        ("REGRESSED", 1.05, 0.02),
+        ("IMPROVED", 0.95, 0.02),
+        ("REGRESSED", 1.03, 0.01),
+    ],
+)
+def test_a_quiet_benchmark_is_decided_and_needs_nothing(verdict: str, ratio: float, margin: float) -> None:
+    """A decided comparison asks for no more launches."""
+    found = compare(BENCHMARK, _noisy(ratio, 0.002, 10), POLICY, margin=margin)
+
+    assert (verdict, None, None) == (found.verdict, found.need, found.message)
+
+
+def test_a_noisy_benchmark_says_what_it_needs() -> None:
+    """An undecided comparison names the launches up to the look that should decide, and their time."""
+    pairs = _noisy(1.0, 0.015, 12)
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02, launch_s=0.5)
+
+    assert "INCONCLUSIVE" == found.verdict
+    assert found.need is not None
+    assert found.need.launches + 12 in POLICY.looks
+    assert pytest.approx(found.need.launches * 0.5) == found.need.seconds
+
+
+def test_what_is_needed_is_enough_as_a_rule() -> None:
+    """Of noisy comparisons of identical code, most are decided by the look they named."""
+    series = normal(0.015)(np.random.default_rng(10), (100, POLICY.looks[-1]))
+    kept = 0
+    for logs in series:
+        pairs = as_pairs(logs)
+        wanted = need(estimate(pairs[:10], POLICY), pairs[:10], POLICY, margin=0.02)
+        look = 10 + wanted.launches if wanted else POLICY.looks[-1]
+        kept += compare(BENCHMARK, pairs[:look], POLICY, margin=0.02).verdict == "UNCHANGED"
+
+    assert kept >= 60
+
+
+def test_a_ratio_on_the_margin_needs_what_no_look_can_give() -> None:
+    """Where the ratio seems to sit on the margin, nothing is promised."""
+    pairs = _noisy(1.0, 0.015, 12)
+    seen = estimate(pairs, POLICY)
+
+    assert seen is not None
+    assert None is need(seen, pairs, POLICY, margin=abs(seen.ratio - 1))
+
+
+def test_before_the_first_look_a_comparison_waits() -> None:
+    """Three launches decide nothing, and seven more are missing."""
+    found = compare(BENCHMARK, _noisy(1.0, 0.002, 3), POLICY, margin=0.02)
+
+    assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
+    assert "3 of the 10 launches that the first look needs" == found.message
+    assert found.need is not None
+    assert (7, None) == (found.need.launches, found.need.seconds)
+
+
+def test_no_launch_has_no_times() -> None:
+    """What was not measured is not known."""
+    found = compare(BENCHMARK, [], POLICY, margin=0.02)
+
+    assert ("INCONCLUSIVE", None, None) == (found.verdict, found.base_s, found.head_s)
+
+
+def test_simulated_decisions_are_the_gates_own() -> None:
+    """What the simulations judge many at a time, the gate judges alike one by one."""
+    random = np.random.default_rng(11)
+    series = preloader_bias(0.012, 0.004)(random, (120, POLICY.looks[-1])) + random.choice(
+        [0, 0.02, -0.05], (120, 1)
+    )
+    decisions = decide(series, margin=0.02)
+
+    for place, logs in enumerate(series):
+        pairs = as_pairs(logs)
+        verdicts = {
+            look: compare(BENCHMARK, pairs[:look], POLICY, margin=0.02).verdict for look in POLICY.looks
+        }
+        decided = [(look, verdict) for look, verdict in verdicts.items() if verdict != "INCONCLUSIVE"]
+        simulated = [
+            (int(looks[place]), verdict)
+            for verdict, looks in (
+                ("REGRESSED", decisions.regressed),
+                ("IMPROVED", decisions.improved),
+                ("UNCHANGED", decisions.unchanged),
+            )
+            if looks[place]
+        ]
+        assert simulated == decided[:1]
+
+
+def test_recorded_launches_can_be_drawn_again(tmp_path: Path) -> None:
+    """A stored file of launches of unequal length serves as a model of noise, with a dose where asked."""
+    file = tmp_path / "launches.npz"
+    head = np.array([[1.1, 1.1], [1.2, math.nan]])
+    base = np.where(np.isnan(head), math.nan, 1.0)
+    arrays = {"a/b.py::test[1]/base": base, "a/b.py::test[1]/head": head}
+    np.savez(file, allow_pickle=False, **arrays)
+
+    recorded = load_recorded(file)
+    drawn = resampled(recorded["a/b.py::test[1]"], neighbours=2, dose=1.05)(np.random.default_rng(1), (50, 5))
+
+    assert ["a/b.py::test[1]"] == list(recorded)
+    assert (50, 5) == drawn.shape
+    sizes = {round(math.exp(value) / 1.05, 6) for value in drawn.ravel()}
+    assert {1.1, 1.2, round(1 / 1.1, 6), round(1 / 1.2, 6)} == sizes

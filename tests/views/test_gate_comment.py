@@ -1,0 +1,55 @@
+"""A gate's result as a pull-request comment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from synthetic import build_comparison, build_report
+
+from perfkit.verdict.model import Explanation, MovedFunction, Need
+from perfkit.views.gate.markdown import render_comment
+
+
+def test_the_whole_comment_is_as_it_was() -> None:
+    """Heading, table with REGRESSED first, findings, explanation and footer, free text escaped."""
+    moved = MovedFunction(function="<lambda>", file="src/a|b.py", line=3, base_s=0.0, head_s=2e-6)
+    report = build_report(
+        build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051),
+        build_comparison("test_a[<i>|`x`]", "REGRESSED", 1.031, 1.026, 1.036),
+        build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026, need=Need(launches=12)),
+        build_comparison("test_raises", "FAILED", message="head: ValueError: <no>\nsuch | thing"),
+        notes=("pytest-xdist was <switched> off",),
+        explanations=(Explanation(benchmark="benchmarks/bench_a.py::test_a[<i>|`x`]", functions=(moved,)),),
+    )
+    golden = Path(__file__).parent / "golden_gate_comment.md"
+
+    assert golden.read_text() == render_comment(report)
+
+
+def test_rows_have_as_many_cells_as_headings() -> None:
+    """No free text ends a cell: every line of the table has seven."""
+    comment = render_comment(build_report(build_comparison("test_a[x|y]", "UNCHANGED", 1.0, 0.99, 1.01)))
+    lines = [line for line in comment.splitlines() if line.startswith("|")]
+
+    assert {8} == {line.replace(r"\|", "").count("|") for line in lines}
+    assert r"| `test_a[x\|y]` |" in comment
+
+
+def test_uncommitted_changes_cannot_be_reproduced() -> None:
+    """What no commit holds has no command that would measure it again."""
+    same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40}`"
+
+    assert command in render_comment(build_report(same))
+    dirty = render_comment(build_report(same, head_dirty=True))
+    assert "perfkit gate --base" not in dirty
+    assert f"head `{'b' * 40}` (Change \\| more things) with uncommitted changes" in dirty
+
+
+def test_a_report_without_benchmarks_has_no_table() -> None:
+    """An empty table would look like a result."""
+    comment = render_comment(build_report(from_ledger=True))
+
+    assert comment.startswith("## perfkit gate: NOT MEASURED\n")
+    assert "|" not in comment.replace(r"\|", "")
+    assert ", recomputed from the ledger: " in comment

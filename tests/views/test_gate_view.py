@@ -1,0 +1,204 @@
+"""A gate's result in a terminal of 80 columns, and the words it uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from synthetic import build_comparison, build_report
+
+from perfkit.verdict.model import Comparison, Explanation, GateReport, MovedFunction, Need
+from perfkit.views.gate.decision import decision_sentence
+from perfkit.views.gate.names import short_names
+from perfkit.views.gate.table import gate_view
+from perfkit.views.gate.wording import change_text, direction_text, interval_text, need_text
+
+A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+NEED = Need(launches=12, seconds=21.34)
+B_SAME = build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051)
+
+
+def _text(report: GateReport, *, colours: bool = False) -> str:
+    console = Console(width=80, highlight=False, color_system="standard" if colours else None)
+    with console.capture() as capture:
+        console.print(gate_view(report), markup=False)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def test_the_whole_view_is_as_it_was() -> None:
+    """Table, findings with what to type, explanation, notes and decision, in 80 columns."""
+    report = build_report(
+        B_SAME,
+        A_SLOWER,
+        replace(build_comparison("test_near[200-5]", "INCONCLUSIVE", 1.015, 1.004, 1.026), need=NEED),
+        build_comparison("test_loader", "IMPROVED", 0.0129, 0.012, 0.0131, unit="preloaders", margin=0.05),
+        build_comparison("bench_b.py::test_added", "NEW"),
+        build_comparison("test_gone", "MISSING"),
+        build_comparison("test_raises[a|b]", "FAILED", message="head: ValueError: no | such `thing`"),
+        build_comparison("test_source", "CHANGED", accepted="now 200 rows (Ada, 1234abcd)"),
+        build_comparison("test_noisy", "REGRESSED", 1.2, 1.1, 1.3, gating=False),
+        notes=("pytest-xdist was switched off", "loaded by no benchmark: src/a.py"),
+        explanations=(_explanation(),),
+    )
+    golden = Path(__file__).parent / "golden_gate_view.txt"
+
+    assert golden.read_text() == _text(report)
+    assert 80 >= max(map(len, _text(report).splitlines()))
+
+
+def _explanation() -> Explanation:
+    moved = MovedFunction(function="distances", file="src/loss.py", line=31, base_s=0.0012, head_s=0.0016)
+    return Explanation(benchmark=A_SLOWER.benchmark.name, functions=(moved,))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"),
+    [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("INCONCLUSIVE", "33")],
+)
+def test_verdicts_have_colours(verdict: str, code: str) -> None:
+    """Red is slower, green is faster, dim is nothing to see, yellow is everything else."""
+    found = build_comparison("test_a", verdict, 1.0, 0.9, 1.1)  # type: ignore[arg-type]
+
+    assert f"\x1b[{code}m{verdict}" in _text(build_report(found), colours=True)
+    assert "\x1b" not in _text(build_report(found))
+
+
+def test_brackets_of_a_name_are_no_markup() -> None:
+    """A parameter that looks like a style stays as it is."""
+    assert "test_a[red]" in _text(build_report(build_comparison("test_a[red]", "NEW")))
+
+
+def test_a_recomputed_verdict_says_so() -> None:
+    """Verdicts from kept rows and uncommitted changes are told in the heading."""
+    text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
+
+    assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[0]
+    assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[2]
+
+
+def test_a_report_without_benchmarks_is_told() -> None:
+    """Nothing to compare is no pass."""
+    assert "NOT MEASURED: no benchmark that gates was compared" in _text(build_report())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "change", "interval"),
+    [
+        (1.031, 1.026, 1.036, "+3.1 %", "+2.6 to +3.6 %"),
+        (1.0, 0.9961, 1.00512, "0.0 %", "-0.4 to +0.6 %"),
+        (0.98, 0.97, 0.9999, "-2.0 %", "-3.0 to 0.0 %"),
+        (2.5, 2.4, 2.6, "+150.0 %", "+140.0 to +160.0 %"),
+        (12.34, 9.5, 13.0, "×12.3", "×9.5 to ×13.0"),
+        (0.0129, 0.012, 0.0131, "×0.013", "×0.012 to ×0.013"),
+    ],
+)
+def test_numbers_of_an_estimate(ratio: float, low: float, high: float, change: str, interval: str) -> None:
+    """Changes are percent, factors where those mislead; no interval looks narrower than it is."""
+    estimate = build_comparison("test_a", "INCONCLUSIVE", ratio, low, high).estimate
+
+    assert (change, interval) == (change_text(estimate), interval_text(estimate))
+
+
+def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
+    """An undecided benchmark never reads like one that is wholly above 2 %."""
+    estimate = build_comparison("test_a", "INCONCLUSIVE", 1.03, 1.0199, 1.04).estimate
+
+    assert "+1.9 to +4.0 %" == interval_text(estimate)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "direction"),
+    [
+        (1.004, 1.026, "slower by 0.4 to 2.6 %"),
+        (0.974, 0.996, "faster by 0.4 to 2.6 %"),
+        (0.99, 1.03, "may be slower or faster (-1.0 to +3.0 %)"),
+        (2.0, 20.0, "slower, ×2.0 to ×20.0"),
+    ],
+)
+def test_a_direction_is_told_where_there_is_one(low: float, high: float, direction: str) -> None:
+    """An interval without 1 in it has a direction, even where it decides nothing."""
+    assert direction == direction_text(build_comparison("test_a", "INCONCLUSIVE", 1.0, low, high).estimate)
+
+
+def test_what_it_would_take_is_told() -> None:
+    """Launches are counted in words, seconds where they are known."""
+    assert "needs about 12 more launches, 21.3 s" == need_text(NEED)
+    assert "needs about 1 more launch" == need_text(Need(launches=1))
+    assert "too few launches to compare" == direction_text(None)
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "sentence"),
+    [
+        ([B_SAME, B_SAME], "PASS: none of 2 benchmarks compared is slower by more than the margin (2 %)"),
+        ([B_SAME, A_SLOWER], "REGRESSED: 1 of 2 benchmarks is slower by more than the margin (2 %)"),
+        ([A_SLOWER, A_SLOWER], "REGRESSED: 2 of 2 benchmarks are slower by more than the margin (2 %)"),
+        (
+            [B_SAME, build_comparison("test_c", "INCONCLUSIVE", margin=0.005)],
+            "INCONCLUSIVE: 1 of 2 benchmarks is undecided at the margin (0.5 %)",
+        ),
+        (
+            [build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")],
+            "NOT MEASURED: 2 of 2 benchmarks are not compared (1 MISSING, 1 CHANGED)",
+        ),
+        ([build_comparison("test_c", "NEW")], "PASS: no benchmark that gates was compared; also 1 NEW"),
+        (
+            [A_SLOWER, build_comparison("test_c", "REGRESSED", 1.1, 1.09, 1.2, margin=0.05)],
+            "REGRESSED: 2 of 2 benchmarks are slower by more than the margin (2 to 5 %)",
+        ),
+        (
+            [
+                B_SAME,
+                build_comparison("test_c", "CHANGED", accepted="wanted"),
+                build_comparison("test_d", "REGRESSED", 1.1, 1.09, 1.2, gating=False),
+                build_comparison("test_e", "IMPROVED", 0.8, 0.7, 0.9),
+            ],
+            (
+                "PASS: none of 2 benchmarks compared is slower by more than the margin (2 %)"
+                "; also 1 REGRESSED (does not gate), 1 CHANGED (accepted), 1 IMPROVED"
+            ),
+        ),
+        (
+            [A_SLOWER, build_comparison("test_c", "TIMEOUT")],
+            "REGRESSED: 1 of 2 benchmarks is slower by more than the margin (2 %); also 1 TIMEOUT",
+        ),
+    ],
+)
+def test_the_decision_is_one_sentence(comparisons: list[Comparison], sentence: str) -> None:
+    """It says what decided, what else there is, the rules, the time and the exit code."""
+    report = build_report(*comparisons)
+    rules = f"; family-wise alpha 0.01; 41.3 s; exit code {report.exit_code}"
+
+    assert sentence + rules == decision_sentence(report)
+
+
+def test_a_decision_that_no_benchmark_explains_leads_to_the_notes() -> None:
+    """A gate that failed as a whole does not blame a benchmark, nor claim that none was compared."""
+    report = replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4)
+
+    assert decision_sentence(report).startswith("NOT MEASURED: the notes say why; ")
+
+
+def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
+    """What is pasted from 80 columns is one command."""
+    name = f"test_{'x' * 50}"
+    text = _text(build_report(build_comparison(name, "MISSING")))
+
+    assert f'  perfkit accept {name} \\\n    --reason "…"\n' in text
+
+
+def test_names_are_cut_to_what_tells_them_apart() -> None:
+    """The shortest ending that is unique is shown; parameters are never cut."""
+    names = ["x/a.py::test_one", "x/a.py::test_two[b/c::d]", "x/b.py::test_two[b/c::d]", "y/a.py::test_three"]
+    shown = ["test_one", "a.py::test_two[b/c::d]", "b.py::test_two[b/c::d]", "test_three"]
+
+    assert dict(zip(names, shown, strict=True)) == short_names(names)
+
+
+def test_a_name_that_ends_another_is_shown_whole() -> None:
+    """Where every ending of a node id is one of another too, the whole of it stands, and is unique."""
+    assert {"a.py::test": "a.py::test", "x/a.py::test": "x/a.py::test"} == short_names(
+        ["a.py::test", "x/a.py::test"]
+    )
