@@ -27,12 +27,16 @@ def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
 
 @given(iteration_times)
 def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None:
-    """The time asked for is kept to half a turn, unless three turns take longer."""
+    """The time asked for is kept to half a turn, unless six rounds take longer."""
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
     turn_s = seconds_of(pace, iteration_s) / pace.turns
-    assert 3 <= pace.turns <= 200
-    assert abs(seconds_of(pace, iteration_s) - LAUNCH_S) <= 0.5001 * turn_s or 3 == pace.turns
+    assert 6 <= pace.turns * pace.rounds
+    assert pace.turns <= 200
+    assert (
+        abs(seconds_of(pace, iteration_s) - LAUNCH_S) <= 0.5001 * turn_s
+        or 6 <= pace.turns * pace.rounds < 6 + pace.rounds
+    )
 
 
 @given(st.floats(1e-8, 0.15))
@@ -73,7 +77,7 @@ def test_worker_processes_get_longer_rounds() -> None:
     """A round outlasts the refilling of their queues."""
     alone, piped = (plan_pace(1e-4, launch_s=LAUNCH_S, pipeline=pipeline) for pipeline in (False, True))
 
-    assert (50, 300) == (alone.loops, piped.loops)
+    assert (50, 200) == (alone.loops, piped.loops)
 
 
 def test_alike_rounds_say_enough() -> None:
@@ -100,9 +104,9 @@ def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
     assert is_settled(base, head) == is_settled(head, base)
 
 
-def test_a_noisy_launch_may_take_five_times_its_turns() -> None:
+def test_a_noisy_launch_may_take_three_times_its_turns() -> None:
     """Counted calls are not ours to add to."""
     free = plan_pace(1e-3, launch_s=LAUNCH_S)
     counted = plan_pace(1.0, launch_s=LAUNCH_S, most_rounds=5)
 
-    assert (5 * free.turns, 5) == (free.most_turns, counted.most_turns)
+    assert (3 * free.turns, 5) == (free.most_turns, counted.most_turns)

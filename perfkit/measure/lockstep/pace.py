@@ -13,16 +13,17 @@ from dataclasses import dataclass
 # Long against the clock and a switch; the speed of a shared machine drifts within tens of milliseconds.
 ROUND_S = 0.005
 # Worker processes fill their queues anew after each switch: their rounds must outlast that.
-_PIPELINE_ROUND_S = 0.03
+_PIPELINE_ROUND_S = 0.02
 # Cold caches and threads on the wrong core are set right after this long, or after one longer iteration.
 _CARRY_OVER_S = 0.003
 # Above this an iteration outlasts its own cold start: none need be thrown away.
 _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
 _FIRST_WARMUP_S = 0.01
-_FEWEST_TURNS = 3
-# A noisy stretch may take this many times the usual turns.
-_MOST_STRETCH = 5
+# Fewer rounds say too little of their own scatter.
+_FEWEST_ROUNDS = 6
+# A launch in a noisy stretch may take this many times the usual turns.
+_MOST_STRETCH = 3
 _MOST_TURNS = 200
 # The error within a launch that is worth paying for: below it launches differ more than rounds do.
 _AIMED_ERROR = 0.012
@@ -72,7 +73,8 @@ def plan_pace(
     untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(_CARRY_OVER_S / iteration_s)
     rounds = max(1, round(_TIMED_TO_UNTIMED * untimed * iteration_s / round_s))
     turn_s = untimed * iteration_s + rounds * round_s
-    turns = min(max(round(launch_s / (2 * turn_s)), _FEWEST_TURNS), _MOST_TURNS)
+    fewest = math.ceil(_FEWEST_ROUNDS / rounds)
+    turns = min(max(round(launch_s / (2 * turn_s)), fewest), _MOST_TURNS)
     return Pace(
         loops=loops,
         rounds=rounds,
