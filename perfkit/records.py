@@ -14,6 +14,7 @@ from typing import Literal
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
+SIDES: tuple[Side, Side] = ("base", "head")
 Better = Literal["lower", "higher"]
 PassName = Literal["clean", "cprofile", "torch", "lines"]
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples
 from perfkit.cli.output import show, write_json
-
-if TYPE_CHECKING:
-    pass
 
 
 def register(app: typer.Typer) -> None:

@@ -11,16 +11,22 @@ from typing import Protocol
 
 from perfkit.measure.clock import utc_now
 from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew
-from perfkit.measure.lockstep.launch import Failure, LaunchRecord, LaunchRules, SideReport, run_launch
+from perfkit.measure.lockstep.launch import (
+    Failure,
+    LaunchRecord,
+    LaunchRules,
+    SideReport,
+    run_launch,
+    shared_libraries,
+)
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot, other
 from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import Benchmark, Side
+from perfkit.records import SIDES, Benchmark, Side
 from perfkit.verdict.from_rows import joined_pairs
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, LaunchPair, Policy
 
-_SIDES: tuple[Side, Side] = ("base", "head")
 # The least that one launch spends on a benchmark, both sides together.
 LAUNCH_S = 0.12
 
@@ -123,9 +129,7 @@ class SequentialComparison:
         children = {}
         for side in (slot.forked_first, other(slot.forked_first)):
             children[side] = self.crew.start(side, nodes=nodes)
-        rules = LaunchRules(
-            launch_s=lambda _: LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s
-        )
+        rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s)
         ordered = [children[slot.begins], children[other(slot.begins)]]
         record = run_launch(ordered, nodes, paces=self._paces, rules=rules)
         self._keep(slot, nodes, record)
@@ -142,9 +146,8 @@ class SequentialComparison:
 
     def _learn(self, record: LaunchRecord) -> None:
         """Let later launches start with what both sides of this one imported: some is only seen in use."""
-        if len(record.reports) == len(_SIDES):
-            base, head = (set(record.reports[side].libraries) for side in _SIDES)
-            self.crew.warm_up([name for name in record.reports["head"].libraries if name in base & head])
+        if len(record.reports) == len(SIDES):
+            self.crew.warm_up(shared_libraries(record.reports["base"], record.reports["head"]))
 
     def _keep_timing(self, node: str, slot: Slot, timing: Timing, seconds: float) -> None:
         trial, preloader = self.trials[node], self.crew.preloader

@@ -15,11 +15,9 @@ from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
 from perfkit.measure.lock import machine_lock
-from perfkit.records import Commit, Outcome, Placement, Row, Side
+from perfkit.records import SIDES, Commit, Outcome, Placement, Row
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.worktrees import worktrees
-
-_SIDES: tuple[Side, Side] = ("base", "head")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +89,8 @@ class _Collected:
     def __init__(self, *, run_id: str, commits: Sequence[Commit], seed: int) -> None:
         self.run_id = run_id
         self._commits = {commit.sha: commit for commit in commits}
-        comparison = len(commits) == len(_SIDES)
-        self._sides = dict(zip(self._commits, _SIDES, strict=True)) if comparison else {}
+        comparison = len(commits) == len(SIDES)
+        self._sides = dict(zip(self._commits, SIDES, strict=True)) if comparison else {}
         self._seed = seed
         self._rows: list[Row] = []
         self._failed: list[tuple[Slot, str]] = []

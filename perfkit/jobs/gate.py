@@ -15,11 +15,11 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
 from perfkit.identity import new_run_id
+from perfkit.jobs.gates.accepting import find_acceptances
 from perfkit.jobs.gates.explaining import explain
-from perfkit.jobs.gates.field import Field, Rules, survey
+from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
 from perfkit.jobs.gates.prior import find_prior
 from perfkit.jobs.gates.rows import Occasion, finding_row, launch_rows
-from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -29,21 +29,18 @@ from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.crew import Crew, Ground
 from perfkit.measure.lockstep.launch import Failure
 from perfkit.measure.lockstep.schedule import schedule
-from perfkit.records import Commit, Row, Side
+from perfkit.records import SIDES, Commit, Row, Side
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
-from perfkit.repo.commits import open_repository
 from perfkit.repo.sides import SidePair, changed_files, resolve_sides
-from perfkit.repo.trailers import accepted_in, commits_in
-from perfkit.verdict.acceptance import Acceptance, apply, unused_notes
+from perfkit.verdict.acceptance import apply, unused_notes
 from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.from_rows import NOT_TIMED
 from perfkit.verdict.model import Comparison, Explanation, GateReport, Policy, Verdict
 
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 _LEAST_BUDGET_S = 30.0
-_SIDES: tuple[Side, Side] = ("base", "head")
 _MOST_LISTED = 5
-_UNTIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +120,8 @@ def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float)
             head=laid.head / _subfolder(project, pair, "head"),
         )
         ground = Ground(
-            roots={side: roots.root(side) for side in _SIDES},
-            origins=tuple(dict.fromkeys(pair.side(side).source for side in _SIDES)),
+            roots={side: roots.root(side) for side in SIDES},
+            origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(request, project, roots),
             select=config.gate.select if request.select is None else request.select,
         )
@@ -209,13 +206,7 @@ class _Gate:
         new = failure.side == "base" and contender.benchmark.name not in self._field.base_own
         verdict: Verdict = "NEW" if new else "TIMEOUT" if failure.status == "timeout" else "FAILED"
         said = "skipped: " if failure.status == "skipped" else ""
-        return Comparison(
-            benchmark=contender.benchmark,
-            verdict=verdict,
-            margin=contender.margin,
-            gating=contender.gating,
-            message=f"on {failure.side}: {said}{failure.message}",
-        )
+        return finding_on(contender, verdict, f"on {failure.side}: {said}{failure.message}")
 
     def _explain(self, comparisons: Sequence[Comparison], listener: Listener) -> list[Explanation]:
         regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
@@ -236,7 +227,7 @@ class _Gate:
         rows += [
             finding_row(one, occasion)
             for one in comparisons
-            if one.verdict in _UNTIMED or one.benchmark.name not in timed
+            if one.verdict in NOT_TIMED or one.benchmark.name not in timed
         ]
         return self._ledger.append(rows) if rows else None
 
@@ -263,11 +254,9 @@ class _Gate:
         base, head = self._scene.pair.base, self._scene.pair.head
         if "directory" in (base.kind, head.kind):
             return tuple(found), ()
-        repository = open_repository(head.source)
-        shas = commits_in(repository, base.commit.sha, head.commit.sha)
-        kept = acceptances_for(self._request.ledger, shas, head.commit.diff_hash)
-        said, warnings = accepted_in(repository, base.commit.sha, head.commit.sha)
-        acceptances: list[Acceptance] = [*kept, *said]
+        acceptances, warnings = find_acceptances(
+            head.source, base=base.commit, head=head.commit, ledger=self._request.ledger
+        )
         return apply(found, acceptances), (*warnings, *unused_notes(found, acceptances))
 
     def _describe(self) -> Occasion:
@@ -284,7 +273,7 @@ class _Gate:
         return Occasion(
             run_id=new_run_id(),
             recorded_at=utc_now(),
-            commits={side: pair.side(side).commit for side in _SIDES},
+            commits={side: pair.side(side).commit for side in SIDES},
             machine=read_machine(),
             environment=read_environment(environment, torch_settings=self._field.torch),
             seed=self._request.seed,

@@ -16,11 +16,10 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.agent.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
 from perfkit.measure.agent.provenance import foreign_modules
+from perfkit.measure.agent.reports import judge
 from perfkit.measure.session import SessionRecord
-from perfkit.records import Benchmark, Commit, Machine, Status
+from perfkit.records import Benchmark, Commit, Machine
 from perfkit.repo.commits import read_commit
-
-_MESSAGE_LIMIT = 300
 
 
 class Recorder:
@@ -99,7 +98,7 @@ class Recorder:
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)
         reading = read_fixture(fixture)
-        status, message = _judge(call, report)
+        status, message = judge(call, report)
         if status == "ok" and (report.when != "call" or reading is None):
             return
         benchmark = _identify(item, group_of(fixture))
@@ -122,17 +121,6 @@ class Recorder:
         state = f"{len(rows)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file}"
-
-
-def _judge(call: pytest.CallInfo[None], report: pytest.TestReport) -> tuple[Status, str | None]:
-    if report.passed:
-        return "ok", None
-    if call.excinfo is None:
-        return "error", "unknown failure"
-    text = " ".join(str(call.excinfo.value).split())[:_MESSAGE_LIMIT]
-    if report.skipped:
-        return "skipped", text
-    return "error", f"{call.excinfo.typename}: {text}"
 
 
 def _identify(item: pytest.Item, group: str | None) -> Benchmark:

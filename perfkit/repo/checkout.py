@@ -16,8 +16,6 @@ from perfkit.repo.submodules import fill_as_they_are, fill_recorded
 from perfkit.repo.working_tree import lay_working_tree
 from perfkit.repo.worktrees import add_worktree, worktree_folder
 
-_NAMES: tuple[records.Side, records.Side] = ("base", "head")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Roots:
@@ -51,9 +49,9 @@ def checkouts(
     """
     with worktree_folder(_repositories(pair)) as folder:
         warnings = tuple(
-            f"{name}: {lack}" for name in _NAMES for lack in _lay_out(pair.side(name), folder / name)
+            f"{name}: {lack}" for name in records.SIDES for lack in _lay_out(pair.side(name), folder / name)
         )
-        for name in _NAMES:
+        for name in records.SIDES:
             source = pair.side(name).source
             bring_generated(copy, key="copy", source=source, root=folder / name)
             bring_generated(link, key="link", source=source, root=folder / name)

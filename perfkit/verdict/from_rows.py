@@ -9,7 +9,8 @@ from perfkit.records import WALL_TIME, Row, Side
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, LaunchPair, Policy, Verdict
 
-_NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
+# Findings on benchmarks that could not be compared.
+NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
 
 def policy_entries(
@@ -73,7 +74,7 @@ def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> C
     last = rows[-1]
     margin, gating = float(last.policy["margin"]), last.policy["gating"] == "true"
     # The launches before a failure are of no use; the failure's own row, which has the cause, comes last.
-    finding = next((row for row in reversed(rows) if row.policy.get("verdict") in _NOT_TIMED), None)
+    finding = next((row for row in reversed(rows) if row.policy.get("verdict") in NOT_TIMED), None)
     if finding is not None:
         return Comparison(
             benchmark=finding.outcome.benchmark,

@@ -74,7 +74,7 @@ class TwoTrees:
         launch_s: float = 0.04,
     ) -> LaunchRecord:
         """Measure these tests in one launch in which base begins."""
-        rules = LaunchRules(launch_s=lambda _: launch_s, limit_s=lambda _: limit_s)
+        rules = LaunchRules(launch_s=launch_s, limit_s=lambda _: limit_s)
         children = self.children(crew, *tests)
         return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from perfkit.experiments.sequential import Contender
 from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.profiled import OwnTime, profile_sides
-from perfkit.records import Side
+from perfkit.records import SIDES, Side
 from perfkit.repo.checkout import Roots
 from perfkit.verdict.model import Comparison, Explanation, MovedFunction
 
@@ -33,14 +33,13 @@ class _Key:
 def explain(comparison: Comparison, contender: Contender, crew: Crew, roots: Roots) -> Explanation | None:
     """Profile a regressed benchmark on both sides and return what moved; None where that failed."""
     name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
-    sides: tuple[Side, Side] = ("base", "head")
-    children = [crew.start(side, nodes=[name]) for side in sides]
+    children = [crew.start(side, nodes=[name]) for side in SIDES]
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
     passes = profile_sides(children, calls=calls, limit_s=contender.limit_s)
     if passes is None:
         return None
     functions = moved_functions(
-        {side: _relative(passes[side], roots.root(side)) for side in sides},
+        {side: _relative(passes[side], roots.root(side)) for side in SIDES},
         at_least_s=_WORTH_TELLING * head_s,
     )
     return Explanation(benchmark=name, functions=functions)

@@ -11,6 +11,7 @@ from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
 from perfkit.experiments.sequential import Contender
 from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launch import shared_libraries
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, scout
 from perfkit.records import Benchmark, Side
 from perfkit.repo.checkout import Roots
@@ -128,10 +129,10 @@ def _sort_out(head: Scouted, base_own: Scouted, base: Scouted, rules: Rules) -> 
         counterpart = base.found.get(name)
         contender = _contender(found, rules)
         if counterpart is None:
-            findings.append(_finding(contender, "NEW", "base has no such benchmark"))
+            findings.append(finding_on(contender, "NEW", "base has no such benchmark"))
         elif counterpart.benchmark.version != found.benchmark.version:
             message = "its own source differs, and head's does not import on base"
-            findings.append(_finding(contender, "CHANGED", message))
+            findings.append(finding_on(contender, "CHANGED", message))
         else:
             contenders.append(contender)
     findings += _missing(head, base_own, rules)
@@ -139,7 +140,7 @@ def _sort_out(head: Scouted, base_own: Scouted, base: Scouted, rules: Rules) -> 
         contenders=tuple(contenders),
         findings=tuple(findings),
         base_own=frozenset(base_own.found),
-        libraries=_shared(head.report.libraries, base.report.libraries),
+        libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
         notes=_overruled_note(head),
     )
@@ -155,9 +156,9 @@ def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> list[Comparison]
         contender = _contender(found, rules)
         if found.file in lost_files:
             message = f"does not import on head: {head.errors[found.file]}"
-            findings.append(_finding(contender, "FAILED", message))
+            findings.append(finding_on(contender, "FAILED", message))
         else:
-            findings.append(_finding(contender, "MISSING", "base has it, head does not"))
+            findings.append(finding_on(contender, "MISSING", "base has it, head does not"))
     known = {found.file for found in base_own.found.values()}
     for node, message in head.errors.items():
         if node not in known:
@@ -173,7 +174,8 @@ def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> list[Comparison]
     return findings
 
 
-def _finding(contender: Contender, verdict: Verdict, message: str) -> Comparison:
+def finding_on(contender: Contender, verdict: Verdict, message: str) -> Comparison:
+    """Return the finding on a benchmark that cannot be compared."""
     return Comparison(
         benchmark=contender.benchmark,
         verdict=verdict,
@@ -220,11 +222,6 @@ def _with_marker(contender: Contender, settings: Mapping[str, str]) -> Contender
         f"{contender.benchmark.name}: the marker perfkit({said}) is not understood;"
         ' it reads perfkit(margin="2%", gate=False, limit=60)'
     )
-
-
-def _shared(left: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
-    known = set(right)
-    return tuple(name for name in left if name in known)
 
 
 def _overruled_note(head: Scouted) -> tuple[str, ...]:

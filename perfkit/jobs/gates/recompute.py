@@ -7,12 +7,10 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RepositoryError
-from perfkit.ledger.acceptances import acceptances_for
+from perfkit.jobs.gates.accepting import find_acceptances
 from perfkit.ledger.store import Ledger
 from perfkit.records import Commit, Row, Side
-from perfkit.repo.commits import open_repository
-from perfkit.repo.trailers import accepted_in, commits_in
-from perfkit.verdict.acceptance import Acceptance, apply
+from perfkit.verdict.acceptance import apply
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import comparison_of, policy_of
 from perfkit.verdict.model import Comparison, GateReport
@@ -74,13 +72,11 @@ def _accept(
 ) -> tuple[Comparison, ...]:
     """Let pass what people accepted since, where the commits are still known."""
     try:
-        repository = open_repository(project.root)
-        pair = commits["base"].sha, commits["head"].sha
-        shas = commits_in(repository, *pair)
-        said, _ = accepted_in(repository, *pair)
+        acceptances, _ = find_acceptances(
+            project.root, base=commits["base"], head=commits["head"], ledger=ledger
+        )
     except RepositoryError:
         return tuple(comparisons)
-    acceptances: list[Acceptance] = [*acceptances_for(ledger, shas, commits["head"].diff_hash), *said]
     return apply(comparisons, acceptances)
 
 

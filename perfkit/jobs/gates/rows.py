@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perfkit.experiments.sequential import Contender, Measured
-from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row, Side, Status
+from perfkit.records import SIDES, Commit, Environment, Machine, Outcome, Placement, Row, Side, Status
 from perfkit.verdict.from_rows import policy_entries
 from perfkit.verdict.model import Comparison, Policy, Verdict
 
-_SIDES: tuple[Side, Side] = ("base", "head")
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 
@@ -44,7 +43,7 @@ def launch_rows(
             gating=contender.gating,
             verdict=verdicts.get(one.node),
         )
-        for side in _SIDES:
+        for side in SIDES:
             yield _launch_row(one, side, contender, entries, occasion)
 
 

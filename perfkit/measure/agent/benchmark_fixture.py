@@ -74,7 +74,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             return function_to_benchmark(*args, **kwargs)
 
         self.conductor.conduct(Work(node=self.fullname, block=block, call=call, keep=self._keep))
-        return function_to_benchmark(*args, **kwargs)
+        return call()
 
     def _raw_pedantic(
         self,

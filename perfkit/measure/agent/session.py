@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from . import MARKER
+from .benchmark_fixture import FIXTURE_NAME
 from .channel import Channel
+from .reports import MESSAGE_LIMIT, judge
 
-_MESSAGE_LIMIT = 300
-_COLLECTED_TWICE = ("benchmark", "benchmark_weave")
+_FIXTURES = (FIXTURE_NAME, "benchmark_weave")
 # What would break lockstep in a user's options, and what undoes it when it comes last.
 _OPPONENTS = {
     "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
@@ -26,7 +27,6 @@ _OVERRULED = {
     "benchmark_skip": False,
     "benchmark_only": False,
     "benchmark_disable": False,
-    "benchmark_enable": True,
     "benchmark_autosave": False,
     "benchmark_save": None,
     "benchmark_save_data": False,
@@ -41,7 +41,7 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
-_SILENTLY_OVERRULED = {"continue_on_collection_errors": True, "verbose": -1}
+_SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
 
 class ChildPlugin:
@@ -60,12 +60,7 @@ class ChildPlugin:
         config.addinivalue_line("markers", MARKER)
         self._overruled = _named_opponents(config)
         for name, value in _OVERRULED.items():
-            if name != "benchmark_enable" and getattr(config.option, name, value) not in (
-                value,
-                None,
-                [],
-                "",
-            ):
+            if getattr(config.option, name, value) not in (value, None, [], ""):
                 self._overruled.append("--" + name.replace("_", "-"))
         for name, value in {**_OVERRULED, **_SILENTLY_OVERRULED}.items():
             if hasattr(config.option, name):
@@ -106,14 +101,13 @@ class ChildPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep the first thing that went wrong with a test, and tell it when the test is over."""
         report = yield
-        status, message = _judge(call, report)
+        status, message = judge(call, report)
         if status != "ok":
-            self._outcomes.setdefault(item.nodeid, (status, message))
+            kind: str = "oom" if status == "error" and _ran_out_of_memory(call) else status
+            self._outcomes.setdefault(item.nodeid, (kind, message))
         if report.when == "teardown":
-            status, message = self._outcomes.get(item.nodeid, ("ok", None))
-            self._channel.send(
-                {"kind": "finished", "node": item.nodeid, "status": status, "message": message}
-            )
+            kind, message = self._outcomes.get(item.nodeid, ("ok", None))
+            self._channel.send({"kind": "finished", "node": item.nodeid, "status": kind, "message": message})
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -154,7 +148,7 @@ def _named_opponents(config: pytest.Config) -> list[str]:
 
 
 def _measures(item: pytest.Item) -> bool:
-    return any(name in getattr(item, "fixturenames", ()) for name in _COLLECTED_TWICE)
+    return any(name in getattr(item, "fixturenames", ()) for name in _FIXTURES)
 
 
 def _describe(item: pytest.Item) -> dict[str, object]:
@@ -179,20 +173,12 @@ def _source(function: Callable[..., object]) -> str:
         return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
 
 
-def _judge(call: pytest.CallInfo[None], report: pytest.TestReport) -> tuple[str, str | None]:
-    if report.passed:
-        return "ok", None
-    if call.excinfo is None:
-        return "error", "unknown failure"
-    text = " ".join(str(call.excinfo.value).split())[:_MESSAGE_LIMIT]
-    if report.skipped:
-        return "skipped", text
-    kind = "oom" if call.excinfo.errisinstance(MemoryError) else "error"
-    return kind, f"{call.excinfo.typename}: {text}"
+def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
+    return call.excinfo is not None and call.excinfo.errisinstance(MemoryError)
 
 
 def _last_line(text: str) -> str:
     """Return the line of a traceback that says what happened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
-    return ((errors or lines or ["unknown failure"])[-1])[:_MESSAGE_LIMIT]
+    return ((errors or lines or ["unknown failure"])[-1])[:MESSAGE_LIMIT]

@@ -55,8 +55,14 @@ class LaunchRecord:
 class LaunchRules:
     """How long each benchmark is measured in a launch, and how long it may be silent, in seconds."""
 
-    launch_s: Callable[[str], float]
+    launch_s: float
     limit_s: Callable[[str], float]
+
+
+def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
+    """Return the installed modules that both sides imported, in head's order."""
+    known = set(base.libraries)
+    return tuple(name for name in head.libraries if name in known)
 
 
 def run_launch(
@@ -118,7 +124,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
             child.resume()
         wishes, _ = (player.arrive() for player in players)
         if node not in paces:
-            paces[node] = _plan(players, wishes["loops"], wishes["rounds"], rules.launch_s(node))
+            paces[node] = _plan(players, wishes["loops"], wishes["rounds"], rules.launch_s)
         timing = take_turns(players, pace=paces[node])
         for player in players:
             player.leave()

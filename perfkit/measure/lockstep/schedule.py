@@ -7,10 +7,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perfkit.records import Side
+from perfkit.records import SIDES, Side
 
-_SIDES: tuple[Side, Side] = ("base", "head")
-_COMBINATIONS = tuple(itertools.product(_SIDES, _SIDES))
+_COMBINATIONS = tuple(itertools.product(SIDES, SIDES))
 
 
 @dataclass(frozen=True, kw_only=True)
