@@ -40,7 +40,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     alpha: float = 0.01
-    seconds_per_benchmark: float = 10.0
+    seconds_per_benchmark: float = 20.0
     limit: float = 30.0
     select: str | None = None
     preload: tuple[str, ...] | None = None

@@ -83,7 +83,7 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
     config = load_project(_write(tmp_path, "[[tool.perfkit.rules]]\nmatch = '*'\n")).config
 
     assert ((), (), None) == (config.copy, config.link, config.prepare)
-    assert (0.01, 10.0, 30.0, None, None) == (
+    assert (0.01, 20.0, 30.0, None, None) == (
         config.gate.alpha,
         config.gate.seconds_per_benchmark,
         config.gate.limit,

@@ -21,6 +21,7 @@ from plan import BENCHMARKS, Case, plan_study
 
 HERE = Path(__file__).parent
 DEFAULT_LEDGER = HERE / "ledger"
+_CASE_MINUTES = 1.3
 _PYPROJECT = '[tool.pytest.ini_options]\npython_files = ["bench_*.py"]\n'
 
 
@@ -31,7 +32,8 @@ def main() -> None:
     cases = plan_study()
     done = {outcome["subject"] for outcome in read_outcomes(ledger)}
     left = [case for case in cases if case.subject not in done]
-    print(f"{len(cases) - len(left)} of {len(cases)} cases are done; about {len(left)} minutes are left")
+    minutes = round(_CASE_MINUTES * len(left))
+    print(f"{len(cases) - len(left)} of {len(cases)} cases are done; about {minutes} minutes are left")
     with tempfile.TemporaryDirectory(prefix="study-") as folder:
         repository = create_suite(Path(folder) / "suite")
         for case in left:

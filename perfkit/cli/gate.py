@@ -63,7 +63,7 @@ def gate(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="For the whole gate, set-up included (default: 10 for each benchmark, at least 30).",
+            help="For the whole gate, set-up included (default: 20 for each benchmark, at least 30).",
         ),
     ] = None,
     as_is: Annotated[

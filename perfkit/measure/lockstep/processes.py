@@ -14,6 +14,7 @@ _PROC = Path("/proc")
 _STOPPED = frozenset("Tt")
 _ENDED = frozenset("ZX")
 _STOP_LIMIT_S = 1.0
+_STOP_POLL_S = 5e-5
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -73,6 +74,8 @@ def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
     while (process := read_process(leader)) is not None and not process.rests:
         if time.monotonic() > deadline:
             break
+        # The leader may need this very core to take the signal.
+        time.sleep(_STOP_POLL_S)
 
 
 def resume(leader: int, strays: tuple[int, ...] = ()) -> None:
