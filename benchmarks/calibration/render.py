@@ -79,9 +79,7 @@ def render(gates: Sequence[Gate]) -> str:
         "## What was promised, and what was measured\n",
         _table(["what", "promised", "measured"], _promises(alike, planted, rare, gates)),
         "\n## Plants\n",
-        _table(
-            ["case", "plant", "read as", "interval", "verdict", "others accused"], _plants([*planted, *rare])
-        ),
+        _table(_OF_PLANT, _plants([*planted, *rare])),
         "\n## Each benchmark, in the gates of identical code\n",
         _table(_PER_BENCHMARK, [_of_benchmark(name, alike) for name in BENCHMARKS]),
         "\n## Every gate\n",
@@ -94,11 +92,13 @@ _INTRODUCTION = """# How often the gate is wrong, measured
 
 <!-- written by `make calibration-report` from the rows in benchmarks/calibration/ledger/ -->
 
-A study of whole gates between real commits, with the default budget and settings, on {machine}: six unlike
-benchmarks of 100 units of work each (`benchmarks/calibration/suite/`), identical code on both sides or a
-slowdown planted in one benchmark as more units of its own work. Sizes, doses and order were settled before
-the first gate (`benchmarks/calibration/plan.py`); {done} of {of} gates have run. Every gate counts, and what
-is claimed is the exact binomial bound at 95 % (Clopper and Pearson 1934). `make calibration` repeats it.
+A study of whole gates between real commits, with the default budget and settings, on
+{machine}:
+six unlike benchmarks of 100 units of work each (`benchmarks/calibration/suite/`), identical code on both
+sides or a slowdown planted in one benchmark as more units of its own work. Sizes, doses and order were
+settled before the first gate (`benchmarks/calibration/plan.py`); {done} of {of} gates have run. Every gate
+counts, and what is claimed is the exact binomial bound at 95 % (Clopper and Pearson 1934).
+`make calibration` repeats it.
 """
 _OF_PLANT = ["case", "plant", "read as", "interval", "verdict", "others accused"]
 _PER_BENCHMARK = ["benchmark", "per call", "UNCHANGED", "sd over launches", "half-width", "launches"]
@@ -135,13 +135,33 @@ def _promises(
             f"{found} of {len(planted)}; another benchmark accused or praised in {others}",
         ],
         ["+20 % in each tenth call reads as", "+2 % ± 1", ", ".join(map(_reading, rare)) or "-"],
-        ["wall time per benchmark, set-up included", "at most 10 s", _walls(gates)],
+        ["wall time per benchmark, set-up included, in a quiet hour", "at most 10 s", _walls(alike, gates)],
     ]
 
 
-def _walls(gates: Sequence[Gate]) -> str:
-    walls = [gate.wall_s / len(BENCHMARKS) for gate in gates]
-    return f"median {statistics.median(walls):.1f} s, longest {max(walls):.1f} s" if walls else "-"
+def _walls(alike: Sequence[Gate], gates: Sequence[Gate]) -> str:
+    """Return times of gates of identical code, and of their calmer half by the scatter of their launches."""
+    if not alike:
+        return "-"
+    calm = sorted(alike, key=_scatter)[: -(-len(alike) // 2)]
+    return (
+        f"A/A in the calmer half of the hours: median {_typical(calm):.1f} s, longest {_longest(calm):.1f} s;"
+        f" all A/A: median {_typical(alike):.1f} s; all gates: median {_typical(gates):.1f} s,"
+        f" longest {_longest(gates):.1f} s"
+    )
+
+
+def _scatter(gate: Gate) -> float:
+    estimates = [found.estimate for found in gate.comparisons.values()]
+    return statistics.median(one.launch_sd or 0.0 for one in estimates if one is not None)
+
+
+def _typical(gates: Sequence[Gate]) -> float:
+    return statistics.median(gate.wall_s for gate in gates) / len(BENCHMARKS)
+
+
+def _longest(gates: Sequence[Gate]) -> float:
+    return max(gate.wall_s for gate in gates) / len(BENCHMARKS)
 
 
 def _plants(gates: Sequence[Gate]) -> list[list[str]]:
@@ -181,7 +201,7 @@ def _of_benchmark(name: str, alike: Sequence[Gate]) -> list[str]:
 
 
 def _line(gate: Gate) -> list[str]:
-    undecided = [name for name, found in gate.comparisons.items() if found.verdict == "INCONCLUSIVE"]
+    undecided = [_open(name, found) for name, found in gate.comparisons.items() if _is_open(found)]
     launches = max((row.placement.launch for row in gate.rows), default=-1) + 1
     kind = gate.case.kind if gate.case.benchmark is None else f"{gate.case.kind} in {gate.case.benchmark}"
     walls = f"{gate.wall_s:.1f} s"
@@ -193,6 +213,16 @@ def _line(gate: Gate) -> list[str]:
         str(launches),
         ", ".join(undecided) or "none",
     ]
+
+
+def _is_open(comparison: Comparison) -> bool:
+    return comparison.verdict not in (*_ACCUSING, "UNCHANGED")
+
+
+def _open(name: str, comparison: Comparison) -> str:
+    if comparison.verdict == "INCONCLUSIVE":
+        return name
+    return f"{name} {comparison.verdict} ({comparison.message})"
 
 
 def _gate(case: Case, outcome: dict[str, object], rows: Sequence[Row]) -> Gate:

@@ -14,9 +14,10 @@ _CALIBRATION_GROWTH = 10
 _REPEATED = 2
 # Processes come and go in the first turns; after these the tree is known.
 _TURNS_LOOKED_AT = 2
-# CPU time is told in ticks of 10 ms: a share below this, or two ticks, is no sign of life.
-_IDLE_SHARE = 0.05
-_IDLE_S = 0.02
+# CPU time is told in ticks of 10 ms, and stopping costs each process of a tree a little at every turn: a
+# share below this, or three ticks, is no sign of life. What runs on uses all of a core, or most.
+_IDLE_SHARE = 0.1
+_IDLE_S = 0.035
 
 
 @dataclass(frozen=True, kw_only=True)
