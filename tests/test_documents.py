@@ -14,7 +14,7 @@ import pytest
 from repositories import create_repository
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", "docs/gate.md", "docs/ledger.md", "docs/profiling.md"]
+DOCUMENTS = ["README.md", "docs/gate.md", "docs/ledger.md", "docs/profiling.md", "docs/trust.md"]
 # Nothing in these is to be typed.
 TEXTS = ["docs/calibration.md", "docs/method.md"]
 # Few benchmarks are enough to see that a command works; `make test` runs this very test.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import accept, backfill, gate, ledger, log, profile
+from perfkit.cli import accept, backfill, calibrate, compare, doctor, gate, ledger, log, profile
 from perfkit.cli.options import examples
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ profile.register(app)
 log.register(app)
 ledger.register(app)
 backfill.register(app)
+compare.register(app)
+doctor.register(app)
+calibrate.register(app)
 accept.register(app)
 
 

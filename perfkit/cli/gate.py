@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import (
+    AlphaOption,
+    BenchmarksOption,
+    JsonOption,
+    LedgerOption,
+    MarginOption,
+    RepoOption,
+    SelectOption,
+    check_rates,
+    examples,
+    project_in,
+)
 from perfkit.cli.output import show, write_json
 
 
@@ -41,24 +52,10 @@ def gate(
             metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when it has changes."
         ),
     ] = None,
-    benchmarks: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Default: the configured benchmarks, or whatever pytest collects."),
-    ] = None,
-    select: Annotated[
-        str | None,
-        typer.Option(
-            metavar="EXPR", help="Only benchmarks that match, as pytest's -k (default: as configured)."
-        ),
-    ] = None,
-    margin: Annotated[
-        str | None,
-        typer.Option(metavar="PERCENT", help="The largest change that nobody need care about (default: 2%)."),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        typer.Option(help="Probability of any wrong verdict in the whole gate (default: 0.01)."),
-    ] = None,
+    benchmarks: BenchmarksOption = None,
+    select: SelectOption = None,
+    margin: MarginOption = None,
+    alpha: AlphaOption = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -69,9 +66,7 @@ def gate(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
     ] = False,
-    repo: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
-    ] = None,
+    repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     from_ledger: Annotated[
         str | None,
@@ -88,22 +83,15 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.config import load_project, parse_percent
-    from perfkit.errors import UsageError
+    from perfkit.config import parse_percent
     from perfkit.jobs.gate import GateRequest, run_gate
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.gate.markdown import render_comment
     from perfkit.views.gate.table import gate_view
 
-    if alpha is not None and not 0 < alpha < 1:
-        raise UsageError(f"--alpha must lie between 0 and 1, found {alpha:g}")
-    if budget is not None and not budget > 0:
-        raise UsageError(f"--budget must be above zero seconds, found {budget:g}")
-    start = repo or Path.cwd()
-    if not start.is_dir():
-        raise UsageError(f"--repo {start} is not a folder")
-    project = load_project(start)
+    check_rates(alpha=alpha, budget=budget)
+    project = project_in(repo)
     place = ledger or project.ledger_path
     if from_ledger is not None:
         from perfkit.jobs.gates.recompute import recompute_gate

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.config import Project
 
 LedgerOption = Annotated[
     Path | None,
@@ -17,6 +22,51 @@ JsonOption = Annotated[
         "--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output (-)."
     ),
 ]
+BenchmarksOption = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="Default: the configured benchmarks, or whatever pytest collects."),
+]
+SelectOption = Annotated[
+    str | None,
+    typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k (default: as configured)."),
+]
+MarginOption = Annotated[
+    str | None,
+    typer.Option(metavar="PERCENT", help="The largest change that nobody need care about (default: 2%)."),
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(help="Probability of any wrong verdict, all benchmarks together (default: 0.01)."),
+]
+RepoOption = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
+]
+
+
+def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
+    """Refuse numbers that mean nothing.
+
+    Raises:
+        UsageError: alpha is no probability, or the budget no time.
+    """
+    if alpha is not None and not 0 < alpha < 1:
+        raise UsageError(f"--alpha must lie between 0 and 1, found {alpha:g}")
+    if budget is not None and not budget > 0:
+        raise UsageError(f"--budget must be above zero seconds, found {budget:g}")
+
+
+def project_in(repo: Path | None) -> Project:
+    """Return the project in a folder, the present one where none was named.
+
+    Raises:
+        UsageError: it is not a folder.
+    """
+    from perfkit.config import load_project
+
+    start = repo or Path.cwd()
+    if not start.is_dir():
+        raise UsageError(f"--repo {start} is not a folder")
+    return load_project(start)
 
 
 def examples(*lines: str) -> str:

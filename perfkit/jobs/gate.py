@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from perfkit.identity import new_run_id
 from perfkit.jobs.gates.accepting import find_acceptances
 from perfkit.jobs.gates.explaining import explain
 from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
-from perfkit.jobs.gates.prior import find_prior
+from perfkit.jobs.gates.prior import Prior, find_prior
 from perfkit.jobs.gates.rows import Occasion, finding_row, launch_rows
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
@@ -32,7 +32,7 @@ from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records import SIDES, Commit, Row, Side
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
-from perfkit.repo.sides import SidePair, changed_files, resolve_sides
+from perfkit.repo.sides import SidePair, changed_files, identical_sides, resolve_sides
 from perfkit.verdict.acceptance import apply, unused_notes
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import NOT_TIMED
@@ -41,6 +41,18 @@ from perfkit.verdict.model import Comparison, Explanation, GateReport, Policy, V
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 _LEAST_BUDGET_S = 30.0
 _MOST_LISTED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """A gate that is there to try the gate itself: one commit on both sides, nothing accepted or explained.
+
+    ``plants`` maps benchmarks to the share by which head is made slower on purpose; ``label`` are entries
+    for the policy of its rows, by which it is known in the ledger.
+    """
+
+    label: Mapping[str, str]
+    plants: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +72,7 @@ class GateRequest:
     as_is: bool
     ledger: Path
     seed: int
+    rehearsal: Rehearsal | None = None
 
 
 class Listener(Protocol):
@@ -94,9 +107,7 @@ def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> G
         NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
         RunInterruptedError: the person stopped it; its launches so far are kept.
     """
-    pair = resolve_sides(
-        project.root, base=request.base, head=request.head, ignored=(*project.output_paths, request.ledger)
-    )
+    pair = _resolve(request, project)
     Ledger(request.ledger).check_writable()
     listener.begin(f"{_name(pair.base.commit)} against {_name(pair.head.commit)}")
     with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
@@ -107,6 +118,20 @@ def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> G
             rules = Rules.of(project.config, margin=request.margin)
             field = survey(scene.crew, scene.roots, rules)
             return _Gate(request, project, scene, field).run(listener)
+
+
+def list_benchmarks(request: GateRequest, *, project: Project) -> tuple[str, ...]:
+    """Return the names of the benchmarks that a gate would compare; raises what the gate would."""
+    with _scene(request, project, _resolve(request, project), time.monotonic()) as scene:
+        field = survey(scene.crew, scene.roots, Rules.of(project.config, margin=request.margin))
+        return tuple(contender.benchmark.name for contender in field.contenders if contender.gating)
+
+
+def _resolve(request: GateRequest, project: Project) -> SidePair:
+    if request.rehearsal is not None:
+        return identical_sides(project.root, request.head)
+    ignored = (*project.output_paths, request.ledger)
+    return resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
 
 
 @contextmanager
@@ -124,6 +149,7 @@ def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float)
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(request, project, roots),
             select=config.gate.select if request.select is None else request.select,
+            plants=request.rehearsal.plants if request.rehearsal else {},
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
@@ -151,7 +177,7 @@ class _Gate:
         )
         self._occasion = self._describe()
         self._ledger = Ledger(request.ledger)
-        self._prior = find_prior(self._ledger.rows(), self._occasion)
+        self._prior = Prior() if request.rehearsal else find_prior(self._ledger.rows(), self._occasion)
         self._contenders = {
             contender.benchmark.name: dataclasses.replace(contender, prior=self._prior.pairs_for(contender))
             for contender in field.contenders
@@ -209,7 +235,8 @@ class _Gate:
         return finding_on(contender, verdict, f"on {failure.side}: {said}{failure.message}")
 
     def _explain(self, comparisons: Sequence[Comparison], listener: Listener) -> list[Explanation]:
-        regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
+        wanted = self._request.rehearsal is None
+        regressed = [one for one in comparisons if wanted and one.verdict == "REGRESSED"]
         if regressed:
             listener.say("profiling what regressed")
         found = (
@@ -250,9 +277,9 @@ class _Gate:
         )
 
     def _accept(self, found: Sequence[Comparison]) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
-        """Let pass what people accepted; a side outside git has nobody's word."""
+        """Let pass what people accepted; a side outside git has nobody's word, nor has a rehearsal."""
         base, head = self._scene.pair.base, self._scene.pair.head
-        if "directory" in (base.kind, head.kind):
+        if self._request.rehearsal or "directory" in (base.kind, head.kind):
             return tuple(found), ()
         acceptances, warnings = find_acceptances(
             head.source, base=base.commit, head=head.commit, ledger=self._request.ledger
@@ -269,8 +296,10 @@ class _Gate:
             "budget_s": f"{self._budget_s:g}",
             "mode": "fresh processes" if crew.why_no_fork else "forked",
             "as_is": str(self._request.as_is),
+            **(self._request.rehearsal.label if self._request.rehearsal else {}),
         }
         return Occasion(
+            source="calibrate" if self._request.rehearsal else "gate",
             run_id=new_run_id(),
             recorded_at=utc_now(),
             commits={side: pair.side(side).commit for side in SIDES},

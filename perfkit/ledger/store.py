@@ -17,6 +17,8 @@ from perfkit.records import Row
 if TYPE_CHECKING:
     import pandas as pd
 
+_COMPACTED = "-and-"
+
 
 class Ledger:
     """The measurements kept in one folder."""
@@ -61,6 +63,25 @@ class Ledger:
                 f"cannot write to the ledger {self.path} ({error.strerror or error}); "
                 "choose another place with --ledger PATH"
             ) from error
+
+    def compact(self) -> None:
+        """Put the rows of all files into one; the old ones go only when it is safely written.
+
+        Raises:
+            LedgerError: a file is damaged, or the folder cannot be written.
+        """
+        files = self.files()
+        if len(files) <= 1:
+            return
+        table = pa.concat_tables([read_table(file) for file in files])
+        newest = files[-1].stem.partition(_COMPACTED)[0]
+        target = self.path / f"{newest}{_COMPACTED}{len(files) - 1}-files-before.parquet"
+        try:
+            _write_durably(table, target)
+            for file in files:
+                file.unlink()
+        except OSError as error:
+            raise LedgerError(f"cannot compact the ledger {self.path} ({error.strerror or error})") from error
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first."""

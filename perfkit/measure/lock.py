@@ -31,6 +31,19 @@ def machine_lock(*, on_wait: Callable[[], None], folder: Path | None = None) -> 
         os.close(descriptor)
 
 
+def is_held(*, folder: Path | None = None) -> bool:
+    """Tell whether a perfkit measures on this machine right now."""
+    descriptor = _open((folder or Path(tempfile.gettempdir())) / _NAME)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def _open(path: Path) -> int:
     """Open the lock's file, which belongs to whoever measured first and serves everyone."""
     try:

@@ -67,6 +67,16 @@ def resolve_sides(
     return pair
 
 
+def identical_sides(start: Path, ref: str | None = None) -> SidePair:
+    """Return a commit, HEAD where none is named, as both sides.
+
+    Raises:
+        RepositoryError: it cannot be found.
+    """
+    side = _commit_side(_open(start), ref or "HEAD")
+    return SidePair(base=side, head=side)
+
+
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
     if "directory" in (pair.base.kind, pair.head.kind):

@@ -42,13 +42,24 @@ def deciding_look(
     """
     for look in looks:
         units = int(look / launches_per_unit)
-        if units > 1 and expected_half_width(sd, units, error=error) < _distance_to_margin(centre, margin):
+        if units > 1 and expected_half_width(sd, units, error=error) < distance_to_margin(centre, margin):
             return look
     return None
 
 
-def _distance_to_margin(centre: float, margin: float) -> float:
+def distance_to_margin(centre: float, margin: float) -> float:
     """Return how far, on the log scale, a ratio lies from the nearer of the two margins."""
     # Nothing is faster by 100 % or more.
     lower = math.log1p(-margin) if margin < 1 else -math.inf
     return min(abs(centre - math.log1p(margin)), abs(centre - lower))
+
+
+def decidable_margin(sd: float, launches: int, *, error: float, power: float = 0.9) -> float:
+    """Return the smallest margin at which identical code is judged UNCHANGED with probability ``power``.
+
+    ``sd`` is that of the launches' log ratios. The interval has to lie inside the margin on both sides, and
+    its centre scatters.
+    """
+    half_width = expected_half_width(sd, launches, error=error)
+    quantile = NormalDist().inv_cdf((1 + power) / 2)
+    return math.expm1(half_width + quantile * sd / math.sqrt(launches))

@@ -13,7 +13,7 @@ from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
 from perfkit.verdict.model import Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
 
-_LARGEST_LOG = math.log(sys.float_info.max)
+LARGEST_LOG = math.log(sys.float_info.max)
 
 
 def estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
@@ -120,7 +120,7 @@ def last_look(launches: int, policy: Policy) -> int | None:
 def _ratio(log: float) -> float:
     """Return the ratio of a log ratio; infinite where no number is as large."""
     # Two preloaders that differ bound next to nothing.
-    return math.exp(log) if log < _LARGEST_LOG else math.inf
+    return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
 def _deciding_look(

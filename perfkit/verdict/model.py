@@ -55,7 +55,7 @@ class Estimate:
     confidence: float
     launches: int
     launch_sd: float | None
-    unit: Literal["launches", "preloaders"] = "launches"
+    unit: Literal["launches", "preloaders", "runs"] = "launches"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,3 +128,20 @@ class GateReport:
     notes: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
     from_ledger: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApartReport:
+    """Two commits compared by what a ledger has of them: measured apart, not interleaved.
+
+    ``machine`` and ``environment`` are those that all of it was measured on.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Progress of passes on standard error: a bar in a terminal, plain lines elsewhere."""
+"""Progress on standard error: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ from typing import TYPE_CHECKING, Self
 from perfkit.units import human_seconds
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.progress import Progress, TaskID
 
 
-class PassProgress:
+class _Drawn:
+    """A bar that is there while something lasts."""
+
+    _bar: Progress
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class PassProgress(_Drawn):
     """Shows which pass runs and how many steps it has done.
 
     It redraws only when it is told something: no thread of its own runs beside what is measured.
@@ -35,15 +50,6 @@ class PassProgress:
         )
         self._task: TaskID | None = None
 
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
-    ) -> None:
-        self._bar.stop()
-
     def begin(self, name: str, steps: int | None) -> None:
         """Say that a pass begins, of so many optimizer steps where that is known."""
         self._task = self._bar.add_task(f"{name} pass", total=steps)
@@ -60,3 +66,41 @@ class PassProgress:
             self._bar.update(self._task, completed=steps, total=max(steps, 1), refresh=True)
         if self._enabled and not self._in_terminal:
             sys.stderr.write(f"{name} pass: {steps} steps in {human_seconds(total_s)}\n")
+
+
+class StageProgress(_Drawn):
+    """Shows the stages of a command, and how much of the present one is done.
+
+    Like the other it redraws only when it is told something.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._in_terminal = sys.stderr.isatty()
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            console=Console(stderr=True),
+            auto_refresh=False,
+            disable=not self._in_terminal,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def say(self, text: str) -> None:
+        """Say which stage begins."""
+        if not self._in_terminal:
+            sys.stderr.write(f"{text}\n")
+            return
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(text, total=1.0)
+        self._bar.refresh()
+
+    def tell(self, share: float) -> None:
+        """Say how much of the stage is done; 1.0 is all."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=share, refresh=True)

@@ -164,6 +164,36 @@ def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
         ledger.rows_of("cccc")
 
 
+def test_compacting_keeps_every_row(tmp_path: Path) -> None:
+    """Many files become one, again and again, with the same rows in the same order; one stays as it is."""
+    ledger = Ledger(tmp_path)
+    for number in range(5):
+        ledger.append([build_row(0.1 * number, run=f"run-{number:012}", minute=number)])
+        if number in (2, 3):
+            before = ledger.rows()
+            ledger.compact()
+            assert before == ledger.rows()
+            assert 1 == len(ledger.files())
+    ledger.compact()
+    (file,) = ledger.files()
+    ledger.compact()
+
+    assert [file] == ledger.files()
+    assert [f"run-{number:012}" for number in range(5)] == [row.run_id for row in ledger.rows()]
+
+
+def test_a_damaged_file_stops_compacting(tmp_path: Path) -> None:
+    """Nothing is removed where one of the files cannot be read."""
+    ledger = Ledger(tmp_path)
+    ledger.append([build_row(0.1)])
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+
+    with pytest.raises(LedgerError, match="not a readable ledger file"):
+        ledger.compact()
+
+    assert 2 == len(ledger.files())
+
+
 def test_pandas_gets_every_column(tmp_path: Path) -> None:
     """A notebook sees the ledger's own columns and raw values."""
     Ledger(tmp_path).append([build_row(1.0, 2.0)])

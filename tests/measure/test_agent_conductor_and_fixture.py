@@ -370,7 +370,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
 
         for order in (*orders, {"kind": "go_on"}):
             ours.send(order)
-        RemoteConductor(theirs).conduct(
+        RemoteConductor(theirs, {}).conduct(
             Work(
                 node="bench.py::test_it",
                 block=block,

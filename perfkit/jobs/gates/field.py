@@ -185,13 +185,18 @@ def finding_on(contender: Contender, verdict: Verdict, message: str) -> Comparis
     )
 
 
+def under_rules(benchmark: Benchmark, rules: Rules) -> Contender:
+    """Settle margin, gating and limit where there is no marker: the last glob that matches decides."""
+    contender = Contender(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
+    for rule in rules.globs:
+        if fnmatch.fnmatchcase(benchmark.name, rule.match):
+            contender = _with_rule(contender, rule)
+    return contender
+
+
 def _contender(found: Found, rules: Rules) -> Contender:
     """Settle margin, gating and limit: its own marker first, then the last glob that matches."""
-    contender = Contender(benchmark=found.benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
-    for rule in rules.globs:
-        if fnmatch.fnmatchcase(found.benchmark.name, rule.match):
-            contender = _with_rule(contender, rule)
-    return _with_marker(contender, found.settings)
+    return _with_marker(under_rules(found.benchmark, rules), found.settings)
 
 
 def _with_rule(contender: Contender, rule: BenchmarkRule) -> Contender:

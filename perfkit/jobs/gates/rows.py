@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perfkit.experiments.sequential import Contender, Measured
-from perfkit.records import SIDES, Commit, Environment, Machine, Outcome, Placement, Row, Side, Status
+from perfkit.records import SIDES, Commit, Environment, Machine, Outcome, Placement, Row, Side, Source, Status
 from perfkit.verdict.from_rows import policy_entries
 from perfkit.verdict.model import Comparison, Policy, Verdict
 
@@ -18,6 +18,7 @@ _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 class Occasion:
     """What all rows of one gate share; ``common`` are its policy entries."""
 
+    source: Source = "gate"
     run_id: str
     recorded_at: datetime
     commits: Mapping[Side, Commit]
@@ -62,7 +63,7 @@ def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
     return Row(
         run_id=occasion.run_id,
         recorded_at=occasion.recorded_at,
-        source="gate",
+        source=occasion.source,
         commit=occasion.commits["head"],
         machine=occasion.machine,
         environment=occasion.environment,
@@ -84,7 +85,7 @@ def _launch_row(
     return Row(
         run_id=occasion.run_id,
         recorded_at=one.at,
-        source="gate",
+        source=occasion.source,
         commit=occasion.commits[side],
         machine=occasion.machine,
         environment=occasion.environment,

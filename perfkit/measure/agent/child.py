@@ -59,7 +59,7 @@ def _measure(assignment: Message, channel: Channel) -> None:
     if strangers:
         channel.send({"kind": "done", "foreign": strangers})
         return
-    install(RemoteConductor(channel))
+    install(RemoteConductor(channel, assignment["plants"]))
     plugin = ChildPlugin(channel, assignment["nodes"])
     paths = [path for path in assignment["paths"] if (root / path).exists()]
     if paths or not assignment["paths"]:

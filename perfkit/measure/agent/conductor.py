@@ -5,24 +5,33 @@ from __future__ import annotations
 import cProfile
 import math
 import pstats
+from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from .benchmark_fixture import Work
 from .channel import Channel, Message
+from .plant import slowed
 from .process import minor_faults
 
 _PROFILED_FUNCTIONS = 400
 
 
 class RemoteConductor:
-    """Waits inside the ``benchmark`` fixture for orders, until told to go on."""
+    """Waits inside the ``benchmark`` fixture for orders, until told to go on.
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    ``plants`` maps benchmarks to the share by which they are made slower on purpose.
+    """
+
+    def __init__(self, channel: Channel, plants: Mapping[str, float]) -> None:
+        self._channel, self._plants = channel, plants
 
     def conduct(self, work: Work) -> None:
         """Say that a benchmark is ready, and obey."""
+        share = self._plants.get(work.node)
+        if share is not None:
+            work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
         self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
         while (order := self._channel.receive())["kind"] != "go_on":
             self._channel.send(_obey(order, work))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,12 +31,16 @@ _RAISED_TOGETHER = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Ground:
-    """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given."""
+    """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
+
+    ``plants`` maps benchmarks to the share by which head is made slower on purpose.
+    """
 
     roots: Mapping[Side, Path]
     origins: tuple[Path, ...]
     paths: tuple[str, ...]
     select: str | None = None
+    plants: Mapping[str, float] = field(default_factory=dict)
 
 
 class Crew:
@@ -150,6 +154,7 @@ class Crew:
             select=self._ground.select,
             temporary=str(place),
             log=f"{place}.log",
+            plants=self._ground.plants if side == "head" else {},
         )
         return self._source.start(side, assignment)
 

@@ -42,7 +42,7 @@ class Assignment:
     """What a child is to do: pytest over ``paths`` in ``root``; ``nodes`` None lists the benchmarks.
 
     ``origins`` are the user's own trees, which no module may come from; ``temporary`` a folder to be made
-    for temporary files; ``log`` the file its output goes to.
+    for temporary files; ``log`` the file its output goes to. ``plants`` are slowdowns on purpose, as shares.
     """
 
     root: str
@@ -52,6 +52,7 @@ class Assignment:
     select: str | None
     temporary: str
     log: str
+    plants: Mapping[str, float]
 
 
 class Child:

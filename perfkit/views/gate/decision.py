@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import Comparison, GateReport
+from perfkit.verdict.model import ApartReport, Comparison, GateReport
 from perfkit.views.gate.wording import decides, in_order, percent
 
 _WORDS = {
@@ -19,20 +19,20 @@ _WORDS = {
 }
 
 
-def decision_word(report: GateReport) -> str:
+def decision_word(report: GateReport | ApartReport) -> str:
     """Return the decision in a word or two: what its exit code means."""
     return _WORDS.get(report.exit_code, "NOT DECIDED")
 
 
-def decision_sentence(report: GateReport) -> str:
-    """Return the decision, what it rests on, the rules, the time it took and the exit code."""
+def decision_sentence(report: GateReport | ApartReport) -> str:
+    """Return the decision, what it rests on, the rules, the time that measuring took and the exit code."""
     causes = [found for found in report.comparisons if _is_cause(found, report.exit_code)]
     besides = [found for found in in_order(report.comparisons) if _is_news(found, causes)]
     parts = [
         f"{decision_word(report)}: {_reason(report, causes)}",
         *([f"also {_tally(besides)}"] if besides else []),
         f"family-wise alpha {report.policy.alpha:g}",
-        human_seconds(report.wall_s),
+        *([human_seconds(report.wall_s)] if isinstance(report, GateReport) else []),
         f"exit code {report.exit_code}",
     ]
     return "; ".join(parts)
@@ -49,7 +49,7 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     )
 
 
-def _reason(report: GateReport, causes: Sequence[Comparison]) -> str:
+def _reason(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> str:
     if not causes:
         nothing = report.exit_code == EXIT_PASS or not report.comparisons
         return "no benchmark that gates was compared" if nothing else "the notes say why"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perfkit.records import Commit
 from perfkit.units import human_seconds
-from perfkit.verdict.model import Comparison, Explanation, GateReport, Verdict
+from perfkit.verdict.model import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.names import short_names
@@ -49,11 +49,13 @@ def gate_view(report: GateReport) -> Group:
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
 
 
-def result_table(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, launches."""
+def result_table(
+    comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
+) -> Table:
+    """Return one line per benchmark: times, change, interval, verdict, and how many units it rests on."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
-    table.add_column("laun-\nches", justify="right", no_wrap=True)
+    table.add_column(counted, justify="right", no_wrap=True)
     for found in comparisons:
         table.add_row(
             Text(names[found.benchmark.name]),
@@ -83,11 +85,14 @@ def verdict_text(verdict: Verdict) -> Text:
 
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
-    sides = (f"{side}  {_commit(commit)}" for side, commit in (("base", report.base), ("head", report.head)))
+    sides = (
+        f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
+    )
     return Text("\n".join((f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides)))
 
 
-def _commit(commit: Commit) -> str:
+def commit_text(commit: Commit) -> str:
+    """Return a commit in a line: its digits, whether it was changed, its subject."""
     dirty = " with uncommitted changes" if commit.dirty else ""
     return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
 
@@ -133,6 +138,10 @@ def _notes(notes: Sequence[str]) -> Iterator[RenderableType]:
         yield Group(*(Text(f"note: {note}") for note in notes))
 
 
+def decision_style(report: GateReport | ApartReport) -> str:
+    """Return the colour of a decision."""
+    return _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
+
+
 def _decision(report: GateReport) -> Text:
-    style = _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
-    return Text(decision_sentence(report), style=style)
+    return Text(decision_sentence(report), style=decision_style(report))

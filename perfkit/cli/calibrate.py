@@ -1,0 +1,94 @@
+"""``perfkit calibrate``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import (
+    AlphaOption,
+    BenchmarksOption,
+    JsonOption,
+    MarginOption,
+    RepoOption,
+    SelectOption,
+    check_rates,
+    examples,
+    project_in,
+)
+from perfkit.cli.output import show, write_json
+
+_DEFAULT_PLANT = "5%"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit calibrate",
+            "perfkit calibrate --gates 60 --plant 3% --plant 5% --margin 1%",
+            "perfkit calibrate --select loss --gates 5 --json calibration.json",
+        )
+    )(calibrate)
+
+
+def calibrate(
+    *,
+    gates: Annotated[
+        int, typer.Option(metavar="N", help="Gates of identical code, and as many for each plant.")
+    ] = 20,
+    plant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PERCENT", help=f"A planted slowdown; may be given often ({_DEFAULT_PLANT})."),
+    ] = None,
+    benchmarks: BenchmarksOption = None,
+    select: SelectOption = None,
+    margin: MarginOption = None,
+    alpha: AlphaOption = None,
+    budget: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="For each gate (default: as for a gate).")
+    ] = None,
+    repo: RepoOption = None,
+    seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", metavar="PATH", help="Folder of its own ledger (default: beside the project's)."
+        ),
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Measure how often the gate errs and what it finds, on this machine and your own benchmarks.
+
+    Gates of HEAD against itself, and with slowdowns planted in one benchmark after the other. Stopped, the
+    same command goes on. Exit code: 0 trusted, 1 errs more often than alpha, 3 leaves too much undecided.
+    """
+    from perfkit.config import parse_percent
+    from perfkit.jobs.calibrate import CalibrateRequest, run_calibrate
+    from perfkit.views.calibration import calibration_view
+    from perfkit.views.progress import StageProgress
+
+    check_rates(alpha=alpha, budget=budget)
+    project = project_in(repo)
+    own = project.ledger_path.with_name(f"{project.ledger_path.name}-calibration")
+    request = CalibrateRequest(
+        gates=gates,
+        plants=tuple(parse_percent(text, key="--plant") for text in plant or [_DEFAULT_PLANT]),
+        benchmarks=benchmarks,
+        select=select,
+        margin=parse_percent(margin, key="--margin") if margin else None,
+        alpha=alpha,
+        budget_s=budget,
+        ledger=ledger or own,
+        seed=seed,
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with StageProgress() as progress:
+        found = run_calibrate(request, project=project, listener=progress)
+    show(calibration_view(found), to_json=json)
+    write_json(found, json)
+    sys.exit(found.exit_code)

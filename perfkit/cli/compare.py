@@ -1,0 +1,65 @@
+"""``perfkit compare``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import (
+    AlphaOption,
+    JsonOption,
+    LedgerOption,
+    MarginOption,
+    RepoOption,
+    check_rates,
+    examples,
+    project_in,
+)
+from perfkit.cli.output import show, write_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit compare v1.2 HEAD",
+            "perfkit compare HEAD~5 HEAD --margin 5%",
+            "perfkit compare main feature --json - | jq .exit_code",
+        )
+    )(compare)
+
+
+def compare(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A commit that the ledger has times of.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="Another one; ratios are head / base.")],
+    *,
+    margin: MarginOption = None,
+    alpha: AlphaOption = None,
+    repo: RepoOption = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Compare two commits by what the ledger has of them already; nothing is measured.
+
+    Runs of the ledger were made at different hours, so intervals are widened by what runs of the same code
+    differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
+    """
+    from perfkit.config import parse_percent
+    from perfkit.jobs.compare import CompareRequest, run_compare
+    from perfkit.views.apart import apart_view
+
+    check_rates(alpha=alpha)
+    project = project_in(repo)
+    request = CompareRequest(
+        base=base,
+        head=head,
+        margin=parse_percent(margin, key="--margin") if margin else None,
+        alpha=alpha,
+        ledger=ledger or project.ledger_path,
+    )
+    report = run_compare(request, project=project)
+    show(apart_view(report), to_json=json)
+    write_json(report, json)
+    sys.exit(report.exit_code)

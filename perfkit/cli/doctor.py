@@ -1,0 +1,55 @@
+"""``perfkit doctor``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, examples
+from perfkit.cli.output import show, write_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit doctor",
+            "perfkit doctor --margin 1% && perfkit gate --margin 1%",
+            "perfkit doctor --seconds 60 --json doctor.json",
+        )
+    )(doctor)
+
+
+def doctor(
+    *,
+    margin: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="The margin to be fit for (default: as configured, 2%)."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long to measure identical code.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Check how steady this machine is, and say which changes a gate could see on it.
+
+    Identical code is measured against itself. Exit code: 0 fit for the margin, 3 unfit.
+    """
+    from perfkit.config import load_project, parse_percent
+    from perfkit.errors import UsageError
+    from perfkit.jobs.doctor import DoctorRequest, run_doctor
+    from perfkit.views.doctor import doctor_view
+    from perfkit.views.progress import StageProgress
+
+    if not seconds > 0:
+        raise UsageError(f"--seconds must be above zero, found {seconds:g}")
+    request = DoctorRequest(
+        margin=parse_percent(margin, key="--margin") if margin else None, seconds=seconds, seed=seed
+    )
+    with StageProgress() as progress:
+        fitness = run_doctor(request, project=load_project(Path.cwd()), say=progress.say, tell=progress.tell)
+    show(doctor_view(fitness), to_json=json)
+    write_json(fitness, json)
+    sys.exit(fitness.exit_code)

@@ -1,0 +1,172 @@
+"""``perfkit compare``: two commits by what the ledger has of them, without measuring anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, RepositoryError
+from perfkit.jobs.gates.field import Rules, finding_on, under_rules
+from perfkit.ledger.store import Ledger
+from perfkit.records import WALL_TIME, Benchmark, Commit, Row
+from perfkit.repo.commits import open_repository, resolve
+from perfkit.units import counted
+from perfkit.verdict.apart import compare_apart
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.model import ApartReport, Comparison, Policy
+
+_SHA_DIGITS = 10
+_REPORTED = ("error", "timeout", "oom")
+# Its launches carry planted slowdowns.
+_NOT_COMPARED = ("calibrate",)
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """Which commits to compare, by ref; ``margin`` and ``alpha`` are shares, None as configured."""
+
+    base: str
+    head: str
+    margin: float | None
+    alpha: float | None
+    ledger: Path
+
+
+def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
+    """Judge every benchmark that the ledger has of both commits.
+
+    Raises:
+        RepositoryError: a commit is not known, or both are one.
+        NotMeasuredError: the ledger has no times of a commit, or none of both from one machine.
+    """
+    repository = open_repository(project.root)
+    base, head = (resolve(repository, ref) for ref in (request.base, request.head))
+    if base.sha == head.sha:
+        raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
+    rows = [row for row in Ledger(request.ledger).rows() if _is_time(row)]
+    clean = [row for row in rows if not row.commit.dirty]
+    place = _common_place(clean, base, head, request.ledger)
+    here = [row for row in clean if _place(row) == place]
+    sides = {commit.sha: _by_name(here, commit) for commit in (base, head)}
+    rules = Rules.of(project.config, margin=request.margin)
+    names = list(dict.fromkeys([*sides[base.sha], *sides[head.sha]]))
+    gating = [name for name in names if under_rules(_called(name), rules).gating]
+    both = [name for name in gating or names if name in sides[base.sha] and name in sides[head.sha]]
+    alpha = request.alpha or project.config.gate.alpha
+    policy = Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
+    comparisons = tuple(
+        _compare(name, sides[base.sha].get(name, []), sides[head.sha].get(name, []), here, rules, policy)
+        for name in names
+    )
+    sample = next(row for row in here if row.commit.sha == head.sha)
+    return ApartReport(
+        base=base,
+        head=head,
+        machine=sample.machine,
+        environment=sample.environment,
+        policy=policy,
+        comparisons=comparisons,
+        exit_code=exit_code(comparisons),
+        notes=tuple(_notes(rows, here, (base, head))),
+    )
+
+
+def _is_time(row: Row) -> bool:
+    return row.outcome.metric == WALL_TIME and row.source not in _NOT_COMPARED
+
+
+def _place(row: Row) -> Place:
+    return row.machine.machine_id, row.environment.env_id
+
+
+def _called(name: str) -> Benchmark:
+    return Benchmark(name=name, version="")
+
+
+def _common_place(rows: Sequence[Row], base: Commit, head: Commit, ledger: Path) -> Place:
+    """Return the machine and environment that have most runs of whichever commit has fewer."""
+    runs: dict[str, dict[Place, set[str]]] = {base.sha: {}, head.sha: {}}
+    for row in rows:
+        if row.commit.sha in runs and row.outcome.values:
+            runs[row.commit.sha].setdefault(_place(row), set()).add(row.run_id)
+    for commit in (base, head):
+        if not runs[commit.sha]:
+            raise NotMeasuredError(
+                f"{ledger} has no times of {_name(commit)};"
+                f" measure both: `perfkit backfill {_short(base)} {_short(head)}`"
+            )
+    common = runs[base.sha].keys() & runs[head.sha].keys()
+    if not common:
+        what = "machine" if _machines(runs[base.sha]).isdisjoint(_machines(runs[head.sha])) else "environment"
+        raise NotMeasuredError(
+            f"base and head were not measured on one {what}, and times of two cannot be compared;"
+            f" measure both here: `perfkit backfill {_short(base)} {_short(head)}`"
+        )
+    return max(sorted(common), key=lambda place: min(len(found[place]) for found in runs.values()))
+
+
+def _machines(places: Iterable[Place]) -> set[str]:
+    return {machine for machine, _ in places}
+
+
+def _by_name(rows: Iterable[Row], commit: Commit) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.commit.sha == commit.sha:
+            found.setdefault(row.outcome.benchmark.name, []).append(row)
+    return found
+
+
+def _compare(
+    name: str, base: Sequence[Row], head: Sequence[Row], here: Sequence[Row], rules: Rules, policy: Policy
+) -> Comparison:
+    ruled = under_rules((head or base)[-1].outcome.benchmark, rules)
+    timed = {side: [row for row in rows if row.outcome.values] for side, rows in (("b", base), ("h", head))}
+    if not timed["h"]:
+        failed = [row for row in head if row.outcome.status in _REPORTED]
+        if failed:
+            return finding_on(ruled, "FAILED", f"on head: {failed[-1].outcome.message}")
+        return finding_on(ruled, "MISSING", "the ledger has times of base, none of head")
+    if not timed["b"]:
+        return finding_on(ruled, "NEW", "the ledger has times of head, none of base")
+    common = {row.outcome.benchmark.version for row in timed["b"]}
+    versions = [version for row in timed["h"] if (version := row.outcome.benchmark.version) in common]
+    if not versions:
+        return finding_on(ruled, "CHANGED", "its own source differs: times of two versions tell nothing")
+    ours = [row for row in here if row.outcome.values and _is_version(row, name, versions[-1])]
+    return compare_apart(
+        next(row for row in ours if row.commit.sha == timed["h"][0].commit.sha).outcome.benchmark,
+        base=[row for row in ours if row.commit.sha == timed["b"][0].commit.sha],
+        head=[row for row in ours if row.commit.sha == timed["h"][0].commit.sha],
+        history=ours,
+        policy=policy,
+        margin=ruled.margin,
+        gating=ruled.gating,
+    )
+
+
+def _is_version(row: Row, name: str, version: str) -> bool:
+    return (row.outcome.benchmark.name, row.outcome.benchmark.version) == (name, version)
+
+
+def _notes(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
+    shas = {commit.sha for commit in commits}
+    dirty = {row.run_id for row in rows if row.commit.sha in shas and row.commit.dirty}
+    if dirty:
+        yield f"left out, measured with uncommitted changes: {counted(len(dirty), 'run')}"
+    used = {row.run_id for row in here}
+    others = {row.run_id for row in rows if row.commit.sha in shas and not row.commit.dirty} - used
+    if others:
+        runs = counted(len(others), "run")
+        yield f"left out, measured on another machine or in another environment: {runs}"
+
+
+def _short(commit: Commit) -> str:
+    return commit.sha[:_SHA_DIGITS]
+
+
+def _name(commit: Commit) -> str:
+    return f'{_short(commit)} "{commit.subject}"'

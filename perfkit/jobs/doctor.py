@@ -1,0 +1,121 @@
+"""``perfkit doctor``: how steady this machine is, and which changes a gate could see on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import RunInterruptedError
+from perfkit.experiments.alike import Alike, measure_alike
+from perfkit.jobs.gate import LOOKS
+from perfkit.machine.conditions import read_conditions
+from perfkit.machine.facts import read_machine
+from perfkit.measure.lock import is_held, machine_lock
+from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.records import SIDES
+from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
+from perfkit.verdict.model import Policy
+
+# Error is shared by the benchmarks of a gate; what is told holds for one of so many.
+FAMILY = 6
+_SUITE = Path(__file__).parents[1] / "workloads" / "machine_check"
+_FILE = "bench_machine_check.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorRequest:
+    """The margin to be fit for (a share, None as configured), and how long to measure in seconds."""
+
+    margin: float | None
+    seconds: float
+    seed: int
+
+
+def run_doctor(
+    request: DoctorRequest,
+    *,
+    project: Project,
+    say: Callable[[str], None],
+    tell: Callable[[float], None],
+) -> Fitness:
+    """Read the machine's conditions, measure identical code against itself, and judge both.
+
+    ``say`` hears which stage begins, ``tell`` the share of the measuring that is done.
+
+    Raises:
+        RunInterruptedError: the person stopped it.
+    """
+    say("looking at the machine")
+    conditions = [_others(), *read_conditions()]
+    config = project.config
+    margin = request.margin or config.margin_share
+    policy = Policy(alpha=config.gate.alpha, family=FAMILY, looks=LOOKS)
+    try:
+        with machine_lock(on_wait=lambda: say("waiting: another perfkit measures on this machine")):
+            say("measuring identical code against itself")
+            alike, allocator = _measure(request, tell)
+    except KeyboardInterrupt:
+        raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
+    if allocator is not None:
+        conditions.append(allocator)
+    noises = judge_noise(
+        alike.pairs,
+        launch_s=alike.launch_s,
+        policy=policy,
+        margin=margin,
+        seconds_per_benchmark=config.gate.seconds_per_benchmark,
+    )
+    return judge_fitness(
+        read_machine(),
+        conditions,
+        noises,
+        policy=policy,
+        margin=margin,
+        seconds_per_benchmark=config.gate.seconds_per_benchmark,
+    )
+
+
+def _others() -> Condition:
+    if is_held():
+        advice = "wait until it is done: two would measure each other"
+        return Condition(name="other perfkits", found="one measures now", state="bad", advice=advice)
+    return Condition(name="other perfkits", found="none", state="good")
+
+
+def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-doctor-")))
+        roots = {side: folder / side for side in SIDES}
+        for root in roots.values():
+            root.mkdir()
+            shutil.copy(_SUITE / _FILE, root)
+            (root / "pytest.ini").write_text("[pytest]\n")
+        launches = folder / "launches"
+        launches.mkdir()
+        ground = Ground(roots=roots, origins=(), paths=(_FILE,))
+        # A user's options for pytest are for the user's own tests.
+        environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+        crew = stack.enter_context(
+            Crew(ground, folder=launches, environment=environment, as_is=False, seed=request.seed)
+        )
+        alike = measure_alike(crew, seconds=request.seconds, seed=request.seed, tell=tell)
+        return alike, _fork(crew)
+
+
+def _fork(crew: Crew) -> Condition | None:
+    """Return what cannot be had here, None where all can."""
+    if crew.why_no_fork:
+        advice = "gates take fresh processes instead, which is several times slower"
+        return Condition(name="fork", found=crew.why_no_fork, state="notable", advice=advice)
+    if crew.allocator_kept is False:
+        advice = "page faults add to the noise; the system's glibc obeys"
+        return Condition(
+            name="memory kept", found="the allocator gives it back", state="notable", advice=advice
+        )
+    return None

@@ -1,0 +1,31 @@
+"""A planted slowdown: a block that does a known share more than it was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Block = Callable[[int], float]
+
+
+def slowed(block: Block, share: float, *, more_calls: bool) -> Block:
+    """Return a block whose iterations take 1 + ``share`` times as long.
+
+    Where ``more_calls`` allows it whole extra iterations are run; what is no whole one is waited for,
+    busily, as long as that part of an iteration took in this very block.
+    """
+
+    def run(iterations: int) -> float:
+        owed = iterations * share
+        extra = int(owed) if more_calls else 0
+        seconds = block(iterations + extra)
+        return seconds + _wait((owed - extra) * seconds / (iterations + extra))
+
+    return run
+
+
+def _wait(seconds: float) -> float:
+    begun = time.perf_counter()
+    while (waited := time.perf_counter() - begun) < seconds:
+        pass
+    return waited

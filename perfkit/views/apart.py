@@ -1,0 +1,64 @@
+"""A comparison of what a ledger has, in the terminal: the table, what stands behind it, the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from perfkit.records import Commit
+from perfkit.verdict.model import ApartReport, Comparison, Verdict
+from perfkit.views.gate.decision import decision_sentence
+from perfkit.views.gate.names import short_names
+from perfkit.views.gate.table import commit_text, decision_style, result_table, verdict_text
+from perfkit.views.gate.wording import details, in_order, percent
+
+_GUIDE = (
+    "Not interleaved: each run measured one commit at its own hour. Base and head are geometric means over"
+    " runs, per call. Intervals hold with {confidence} confidence for all of them together and are widened"
+    " by what runs of the same code differ by on this machine; where that leaves too much open,"
+    " `perfkit gate` measures both sides by turns."
+)
+
+
+def apart_view(report: ApartReport) -> Group:
+    """Return the whole result, the decision last; it fits a terminal of 80 columns."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    ordered = in_order(report.comparisons)
+    sections: tuple[RenderableType, ...] = (
+        _heading(report.base, report.head),
+        result_table(ordered, names, counted="runs"),
+        Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
+        *_remarks(ordered, names),
+        *(Text(f"note: {note}") for note in report.notes),
+    )
+    decision = Text(decision_sentence(report), style=decision_style(report))
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision)
+
+
+def _heading(base: Commit, head: Commit) -> Text:
+    sides = (f"{side}  {commit_text(commit)}" for side, commit in (("base", base), ("head", head)))
+    return Text("\n".join(("compare, from the ledger: not interleaved", *sides)))
+
+
+def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Yield what a reader must know besides the table, once for all benchmarks that it holds for."""
+    alike: dict[tuple[Verdict, str], list[str]] = {}
+    for found in comparisons:
+        alike.setdefault((found.verdict, "; ".join(_said(found))), []).append(names[found.benchmark.name])
+    remarks = [
+        Text.assemble(verdict_text(verdict), f" {', '.join(benchmarks)}: {said}")
+        for (verdict, said), benchmarks in alike.items()
+        if said
+    ]
+    if remarks:
+        yield Group(*remarks)
+
+
+def _said(comparison: Comparison) -> list[str]:
+    """Return what a reader must know of a comparison; without an estimate its message says all."""
+    if comparison.estimate is None and comparison.message is not None:
+        return [comparison.message]
+    return details(comparison)

@@ -1,0 +1,1 @@
+"""Small steady work of two kinds: what identical code scatters by is the machine's doing."""

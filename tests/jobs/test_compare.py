@@ -1,0 +1,204 @@
+"""`perfkit compare` on real repositories: what the ledger has, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repositories import Repository, create_repository
+from synthetic import ENVIRONMENT, MACHINE, build_row
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
+WORK = "def work():\n    return sum(number * number for number in range({units}))\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A repository with two commits, and a ledger beside it."""
+
+    repository: Repository
+    base: str
+    head: str
+
+    @property
+    def ledger(self) -> Path:
+        """Where its measurements are kept."""
+        return self.repository.root.with_name("ledger")
+
+    def file(self, *rows: Row) -> None:
+        """Put rows in the ledger, a file per run."""
+        runs: dict[str, list[Row]] = {}
+        for row in rows:
+            runs.setdefault(row.run_id, []).append(row)
+        for run in runs.values():
+            Ledger(self.ledger).append(run)
+
+    def runs(self, sha: str, levels: Sequence[float], **options: Any) -> list[Row]:  # noqa: ANN401
+        """Return rows of runs of a commit, one at each level in seconds."""
+        label = options.pop("label", "run")
+        return [
+            build_row(level, level, sha=sha, run=f"{sha[:4]}-{number}-{label}", minute=number, **options)
+            for number, level in enumerate(levels)
+        ]
+
+    def compare(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+        """Run the command as a person does; the report is empty where it wrote none."""
+        command = [str(PERFKIT), "compare", *(arguments or (self.base, self.head))]
+        done = subprocess.run(
+            [*command, "--ledger", str(self.ledger), "--json", "-"],
+            cwd=self.repository.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, json.loads(done.stdout) if done.stdout else {}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """Return a repository whose second commit does three times the work."""
+    root = tmp_path / "project"
+    root.mkdir()
+    repository = Repository(root, create_repository(root))
+    settings = (
+        '[tool.pytest.ini_options]\naddopts = ["--benchmark-max-time=0.02", "-p", "no:cacheprovider"]\n'
+    )
+    files = {"pyproject.toml": settings, ".gitignore": "__pycache__/\n.benchmarks/\n"}
+    base = repository.commit({**files, "test_speed.py": SUITE, "work.py": WORK.format(units=300)}, "Begin")
+    head = repository.commit({"work.py": WORK.format(units=900)}, "Slow down")
+    return Scene(repository=repository, base=base, head=head)
+
+
+def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
+    """Autosaved pytest sessions are enough: three times the work is REGRESSED, and exits with 1."""
+    for sha in (scene.base, scene.head) * 3:
+        scene.repository.git.git.checkout("--quiet", sha)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "--benchmark-autosave", f"--perfkit-ledger={scene.ledger}"],
+            cwd=scene.repository.root,
+            capture_output=True,
+            check=True,
+        )
+
+    done, report = scene.compare("--margin", "20%", scene.base[:8], "HEAD")
+
+    (found,) = report["comparisons"]
+    assert (1, "REGRESSED") == (done.returncode, found["verdict"]), done.stderr
+    assert 2 < found["estimate"]["ratio"] < 4.5
+    assert "not interleaved" in done.stderr
+    assert "exit code 1" in " ".join(done.stderr.split())
+
+
+def test_each_finding_has_its_verdict(scene: Scene) -> None:
+    """Gone, new, changed and failed benchmarks are told apart, and none of them passes for measured."""
+    levels = [0.0100, 0.0101, 0.0102, 0.0099]
+    for sha in (scene.base, scene.head):
+        scene.file(*scene.runs(sha, levels, name="b.py::test_same", label="same"))
+        version = "v1" if sha == scene.base else "v2"
+        scene.file(*scene.runs(sha, levels, name="b.py::test_changed", version=version, label="changed"))
+    scene.file(*scene.runs(scene.base, levels, name="b.py::test_gone", label="gone"))
+    scene.file(*scene.runs(scene.head, levels, name="b.py::test_new", label="new"))
+    scene.file(*scene.runs(scene.base, levels, name="b.py::test_broken", label="fine"))
+    scene.file(
+        build_row(
+            sha=scene.head, name="b.py::test_broken", run="broken", status="error", message="ValueError: no"
+        )
+    )
+
+    done, report = scene.compare(scene.base, scene.head, "--margin", "10%")
+
+    verdicts = {one["benchmark"]["name"][6:]: one["verdict"] for one in report["comparisons"]}
+    assert {
+        "test_same": "UNCHANGED",
+        "test_changed": "CHANGED",
+        "test_gone": "MISSING",
+        "test_new": "NEW",
+        "test_broken": "FAILED",
+    } == verdicts
+    assert 4 == done.returncode
+    assert "ValueError: no" in done.stderr
+
+
+def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
+    """What was measured with uncommitted changes or elsewhere moves no ratio."""
+    levels = [0.0100, 0.0101, 0.0102, 0.0099]
+    elsewhere = replace(MACHINE, machine_id="m2")
+    for sha in (scene.base, scene.head):
+        scene.file(*scene.runs(sha, levels))
+    scene.file(*scene.runs(scene.head, [0.5], dirty=True, label="dirty"))
+    scene.file(*scene.runs(scene.head, [0.7, 0.7], machine=elsewhere, label="far"))
+
+    done, report = scene.compare(scene.base, scene.head, "--margin", "10%")
+
+    assert 0 == done.returncode, done.stderr
+    assert [
+        "left out, measured with uncommitted changes: 1 run",
+        "left out, measured on another machine or in another environment: 2 runs",
+    ] == report["notes"]
+
+
+def test_a_rule_of_the_configuration_holds(scene: Scene) -> None:
+    """A benchmark that does not gate is shown and decides nothing."""
+    rule = '[[tool.perfkit.rules]]\nmatch = "*test_a"\ngate = false\n'
+    (scene.repository.root / "pyproject.toml").write_text(rule)
+    for sha, level in ((scene.base, 0.01), (scene.head, 0.05)):
+        scene.file(*scene.runs(sha, [level, level * 1.01, level * 0.99]))
+
+    done, report = scene.compare()
+
+    (found,) = report["comparisons"]
+    assert ("REGRESSED", False, 0) == (found["verdict"], found["gating"], done.returncode)
+
+
+@pytest.mark.parametrize("part", ["machine", "environment"])
+def test_times_of_two_places_are_refused(scene: Scene, part: str) -> None:
+    """A ratio between machines or environments would say nothing of the code: exit 4, and what to type."""
+    place: dict[str, Any] = {"machine": replace(MACHINE, machine_id="m2")}
+    if part == "environment":
+        place = {"environment": replace(ENVIRONMENT, env_id="e2")}
+    scene.file(*scene.runs(scene.base, [0.01, 0.01]), *scene.runs(scene.head, [0.01, 0.01], **place))
+
+    done, report = scene.compare()
+
+    assert (4, {}) == (done.returncode, report)
+    assert f"not measured on one {part}" in done.stderr
+    assert "perfkit backfill" in done.stderr
+    assert 1 == len(done.stderr.strip().splitlines())
+
+
+def test_a_commit_without_times_is_named(scene: Scene) -> None:
+    """The line says which commit the ledger lacks."""
+    scene.file(*scene.runs(scene.base, [0.01, 0.01]))
+
+    done, _ = scene.compare()
+
+    assert 4 == done.returncode
+    assert f'has no times of {scene.head[:10]} "Slow down"' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("HEAD", "HEAD"), "base and head are one commit"),
+        (("nothing", "HEAD"), 'unknown commit "nothing"'),
+        (("HEAD~1", "HEAD", "--alpha", "2"), "--alpha must lie between 0 and 1"),
+        (("HEAD~1", "HEAD", "--margin", "much"), "--margin must be a percentage"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(scene: Scene, arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, one line, no traceback."""
+    done, _ = scene.compare(*arguments)
+
+    assert 2 == done.returncode
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

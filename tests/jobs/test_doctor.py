@@ -1,0 +1,65 @@
+"""`perfkit doctor` as a process on this very machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+
+
+def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    temporary = place / "tmp"
+    temporary.mkdir()
+    return subprocess.run(
+        [PERFKIT, "doctor", *arguments],
+        cwd=place,
+        env={**os.environ, "TMPDIR": str(temporary), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
+    """Any machine is fit for a margin of 10,000 %, with conditions, noise and a decision to show for it."""
+    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "4", "--json", "-")
+
+    assert 0 == done.returncode, done.stderr
+    report = json.loads(done.stdout)
+    names = {one["benchmark"].rpartition("::")[2] for one in report["noises"]}
+    assert {"test_python", "test_tensors"} == names
+    assert all(0 < one["launch_sd"] < 1 for one in report["noises"])
+    assert {"load", "steal", "governor", "threads", "other perfkits"} <= {
+        one["name"] for one in report["conditions"]
+    }
+    assert "FIT for a margin of 10000 %" in done.stderr
+    assert ["perfkit-measuring.lock"] == [path.name for path in (tmp_path / "tmp").iterdir()]
+
+
+def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
+    """A margin far below any noise is exit code 3; options for the user's tests change nothing."""
+    done = _doctor(tmp_path, "--margin", "0.001%", "--seconds", "1", PYTEST_ADDOPTS="-k nothing_of_it")
+
+    assert 3 == done.returncode, done.stderr
+    assert "UNFIT for a margin of 0.001 %" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--seconds", "0"), "--seconds must be above zero"),
+        (("--margin", "x"), "--margin must be a percentage"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2 before anything is measured."""
+    done = _doctor(tmp_path, *arguments)
+
+    assert 2 == done.returncode
+    assert said in done.stderr

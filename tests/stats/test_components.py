@@ -1,0 +1,54 @@
+"""Where variance comes from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfkit.stats.components import Components, variance_components
+
+
+@pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
+def test_simulated_levels_are_found_again(between: float) -> None:
+    """Deviations between preloaders and between launches come out as they were put in."""
+    source = np.random.default_rng(11)
+    levels = source.normal(0, between, 500) if between else np.zeros(500)
+    launches: dict[object, list[float]] = {
+        number: list(level + source.normal(0, 0.02, 4)) for number, level in enumerate(levels)
+    }
+    rounds = [list(source.normal(0, 0.07, 6)) for _ in range(500)]
+
+    found = variance_components(launches, rounds)
+
+    assert pytest.approx(between, abs=0.004) == found.preloaders
+    assert pytest.approx(0.02, rel=0.1) == found.launches
+    assert pytest.approx(0.07, rel=0.1) == found.rounds
+
+
+def test_unequal_groups_count_by_their_size() -> None:
+    """Groups of one to six launches give the same answer as equal ones."""
+    source = np.random.default_rng(12)
+    launches: dict[object, list[float]] = {
+        number: list(source.normal(0, 0.03) + source.normal(0, 0.01, 1 + number % 6))
+        for number in range(2000)
+    }
+
+    found = variance_components(launches, [])
+
+    assert pytest.approx(0.03, rel=0.1) == found.preloaders
+    assert pytest.approx(0.01, rel=0.1) == found.launches
+
+
+@pytest.mark.parametrize(
+    ("launches", "rounds", "expected"),
+    [
+        ({}, [], Components(preloaders=None, launches=None, rounds=None)),
+        ({1: [0.1]}, [[0.1]], Components(preloaders=None, launches=None, rounds=None)),
+        ({1: [0.1, 0.1]}, [[0.2, 0.2]], Components(preloaders=None, launches=0.0, rounds=0.0)),
+    ],
+)
+def test_what_was_not_replicated_is_not_known(
+    launches: dict[object, list[float]], rounds: list[list[float]], expected: Components
+) -> None:
+    """A level with one member has no variance, rather than none."""
+    assert expected == variance_components(launches, rounds)

@@ -1,0 +1,128 @@
+"""What a calibration says of the gate, from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pytest
+from synthetic import build_row
+
+from perfkit.records import Row
+from perfkit.verdict.calibration import CASE, PLANT, PLANTED, STUDY, calibration_of, finished_cases
+
+NAMES = ("b.py::test_a", "b.py::test_b")
+POLICY = {
+    "alpha": "0.01", "family": "2", "looks": "10,20", "margin": "0.02", "gating": "true", "wall_s": "20",
+}  # fmt: skip
+
+
+def _gate(
+    number: int,
+    *,
+    ratios: Mapping[str, float],
+    sd: float = 0.005,
+    planted: tuple[str, float] | None = None,
+    finished: bool = True,
+    study: str = "s",
+) -> Iterator[Row]:
+    """Yield the rows of a gate of 20 launches; ``ratios`` are the true ones by benchmark."""
+    entries = {**POLICY, STUDY: study, CASE: str(number)}
+    if finished:
+        entries["verdict"] = "UNCHANGED"
+    if planted is not None:
+        entries |= {PLANTED: planted[0], PLANT: repr(planted[1])}
+    source = np.random.default_rng([number, 7])
+    for name, ratio in ratios.items():
+        for launch in range(20):
+            head = 0.01 * ratio * float(np.exp(source.normal(0, sd)))
+            for side, seconds in (("base", 0.01), ("head", head)):
+                yield build_row(
+                    seconds, seconds, name=name, run=f"r{number}", launch=launch, policy=entries,
+                    side="base" if side == "base" else "head", source="calibrate",
+                )  # fmt: skip
+
+
+def _study(*, gates: int = 6, sd: float = 0.005, ratio: float = 1.0, reading: float = 1.05) -> list[Row]:
+    rows: list[Row] = []
+    for number in range(1, gates + 1):
+        rows += _gate(number, ratios=dict.fromkeys(NAMES, ratio), sd=sd)
+    for number in range(gates + 1, 2 * gates + 1):
+        name = NAMES[number % 2]
+        rows += _gate(
+            number, ratios={**dict.fromkeys(NAMES, 1.0), name: reading}, sd=sd, planted=(name, 0.05)
+        )
+    return rows
+
+
+def test_a_good_gate_is_trusted() -> None:
+    """Nothing accused, all plants found and read right, exit code 0."""
+    found = calibration_of(_study(), study="s", planned=12)
+
+    assert found is not None
+    assert (12, 12, 0) == (found.planned, found.gates, found.exit_code)
+    assert (0, 6) == (found.accused.count, found.accused.of)
+    assert (12, 12) == (found.unchanged.count, found.unchanged.of)
+    (power,) = found.powers
+    assert (6, 6, 0) == (power.found.count, power.found.of, power.others_accused)
+    assert pytest.approx(0.05, abs=0.005) == power.median_reading
+    assert pytest.approx(1 - 0.05 ** (1 / 6)) == found.accused.high
+
+
+def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
+    """More accusations than alpha allows beyond doubt is exit code 1."""
+    found = calibration_of(_study(ratio=1.1), study="s", planned=12)
+
+    assert found is not None
+    assert (6, 1) == (found.accused.count, found.exit_code)
+
+
+def test_a_noisy_machine_leaves_too_much_open() -> None:
+    """Verdicts that stay undecided are exit code 3, and the margins that could be decided are told."""
+    found = calibration_of(_study(sd=0.05), study="s", planned=12)
+
+    assert found is not None
+    assert 3 == found.exit_code
+    assert found.undecided.count > 6
+    assert all(one.decidable is not None and one.decidable > 0.02 for one in found.benchmarks)
+
+
+def test_noise_is_told_by_benchmark() -> None:
+    """A plant is no noise: the gates that slowed a benchmark are left out of its own."""
+    found = calibration_of(_study(reading=1.5), study="s", planned=12)
+
+    assert found is not None
+    assert set(NAMES) == {one.benchmark for one in found.benchmarks}
+    for one in found.benchmarks:
+        assert pytest.approx(0.005, rel=0.2) == one.components.launches
+        assert 0.0 == one.components.rounds
+        assert 9 == one.unchanged.of
+        assert one.effect is not None
+        assert 0.02 < one.effect < 0.04
+
+
+def test_only_finished_gates_of_the_study_count() -> None:
+    """An interrupted gate has no verdict, and another study's gates are its own."""
+    rows = [*_study(gates=2), *_gate(9, ratios={NAMES[0]: 1.0}, finished=False)]
+    rows += _gate(10, ratios={NAMES[0]: 1.0}, study="other")
+
+    found = calibration_of(rows, study="s", planned=4)
+
+    assert {1, 2, 3, 4} == finished_cases(rows, "s")
+    assert found is not None
+    assert 4 == found.gates
+
+
+def test_without_a_gate_there_is_nothing_to_say() -> None:
+    """None is not a good result."""
+    assert calibration_of([], study="s", planned=4) is None
+
+
+def test_plants_alone_are_no_calibration() -> None:
+    """False alarms were not measured: exit code 4."""
+    rows = list(_gate(1, ratios={NAMES[0]: 1.05, NAMES[1]: 1.0}, planted=(NAMES[0], 0.05)))
+
+    found = calibration_of(rows, study="s", planned=2)
+
+    assert found is not None
+    assert 4 == found.exit_code
