@@ -144,6 +144,6 @@ def _before_first_look(launches: int, policy: Policy) -> str:
 
 
 def _typical_time(launches: Sequence[Sequence[float]]) -> float | None:
-    """Return the median over launches of their mean rounds, None where there are none."""
-    # Unlike the ratio beside it, which is a median, a mean shows what only some of the rounds cost.
-    return statistics.median(statistics.fmean(rounds) for rounds in launches) if launches else None
+    """Return the median over launches of their median rounds, None where there are none."""
+    # As the ratio beside it: means of a few stalls in rounds would contradict it for no reason.
+    return statistics.median(map(statistics.median, launches)) if launches else None

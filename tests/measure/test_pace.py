@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled, plan_pace
+from perfkit.measure.lockstep.pace import ROUND_S, Pace, corrected, is_settled, plan_pace
 
 LAUNCH_S = 0.25
 iteration_times = st.floats(1e-8, 100.0)
@@ -110,3 +110,34 @@ def test_a_noisy_launch_may_take_three_times_its_turns() -> None:
     counted = plan_pace(1.0, launch_s=LAUNCH_S, most_rounds=5)
 
     assert (3 * free.turns, 5) == (free.most_turns, counted.most_turns)
+
+
+def test_a_plan_from_calls_that_met_a_stall_is_corrected() -> None:
+    """A call of 100 us that was taken for one of 8 ms gets rounds of many calls, and keeps them."""
+    mistaken = plan_pace(8e-3, launch_s=LAUNCH_S)
+    rounds = [1.0e-4] * 20 + [8e-3] * 5
+
+    better = corrected(mistaken, rounds, rounds, launch_s=LAUNCH_S)
+
+    assert 1 == mistaken.loops
+    assert plan_pace(1e-4, launch_s=LAUNCH_S) == better
+    assert better == corrected(better, rounds, rounds, launch_s=LAUNCH_S)
+
+
+def test_a_side_that_is_slower_by_far_is_no_mistake() -> None:
+    """The plan is made for the slower side, and holds whichever side that is."""
+    pace = plan_pace(1e-2, launch_s=LAUNCH_S)
+
+    assert pace == corrected(pace, [1e-4] * 6, [1e-2] * 6, launch_s=LAUNCH_S)
+    assert pace == corrected(pace, [1e-2] * 6, [1e-4] * 6, launch_s=LAUNCH_S)
+    assert pace == corrected(pace, [6e-3] * 6, [1.9e-2] * 6, launch_s=LAUNCH_S)
+
+
+def test_what_a_benchmark_fixes_itself_is_never_corrected() -> None:
+    """Its own loops and rounds stay, however long they take."""
+    counted = plan_pace(1.0, launch_s=LAUNCH_S, most_rounds=5)
+    looped = plan_pace(1.0, launch_s=LAUNCH_S, fixed_loops=3)
+
+    assert (counted, looped) == tuple(
+        corrected(pace, [1e-5] * 6, [1e-5] * 6, launch_s=LAUNCH_S) for pace in (counted, looped)
+    )

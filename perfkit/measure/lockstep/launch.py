@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError
-from perfkit.measure.lockstep.pace import Pace, plan_pace
+from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
 from perfkit.measure.lockstep.player import BenchmarkError, Player
 from perfkit.measure.lockstep.preloading import Child
 from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns
@@ -126,6 +126,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
         if node not in paces:
             paces[node] = _plan(players, wishes["loops"], wishes["rounds"], rules.launch_s)
         timing = take_turns(players, pace=paces[node])
+        paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
         for player in players:
             player.leave()
     except BenchmarkError as error:

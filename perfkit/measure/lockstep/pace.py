@@ -25,6 +25,7 @@ _FEWEST_ROUNDS = 6
 # A launch in a noisy stretch may take this many times the usual turns.
 _MOST_STRETCH = 3
 _MOST_TURNS = 200
+_TOLERATED_MISTAKE = 2.0
 # The error within a launch that is worth paying for: below it launches differ more than rounds do.
 _AIMED_ERROR = 0.012
 _DEVIATION_PER_MAD = 1.4826  # of a normal distribution
@@ -37,7 +38,8 @@ class Pace:
 
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations. ``first_untimed`` iterations
-    warm each launch up.
+    warm each launch up. It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself
+    counts its calls.
     """
 
     loops: int
@@ -46,6 +48,8 @@ class Pace:
     turns: int
     most_turns: int
     first_untimed: int
+    iteration_s: float | None = None
+    pipeline: bool = False
 
 
 def plan_pace(
@@ -82,7 +86,21 @@ def plan_pace(
         turns=turns,
         most_turns=_MOST_STRETCH * turns,
         first_untimed=max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)) if iteration_s < 1 else 0,
+        iteration_s=iteration_s if fixed_loops is None else None,
+        pipeline=pipeline,
     )
+
+
+def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float) -> Pace:
+    """Return the pace for later launches, after one whose rounds took so many seconds per iteration.
+
+    It stays unless an iteration takes less than half or more than twice what was planned for: the few calls
+    that a plan is made from may all have met threads that were only starting.
+    """
+    seen_s = max(statistics.median(base_s), statistics.median(head_s))
+    if pace.iteration_s is None or 1 / _TOLERATED_MISTAKE <= seen_s / pace.iteration_s <= _TOLERATED_MISTAKE:
+        return pace
+    return plan_pace(seen_s, launch_s=launch_s, pipeline=pace.pipeline)
 
 
 def is_settled(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
