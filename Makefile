@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report clean
+.PHONY: run test lint types layers unit gate hooks calibration calibration-report peers clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -44,6 +44,13 @@ calibration: $(INSTALLED)
 
 calibration-report: $(INSTALLED)
 	$(BIN)/python benchmarks/calibration/render.py
+
+# The same pairs of commits through asv, pytest-benchmark and pyperf: hours; goes on where it stood.
+# The first pairs only: make peers PEERS=1
+peers: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
+	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
+	$(BIN)/python benchmarks/peers/table.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks

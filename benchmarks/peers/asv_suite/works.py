@@ -1,0 +1,77 @@
+"""The six works as asv times them; ``work`` and ``doses`` are those of the commit that is installed."""
+
+from __future__ import annotations
+
+import torch
+import work
+
+
+class _Work:
+    """A work made once a process, as pytest makes it once a test."""
+
+    name = ""
+
+    def setup(self) -> None:
+        """Make the call."""
+        torch.manual_seed(0)
+        self.call = work.dosed(self.name, getattr(work, f"{self.name}_work")())
+
+
+class Tensor(_Work):
+    """A tensor operation."""
+
+    name = "tensor"
+
+    def time_tensor(self) -> None:
+        """Run it."""
+        self.call()
+
+
+class Loss(_Work):
+    """A loss, forward and backward."""
+
+    name = "loss"
+
+    def time_loss(self) -> None:
+        """Run it."""
+        self.call()
+
+
+class Training(_Work):
+    """A training step."""
+
+    name = "training"
+
+    def time_training(self) -> None:
+        """Run it."""
+        self.call()
+
+
+class Loading(_Work):
+    """Batches from two workers."""
+
+    name = "loading"
+
+    def time_loading(self) -> None:
+        """Run it."""
+        self.call()
+
+
+class Python(_Work):
+    """Plain Python."""
+
+    name = "python"
+
+    def time_python(self) -> None:
+        """Run it."""
+        self.call()
+
+
+class Allocation(_Work):
+    """Allocations."""
+
+    name = "allocation"
+
+    def time_allocation(self) -> None:
+        """Run it."""
+        self.call()

@@ -1,0 +1,93 @@
+"""Renders ``docs/peers.md`` from what the tools said: ``python benchmarks/peers/table.py``."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from contest import read_outcomes
+from pairs import TOOLS, plan_pairs
+from plan import BENCHMARKS
+
+from perfkit.views.markdown_table import table_head, table_row
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
+_TRUE_CHANGE = 0.05
+_COLUMNS = (
+    "tool",
+    "identical pairs that it accuses or praises",
+    "benchmarks in them",
+    "plants found, no other accused",
+    "error of the planted size",
+    "wall time per benchmark",
+)
+Outcome = Mapping[str, Any]
+
+
+def main() -> None:
+    """Write the document."""
+    DOCUMENT.write_text(render(read_outcomes()), encoding="utf-8")
+    print(f"wrote {DOCUMENT}")
+
+
+def render(outcomes: Sequence[Outcome]) -> str:
+    """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
+    lines = [*table_head(_COLUMNS)]
+    lines += [table_row(_line(tool, [one for one in outcomes if one["tool"] == tool])) for tool in TOOLS]
+    broken = [one for one in outcomes if "error" in one]
+    notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in broken]
+    done = len({one["pair"] for one in outcomes})
+    head = _INTRODUCTION.format(done=done, of=len(plan_pairs()))
+    return "\n".join([head, *lines, *(["", "Not measured:", "", *notes] if notes else []), _RULES])
+
+
+_INTRODUCTION = """# Side by side with other tools
+
+<!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
+
+The same six benchmarks and the same pairs of commits (identical ones, and +5 % of its own work planted in
+one benchmark) through four tools, one pair after the other, the tools in turns; environments were built
+beforehand.
+{done} of {of} pairs have run.
+"""
+_RULES = """
+Each tool decides by its own rule: perfkit at margin 2 % and its defaults; asv by `asv continuous -f 1.02 -a
+rounds=4 --interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf by the t-test of
+`pyperf compare_to`. The error is the median absolute difference between the ratio that a tool gives the
+planted benchmark and 1.05. Known of the others: pyperf's test has no margin and calls samples of unequal size
+significant; none of the three corrects for many benchmarks.
+"""
+
+
+def _line(tool: str, outcomes: Sequence[Outcome]) -> list[str]:
+    found = [one for one in outcomes if "error" not in one]
+    alike = [one for one in found if one["benchmark"] is None]
+    planted = [one for one in found if one["benchmark"] is not None]
+    if not found:
+        return [tool, *["-"] * (len(_COLUMNS) - 1)]
+    named = [len(one["slower"]) + len(one["faster"]) for one in alike]
+    hits = sum(list(one["slower"]) == [one["benchmark"]] and not one["faster"] for one in planted)
+    walls = [one["wall_s"] / len(BENCHMARKS) for one in found]
+    return [
+        tool,
+        f"{sum(map(bool, named))} of {len(alike)}",
+        f"{sum(named)} of {len(BENCHMARKS) * len(alike)}",
+        f"{hits} of {len(planted)}",
+        _error(planted),
+        f"{statistics.median(walls):.1f} s",
+    ]
+
+
+def _error(planted: Sequence[Outcome]) -> str:
+    errors = [
+        abs(one["ratios"][one["benchmark"]] - 1 - _TRUE_CHANGE)
+        for one in planted
+        if one["benchmark"] in one["ratios"]
+    ]
+    return f"{100 * statistics.median(errors):.1f} %" if errors else "-"
+
+
+if __name__ == "__main__":
+    main()

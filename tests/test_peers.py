@@ -1,0 +1,88 @@
+"""The comparison with other tools: its plan, what it reads off them, and its table."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+_SCRIPTS = ("plan", "study", "pairs", "tools", "contest", "table")
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+    """Return the scripts, loaded as they load one another."""
+    for folder in ("calibration", "peers"):
+        monkeypatch.syspath_prepend(str(FOLDER / folder))
+    yield {name: importlib.import_module(name) for name in _SCRIPTS}
+    for name in _SCRIPTS:
+        sys.modules.pop(name, None)
+
+
+def test_each_benchmark_is_planted_twice_among_as_many_identical_pairs(
+    scripts: dict[str, ModuleType],
+) -> None:
+    """Twelve pairs of each kind, and the plan is the same each time it is asked."""
+    pairs = scripts["pairs"].plan_pairs()
+
+    planted = Counter(pair.case.benchmark for pair in pairs)
+    assert {None: 12, **dict.fromkeys(scripts["plan"].BENCHMARKS, 2)} == planted
+    assert pairs == scripts["pairs"].plan_pairs()
+
+
+def test_each_tool_has_each_turn_equally_often(scripts: dict[str, ModuleType]) -> None:
+    """No tool is always measured while the machine is still cold, or already warm."""
+    pairs = scripts["pairs"].plan_pairs()
+    for turn, _ in enumerate(scripts["pairs"].TOOLS):
+        assert dict.fromkeys(scripts["pairs"].TOOLS, 6) == Counter(pair.tools[turn] for pair in pairs)
+
+
+def test_the_lines_of_the_tools_are_read(scripts: dict[str, ModuleType]) -> None:
+    """As they print them in the versions that are pinned."""
+    tools = scripts["tools"]
+    asv = [
+        "| -        | 26.6±10ms  | 8.34±5ms | 0.31    | works.Allocation.time_allocation |",
+        "|          | 47.9±8ms   | 53.5±9ms | ~1.12   | works.Loading.time_loading       |",
+        "| +        | 7.01±0.1ms | 7.4±0.1ms | 1.05    | works.Tensor.time_tensor       |",
+        "| Change   | Before [4227e1f4] <main> | After | Ratio   | Benchmark (Parameter) |",
+    ]
+    pytest_said = "\ttest_python (0001_base) - Field 'mean' has failed PercentageRegressionCheck: 5.1 > 2.0"
+    pyperf = (
+        "training: Mean +- std dev: [a] 32.4 ms +- 9.9 ms -> [b] 59.2 ms +- 19.4 ms: 1.83x slower\n"
+        "python: Mean +- std dev: [a] 477 us +- 100 us -> [b] 333 us +- 21 us: 1.43x faster\n"
+        "Benchmark hidden because not significant (4): tensor, loss, loading, allocation\n"
+        "Geometric mean: 1.32x faster\n"
+    )
+
+    found = [line.groups() if (line := tools._ASV_LINE.match(text)) else None for text in asv]
+    assert [("-", "0.31", "allocation"), ("", "1.12", "loading"), ("+", "1.05", "tensor"), None] == found
+    assert ["python"] == tools._PYTEST_LINE.findall(pytest_said)
+    assert [("training", "1.83", "slower"), ("python", "1.43", "faster")] == tools._PYPERF_LINE.findall(
+        pyperf
+    )
+
+
+def test_the_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) -> None:
+    """Accusations of identical pairs, plants found alone, errors of size; a tool that broke is named."""
+    common = {"faster": [], "ratios": {"loss": 1.06}, "wall_s": 60.0}
+    outcomes = [
+        {"pair": 1, "benchmark": None, "tool": "perfkit", "slower": [], **common},
+        {"pair": 2, "benchmark": "loss", "tool": "perfkit", "slower": ["loss"], **common},
+        {"pair": 1, "benchmark": None, "tool": "asv", "slower": ["loss"], **common, "faster": ["python"]},
+        {"pair": 2, "benchmark": "loss", "tool": "asv", "slower": ["loss", "tensor"], **common},
+        {"pair": 1, "benchmark": None, "tool": "pyperf", "error": "is not installed"},
+    ]
+
+    text = scripts["table"].render(outcomes)
+
+    assert "| perfkit | 0 of 1 | 0 of 6 | 1 of 1 | 1.0 % | 10.0 s |" in text
+    assert "| asv | 1 of 1 | 2 of 6 | 0 of 1 | 1.0 % | 10.0 s |" in text
+    assert "| pyperf | - | - | - | - | - |" in text
+    assert "- pair 1, pyperf: is not installed" in text
+    assert "2 of 24 pairs have run" in text
