@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from perfkit.experiments.calibration import in_turn
+
 BENCHMARKS = ("tensor", "loss", "training", "loading", "python", "allocation")
 _SEED = 20261121
 
@@ -41,17 +43,10 @@ def plan_study(*, alike: int = 20, planted: int = 20) -> list[Case]:
     source = random.Random(_SEED)  # noqa: S311 (an experiment's order, not a secret)
     drafts: list[tuple[str, str, str | None, int, int | None]] = [("A/A", "2%", None, 100, None)] * alike
     for kind, margin, units in (("+3 % at margin 1 %", "1%", 103), ("+5 % at margin 2 %", "2%", 105)):
-        drafts += [(kind, margin, name, units, None) for name in _in_turn(source, planted // 2)]
+        drafts += [(kind, margin, name, units, None) for name in in_turn(source, BENCHMARKS, planted // 2)]
     drafts.append(("+20 % in each tenth call", "1%", "python", 100, 120))
     source.shuffle(drafts)
     return [
         Case(number=number, kind=kind, margin=margin, benchmark=name, units=units, rare=rare)
         for number, (kind, margin, name, units, rare) in enumerate(drafts, start=1)
     ]
-
-
-def _in_turn(source: random.Random, count: int) -> list[str]:
-    turns: list[str] = []
-    while len(turns) < count:
-        turns += source.sample(BENCHMARKS, len(BENCHMARKS))
-    return turns[:count]

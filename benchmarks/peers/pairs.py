@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
 from plan import BENCHMARKS, Case
 
+from perfkit.experiments.calibration import in_turn
+
 TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 MARGIN = "2%"
 _PLANTED_UNITS = 105
@@ -33,10 +35,7 @@ class Pair:
 def plan_pairs(*, alike: int = 12, planted: int = 12) -> list[Pair]:
     """Return identical pairs and pairs with +5 % in one benchmark after the other, mixed by lot."""
     source = random.Random(_SEED)  # noqa: S311 (an experiment's order, not a secret)
-    drafts: list[str | None] = [None] * alike
-    while len(drafts) < alike + planted:
-        drafts += source.sample(BENCHMARKS, len(BENCHMARKS))
-    drafts = drafts[: alike + planted]
+    drafts: list[str | None] = [*[None] * alike, *in_turn(source, BENCHMARKS, planted)]
     source.shuffle(drafts)
     return [_pair(number, name) for number, name in enumerate(drafts, start=1)]
 

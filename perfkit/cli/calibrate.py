@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -80,7 +81,7 @@ def calibrate(
         plants=tuple(parse_percent(text, key="--plant") for text in plant or [_DEFAULT_PLANT]),
         benchmarks=benchmarks,
         select=select,
-        margin=parse_percent(margin, key="--margin") if margin else None,
+        margin=margin_share(margin),
         alpha=alpha,
         budget_s=budget,
         ledger=ledger or own,

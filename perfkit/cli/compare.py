@@ -15,6 +15,7 @@ from perfkit.cli.options import (
     RepoOption,
     check_rates,
     examples,
+    margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -46,7 +47,6 @@ def compare(
     Runs of the ledger were made at different hours, so intervals are widened by what runs of the same code
     differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
-    from perfkit.config import parse_percent
     from perfkit.jobs.compare import CompareRequest, run_compare
     from perfkit.views.apart import apart_view
 
@@ -55,7 +55,7 @@ def compare(
     request = CompareRequest(
         base=base,
         head=head,
-        margin=parse_percent(margin, key="--margin") if margin else None,
+        margin=margin_share(margin),
         alpha=alpha,
         ledger=ledger or project.ledger_path,
     )

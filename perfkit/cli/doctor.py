@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples
+from perfkit.cli.options import JsonOption, examples, margin_share, project_in
 from perfkit.cli.output import show, write_json
 
 
@@ -37,7 +36,6 @@ def doctor(
 
     Identical code is measured against itself. Exit code: 0 fit for the margin, 3 unfit.
     """
-    from perfkit.config import load_project, parse_percent
     from perfkit.errors import UsageError
     from perfkit.jobs.doctor import DoctorRequest, run_doctor
     from perfkit.views.doctor import doctor_view
@@ -45,11 +43,9 @@ def doctor(
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
-    request = DoctorRequest(
-        margin=parse_percent(margin, key="--margin") if margin else None, seconds=seconds, seed=seed
-    )
+    request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed)
     with StageProgress() as progress:
-        fitness = run_doctor(request, project=load_project(Path.cwd()), say=progress.say, tell=progress.tell)
+        fitness = run_doctor(request, project=project_in(None), say=progress.say, tell=progress.tell)
     show(doctor_view(fitness), to_json=json)
     write_json(fitness, json)
     sys.exit(fitness.exit_code)

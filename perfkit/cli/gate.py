@@ -19,6 +19,7 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -83,7 +84,6 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.config import parse_percent
     from perfkit.jobs.gate import GateRequest, run_gate
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
@@ -103,7 +103,7 @@ def gate(
             head=head,
             benchmarks=benchmarks,
             select=select,
-            margin=parse_percent(margin, key="--margin") if margin else None,
+            margin=margin_share(margin),
             alpha=alpha,
             budget_s=budget,
             as_is=as_is,

@@ -55,6 +55,17 @@ def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
         raise UsageError(f"--budget must be above zero seconds, found {budget:g}")
 
 
+def margin_share(text: str | None) -> float | None:
+    """Return what ``--margin`` says as a share, None where it was not given.
+
+    Raises:
+        ConfigError: it is no percentage above zero.
+    """
+    from perfkit.config import parse_percent
+
+    return parse_percent(text, key="--margin") if text else None
+
+
 def project_in(repo: Path | None) -> Project:
     """Return the project in a folder, the present one where none was named.
 

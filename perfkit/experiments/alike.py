@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from perfkit.experiments.sequential import LAUNCH_S
-from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew
+from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.schedule import other, schedule
+from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
 from perfkit.verdict.model import LaunchPair
 
@@ -44,14 +44,8 @@ def measure_alike(crew: Crew, *, seconds: float, seed: int, tell: Callable[[floa
         tell(min(elapsed / seconds, 1.0))
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
-        if number and number % LAUNCHES_PER_PRELOADER == 0:
-            crew.renew()
-        children = {
-            side: crew.start(side, nodes=nodes) for side in (slot.forked_first, other(slot.forked_first))
-        }
-        record = run_launch(
-            [children[slot.begins], children[other(slot.begins)]], nodes, paces=paces, rules=rules
-        )
+        crew.renew_when_due(number)
+        record = run_launch(crew.start_both(slot, nodes=nodes), nodes, paces=paces, rules=rules)
         for node, timing in record.timings.items():
             pair = LaunchPair(
                 launch=slot.launch, preloader=crew.preloader, base_s=timing.base_s, head_s=timing.head_s

@@ -26,7 +26,7 @@ def plan_cases(
     source = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
     drafts: list[tuple[float | None, str | None]] = [(None, None)] * gates
     for plant in plants:
-        drafts += [(plant, name) for name in _in_turn(source, benchmarks, gates)]
+        drafts += [(plant, name) for name in in_turn(source, benchmarks, gates)]
     source.shuffle(drafts)
     return tuple(
         Case(number=number, plant=plant, benchmark=name)
@@ -34,7 +34,8 @@ def plan_cases(
     )
 
 
-def _in_turn(source: random.Random, names: Sequence[str], count: int) -> list[str]:
+def in_turn(source: random.Random, names: Sequence[str], count: int) -> list[str]:
+    """Return so many names, each once before any comes again, in an order drawn anew for every turn."""
     turns: list[str] = []
     while len(turns) < count:
         turns += source.sample(list(names), len(names))

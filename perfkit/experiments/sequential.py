@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew
+from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import (
     Failure,
     LaunchRecord,
@@ -20,7 +20,7 @@ from perfkit.measure.lockstep.launch import (
     shared_libraries,
 )
 from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.verdict.from_rows import joined_pairs
@@ -116,8 +116,7 @@ class SequentialComparison:
             nodes = self._next_nodes()
             if not nodes:
                 return
-            if number and number % LAUNCHES_PER_PRELOADER == 0:
-                self.crew.renew()
+            self.crew.renew_when_due(number)
             self._launch(slot, nodes)
 
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -126,12 +125,9 @@ class SequentialComparison:
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = time.monotonic()
-        children = {}
-        for side in (slot.forked_first, other(slot.forked_first)):
-            children[side] = self.crew.start(side, nodes=nodes)
+        children = self.crew.start_both(slot, nodes=nodes)
         rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s)
-        ordered = [children[slot.begins], children[other(slot.begins)]]
-        record = run_launch(ordered, nodes, paces=self._paces, rules=rules)
+        record = run_launch(children, nodes, paces=self._paces, rules=rules)
         self._keep(slot, nodes, record)
         self._overhead_s = time.monotonic() - begun - sum(record.seconds.values())
 

@@ -124,24 +124,24 @@ def _compare(
     name: str, base: Sequence[Row], head: Sequence[Row], here: Sequence[Row], rules: Rules, policy: Policy
 ) -> Comparison:
     ruled = under_rules((head or base)[-1].outcome.benchmark, rules)
-    timed = {side: [row for row in rows if row.outcome.values] for side, rows in (("b", base), ("h", head))}
-    if not timed["h"]:
+    base_timed, head_timed = ([row for row in rows if row.outcome.values] for rows in (base, head))
+    if not head_timed:
         failed = [row for row in head if row.outcome.status in _REPORTED]
         if failed:
             return finding_on(ruled, "FAILED", f"on head: {failed[-1].outcome.message}")
         return finding_on(ruled, "MISSING", "the ledger has times of base, none of head")
-    if not timed["b"]:
+    if not base_timed:
         return finding_on(ruled, "NEW", "the ledger has times of head, none of base")
-    common = {row.outcome.benchmark.version for row in timed["b"]}
-    versions = [version for row in timed["h"] if (version := row.outcome.benchmark.version) in common]
-    if not versions:
+    known = {row.outcome.benchmark.version for row in base_timed}
+    common = [row.outcome.benchmark for row in head_timed if row.outcome.benchmark.version in known]
+    if not common:
         return finding_on(ruled, "CHANGED", "its own source differs: times of two versions tell nothing")
-    ours = [row for row in here if row.outcome.values and _is_version(row, name, versions[-1])]
+    version = common[-1].version
     return compare_apart(
-        next(row for row in ours if row.commit.sha == timed["h"][0].commit.sha).outcome.benchmark,
-        base=[row for row in ours if row.commit.sha == timed["b"][0].commit.sha],
-        head=[row for row in ours if row.commit.sha == timed["h"][0].commit.sha],
-        history=ours,
+        common[-1],
+        base=[row for row in base_timed if row.outcome.benchmark.version == version],
+        head=[row for row in head_timed if row.outcome.benchmark.version == version],
+        history=[row for row in here if row.outcome.values and _is_version(row, name, version)],
         policy=policy,
         margin=ruled.margin,
         gating=ruled.gating,

@@ -235,8 +235,9 @@ class _Gate:
         return finding_on(contender, verdict, f"on {failure.side}: {said}{failure.message}")
 
     def _explain(self, comparisons: Sequence[Comparison], listener: Listener) -> list[Explanation]:
-        wanted = self._request.rehearsal is None
-        regressed = [one for one in comparisons if wanted and one.verdict == "REGRESSED"]
+        if self._request.rehearsal:
+            return []
+        regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
         if regressed:
             listener.say("profiling what regressed")
         found = (

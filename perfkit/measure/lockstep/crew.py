@@ -21,6 +21,7 @@ from perfkit.measure.lockstep.preloading import (
     Preloader,
     Source,
 )
+from perfkit.measure.lockstep.schedule import Slot, other
 from perfkit.records import Side
 
 # Children of one preloader share its address layout and hash seed, and so its bias.
@@ -114,6 +115,11 @@ class Crew:
         else:
             self._source = self._fresh_processes()
 
+    def renew_when_due(self, launches: int) -> None:
+        """Renew the preloader after each of its share of launches; so many have been run until now."""
+        if launches and launches % LAUNCHES_PER_PRELOADER == 0:
+            self.renew()
+
     def _raise_preloaders(self) -> None:
         """Let preloaders import side by side, as many as there are cores to do it: nothing is timed now."""
         first = self._source is None
@@ -157,6 +163,12 @@ class Crew:
             plants=self._ground.plants if side == "head" else {},
         )
         return self._source.start(side, assignment)
+
+    def start_both(self, slot: Slot, *, nodes: Sequence[str]) -> list[Child]:
+        """Start a child of each side in the order of a slot, and return the one that begins first."""
+        sides = (slot.forked_first, other(slot.forked_first))
+        children = {side: self.start(side, nodes=nodes) for side in sides}
+        return [children[slot.begins], children[other(slot.begins)]]
 
     def _next_environment(self) -> dict[str, str]:
         hash_seed = self._random.randrange(1, 2**32)
