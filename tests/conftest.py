@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ pytest_plugins = ["pytester"]
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
+# In place of the caller's options: no session that a test starts uses this plugin, and each would spend a
+# second on importing it.
+os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
+
 
 @pytest.fixture(autouse=True)
 def _no_claimed_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the caller's PERFKIT_COMMIT and pytest options out of the tests."""
+    """Keep the caller's PERFKIT_COMMIT out of the tests."""
     monkeypatch.delenv("PERFKIT_COMMIT", raising=False)
-    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
 
 @pytest.fixture

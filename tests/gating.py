@@ -14,10 +14,8 @@ from typing import Any
 from repositories import Repository, create_repository
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
-# Only the harness is shared; another plugin of this environment would cost each launch half a second.
+# Only the harness is shared.
 CONFIGURATION = """
-[tool.pytest.ini_options]
-addopts = ["-p", "no:hypothesispytest"]
 [tool.perfkit]
 margin = "50%"
 [tool.perfkit.gate]

@@ -48,7 +48,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Gate a commit that makes four benchmarks three times slower, and one three times faster."""
     place = tmp_path_factory.mktemp("verdicts")
     quoted = ", ".join(f'"{option}"' for option in LOCKSTEP_BREAKERS)
-    configuration = CONFIGURATION.replace("addopts = [", f"addopts = [{quoted}, ") + RULE
+    configuration = f"[tool.pytest.ini_options]\naddopts = [{quoted}]\n{CONFIGURATION}{RULE}"
     files = {"tests/test_speed.py": BENCHMARKS, "unused.py": "", "work.py": work(**DOSES)}
     project = git_project(place, {**files, "pyproject.toml": configuration})
     slowed = work(**{**DOSES, **HEAD_DOSES}).replace("def broken():", "def broken():\n    raise ValueError")
