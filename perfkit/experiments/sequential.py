@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from perfkit.experiments.budget import Candidate, share_out
 from perfkit.measure.clock import utc_now
 from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import (
@@ -154,30 +155,30 @@ class SequentialComparison:
         trial.seconds.append(seconds)
 
     def _next_nodes(self) -> list[str]:
-        """Return the undecided benchmarks whose next look can still be had in the time that is left."""
-        undecided = [
-            node
+        """Return the undecided benchmarks that get a share of the time that is left."""
+        undecided = {
+            node: found
             for node, trial in self.trials.items()
-            if trial.failure is None and self._judge(node).verdict == "INCONCLUSIVE"
-        ]
-        costs = {node: self._cost_of_next_look(node) for node in undecided}
-        left = self._left_s()
-        chosen = set()
-        for node in sorted(undecided, key=lambda node: costs[node] or 0.0):
-            cost = costs[node]
-            if cost is not None and cost <= left:
-                left -= cost
-                chosen.add(node)
+            if trial.failure is None and (found := self._judge(node)).verdict == "INCONCLUSIVE"
+        }
+        overhead_s = self._overhead_s / max(len(undecided), 1)
+        candidates = [self._candidate(node, found, overhead_s) for node, found in undecided.items()]
+        chosen = share_out(filter(None, candidates), self._left_s())
         return [node for node in undecided if node in chosen]
 
-    def _cost_of_next_look(self, node: str) -> float | None:
-        """Return about how many seconds the next look takes, None where there is no further one."""
+    def _candidate(self, node: str, found: Comparison, overhead_s: float) -> Candidate | None:
+        """Return what a benchmark asks for, None where it has had its last look."""
         trial = self.trials[node]
         look = min((look for look in self.policy.looks if look > len(trial.pairs)), default=None)
         if look is None:
             return None
-        undecided = max(sum(trial.failure is None for trial in self.trials.values()), 1)
-        return (look - len(trial.pairs)) * ((trial.launch_s or 0.0) + self._overhead_s / undecided)
+        launch_s = (trial.launch_s or 0.0) + overhead_s
+        return Candidate(
+            node=node,
+            next_look_s=(look - len(trial.pairs)) * launch_s,
+            decision_s=found.need.launches * launch_s if found.need else None,
+            suspect=found.estimate is not None and found.estimate.ratio > 1 + found.margin,
+        )
 
     def _judge(self, node: str) -> Comparison:
         """Judge a benchmark, anew only where launches were added."""

@@ -33,16 +33,20 @@ class RemoteConductor:
         if share is not None:
             work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
         self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
+        profiled = 0
         while (order := self._channel.receive())["kind"] != "go_on":
-            self._channel.send(_obey(order, work))
+            answer = _obey(order, work, profiled)
+            profiled += answer.get("calls", 0)
+            self._channel.send(answer)
 
 
-def _obey(order: Message, work: Work) -> Message:
+def _obey(order: Message, work: Work, profiled: int) -> Message:
     if order["kind"] == "run":
         return _run(work, untimed=order["untimed"], loops=order["loops"], rounds=order["rounds"])
     if order["kind"] == "profile":
-        calls = min(order["calls"], _most_calls(work))
-        return {"kind": "profiled", "calls": calls, "functions": _profile(work, calls=calls)}
+        calls = min(order["calls"], _most_calls(work) - profiled)
+        functions = _profile(work, calls=calls) if calls else []
+        return {"kind": "profiled", "calls": calls, "functions": functions}
     pytest.skip(order["reason"])
 
 

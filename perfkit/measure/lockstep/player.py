@@ -68,8 +68,11 @@ class Player:
     def profile(self, calls: int) -> Message:
         """Let it run some calls under cProfile and return what that saw."""
         self.child.resume()
-        self._send({"kind": "profile", "calls": calls})
-        return self._receive()
+        try:
+            self._send({"kind": "profile", "calls": calls})
+            return self._receive()
+        finally:
+            self.child.stop()
 
     def leave(self) -> None:
         """Let the test go on to its end, and stop: the other side may still have to.

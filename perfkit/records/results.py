@@ -1,0 +1,122 @@
+"""What was measured: the parts of a ledger row, and the row itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
+Status = Literal["ok", "error", "timeout", "oom", "skipped"]
+Side = Literal["base", "head"]
+SIDES: tuple[Side, Side] = ("base", "head")
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """The state of the code a result belongs to; ``sha`` has 40 hex digits."""
+
+    sha: str
+    time: datetime | None = None
+    subject: str | None = None
+    branch: str | None = None
+    dirty: bool = False
+    diff_hash: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where a result was measured: an identity that survives reboots, and all that is known besides."""
+
+    machine_id: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """What software measured it: Python, torch, threads, allocator and precision flags."""
+
+    env_id: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A pytest node id with its parameters; ``version`` hashes the benchmark's own source."""
+
+    name: str
+    version: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    group: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What was measured, in which unit, and which direction is better."""
+
+    name: str
+    unit: str
+    better: Better = "lower"
+    exact: bool = False
+
+
+WALL_TIME = Metric(name="time", unit="s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where in a run a launch stood: launches of one block ran next to each other, in ``order``."""
+
+    side: Side | None = None
+    launch: int = 0
+    preloader: int | None = None
+    block: int | None = None
+    order: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration."""
+
+    benchmark: Benchmark
+    metric: Metric = WALL_TIME
+    warmup: int | None = None
+    loops: int | None = None
+    values: tuple[float, ...] = ()
+    status: Status = "ok"
+    message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the ledger: one (run, benchmark, metric, side, launch)."""
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commit: Commit
+    machine: Machine
+    environment: Environment
+    outcome: Outcome
+    placement: Placement = Placement()
+    policy: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run in a line: what it measured, of which commits, and how much of it failed."""
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commits: tuple[str, ...]
+    subject: str | None
+    dirty: bool
+    benchmarks: int
+    launches: int
+    rows: int
+    failed: int
+    machine_id: str
