@@ -10,10 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfkit.phases import phase
+
 if TYPE_CHECKING:
     from perfkit.ledger.store import Ledger
 
-__all__ = ["open_ledger"]
+__all__ = ["open_ledger", "phase"]
 
 
 def open_ledger(path: str | Path | None = None) -> Ledger:

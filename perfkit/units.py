@@ -6,13 +6,13 @@ _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-def human_seconds(seconds: float | None) -> str:
-    """Return a duration with three significant digits and its unit; "-" where it is not known."""
+def human_seconds(seconds: float | None, *, digits: int = 3) -> str:
+    """Return a duration with so many significant digits and its unit; "-" where it is not known."""
     if seconds is None:
         return "-"
     for scale, unit in _TIME_UNITS:
         if abs(seconds) >= scale:
-            return f"{_significant(seconds / scale)} {unit}"
+            return f"{_significant(seconds / scale, digits)} {unit}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.2g} ns"
 
 
@@ -34,7 +34,7 @@ def human_percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
-def _significant(value: float) -> str:
+def _significant(value: float, digits: int = 3) -> str:
     magnitude = abs(value)
-    decimals = 2 if magnitude < 10 else 1 if magnitude < 100 else 0  # noqa: PLR2004 (decimal places)
-    return f"{value:.{decimals}f}"
+    before = 1 if magnitude < 10 else 2 if magnitude < 100 else 3  # noqa: PLR2004 (digits before the point)
+    return f"{value:.{max(digits - before, 0)}f}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import accept, backfill, calibrate, compare, doctor, gate, ledger, log, profile
+from perfkit.cli import accept, backfill, calibrate, compare, doctor, gate, ledger, log, profile, show
 from perfkit.cli.options import examples
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 gate.register(app)
 profile.register(app)
+show.register(app)
 log.register(app)
 ledger.register(app)
 backfill.register(app)

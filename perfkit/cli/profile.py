@@ -39,7 +39,7 @@ def profile(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="End each pass after this many optimizer steps.")] = None,
-    passes: Annotated[str, typer.Option(help="Which passes to make.")] = "clean,cprofile,torch",
+    passes: Annotated[str, typer.Option(help="Which passes to make.")] = "clean,balance,cprofile,torch",
     lines: Annotated[
         list[str] | None,
         typer.Option(metavar="FUNCTION", help="Time package.module:function line by line (repeatable)."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from perfkit.config import Project
@@ -13,11 +14,15 @@ from perfkit.jobs.profiles.settle import ProfileRequest, SettledProfile, settle
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import output_tail, run_pass
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
-from perfkit.records import PassName, ProfileSummary
+from perfkit.profiling.side_by_side import run_side_by_side
+from perfkit.records import PassName, PassSummary, ProfileSummary
 from perfkit.views.progress import PassProgress
 
 __all__ = ["ProfileRequest", "run_profile"]
 
+# A balance pass has a clean loop beside it for so many seconds of steps, and for so many steps at least.
+_BESIDE_S = 6.0
+_FEWEST_BESIDE = 12
 _ENVIRONMENT_READER = "perfkit.machine.environment:read_environment"
 
 
@@ -59,12 +64,27 @@ def _make_pass(
     spec = _spec(run, name, folder / name, earlier)
     Path(spec.folder).mkdir()
     progress.begin(name, spec.steps or spec.known_steps)
-    result = run_pass(spec, progress.advance)
+    clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
+    beside = name == "balance" and clean is not None and not clean.on_device
+    result = _beside_clean(spec, clean, progress) if beside and clean else run_pass(spec, progress.advance)
     for file in result.files:
         (Path(spec.folder) / file).rename(folder / file)
     if result.summary is not None:
         progress.end(name, result.summary.steps, result.summary.total_s)
     return result
+
+
+def _beside_clean(spec: PassSpec, clean: PassSummary, progress: PassProgress) -> PassResult:
+    """Make a pass beside a clean one for as long as it takes to tell what its hooks cost."""
+    step_s = clean.typical_step_s or _BESIDE_S
+    steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
+    companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
+    Path(companion.folder).mkdir()
+    both = run_side_by_side((companion, spec), progress.advance)
+    result = both.results[1]
+    if result.balance is None:
+        return result
+    return replace(result, balance=replace(result.balance, cost=both.ratio))
 
 
 def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[PassResult]) -> PassSpec:
@@ -115,6 +135,8 @@ def _summarise(run: SettledProfile, results: Sequence[PassResult]) -> ProfileSum
         passes=tuple(result.summary for result in results if result.summary is not None),
         entries=tuple(entry for result in results for entry in result.entries),
         artifacts=(*files, f"{run.name}.json"),
+        roles=tuple(role for result in results for role in result.roles),
+        balance=next((result.balance for result in results if result.balance is not None), None),
     )
 
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import cast
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.profiling.exchange import DONE, PassResult, PassSpec, Problem, read_spec, write_result
+from perfkit.profiling.exchange import (
+    DONE,
+    TURN_BYTES,
+    WAITING,
+    PassResult,
+    PassSpec,
+    Problem,
+    read_spec,
+    write_result,
+)
 from perfkit.profiling.failure import describe_exit, describe_failure
 from perfkit.profiling.instruments import INSTRUMENTS, Instrument
 from perfkit.profiling.loading import LoadedTarget, load_target, prepare_process
@@ -28,7 +37,7 @@ _REPORT_EVERY_S = 0.5
 def main(spec_file: str) -> None:
     """Make the pass that a file describes, and leave the result in the pass's folder."""
     spec = read_spec(Path(spec_file))
-    reporter = Reporter(spec.progress_descriptor)
+    reporter = Reporter(spec.progress_descriptor, spec.turn_descriptor)
     result = _make_pass(spec, reporter)
     # What still waits for a next step, such as the workers of a loader, ends here.
     gc.collect()
@@ -37,16 +46,22 @@ def main(spec_file: str) -> None:
 
 
 class Reporter:
-    """Tells the parent how many steps are done, at most twice a second; without a parent the pass ends."""
+    """Tells the parent how many steps are done, at most twice a second; without a parent the pass ends.
 
-    def __init__(self, descriptor: int | None) -> None:
+    Where turns are given, it waits for the first before the loop begins, and for the next one after each.
+    """
+
+    def __init__(self, descriptor: int | None, turns: int | None) -> None:
         self._descriptor = descriptor
+        self._turns = turns
+        self._left = 0
         self._last_s = time.perf_counter()
-        if descriptor is not None:
-            os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
+        for inherited in (descriptor, turns):
+            if inherited is not None:
+                os.set_inheritable(inherited, False)  # noqa: FBT003 (positional only)
 
-    def steps(self, count: int) -> None:
-        """Tell the number of steps, where it is time to.
+    def steps(self, count: int) -> bool:
+        """Tell the number of steps, where it is time to, and whether the loop had to wait for its turn.
 
         Raises:
             EnoughSteps: nobody listens any more.
@@ -55,6 +70,23 @@ class Reporter:
         if now_s - self._last_s >= _REPORT_EVERY_S:
             self._last_s = now_s
             self._write(str(count))
+        return self.wait()
+
+    def wait(self) -> bool:
+        """Count a step of the present turn; where that was its last, wait for the next turn.
+
+        Raises:
+            EnoughSteps: there will be none.
+        """
+        self._left -= 1
+        if self._turns is None or self._left > 0:
+            return False
+        self._write(WAITING)
+        turn = os.read(self._turns, TURN_BYTES)
+        if not turn:
+            raise EnoughSteps
+        self._left = int.from_bytes(turn, "little")
+        return True
 
     def done(self) -> None:
         """Tell that the result is written."""
@@ -78,7 +110,15 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
         return PassResult(problem=loaded, environment=_environment(spec))
     # An earlier pass has counted the samples already, and without a profiler in the way.
     first = spec.known_steps is None
-    meter = Meter(limit=instrument.step_limit, report=reporter.steps, loaders=first)
+
+    def report(count: int) -> bool:
+        instrument.end_step()
+        waited = reporter.steps(count)
+        instrument.start_step()
+        return waited
+
+    meter = Meter(limit=instrument.step_limit, report=report, loaders=first)
+    reporter.wait()
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
     if isinstance(summary, Problem):
@@ -105,6 +145,8 @@ def _watch(
     meter.start()
     try:
         result = instrument.run(call)
+    except UsageError as error:
+        return Problem(kind="usage", message=str(error))
     except EnoughSteps as enough:
         # Frames hold the loaders, and loaders their workers.
         traceback.clear_frames(enough.__traceback__)
@@ -119,7 +161,13 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
         findings = instrument.write(summary, own)
     except NotMeasuredError as error:
         return replace(found, summary=None, problem=Problem(kind="failed", message=str(error)))
-    return replace(found, entries=findings.entries, files=findings.files)
+    return replace(
+        found,
+        entries=findings.entries,
+        files=findings.files,
+        balance=findings.balance,
+        roles=findings.roles,
+    )
 
 
 def _failure(error: BaseException, spec: PassSpec) -> Problem:

@@ -9,11 +9,14 @@ from typing import Literal
 import msgspec
 
 from perfkit.profiling.targets import Target
-from perfkit.records import Environment, PassName, PassSummary, ProfileEntry, Status
+from perfkit.records import Balance, Environment, PassName, PassSummary, ProfileEntry, RoleProfile, Status
 
 RESULT_FILE = "result.json"
 OUTPUT_FILE = "output.log"
 DONE = "done"
+WAITING = "waiting"
+# A turn is a number of steps, in so many bytes, the lowest first.
+TURN_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,7 @@ class PassSpec:
 
     ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
+    With a ``turn_descriptor`` the loop waits there for its turn, which is a number of steps.
     """
 
     name: PassName
@@ -37,6 +41,7 @@ class PassSpec:
     lines: tuple[str, ...] = ()
     environment_reader: str | None = None
     progress_descriptor: int | None = None
+    turn_descriptor: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,8 @@ class PassResult:
     environment: Environment | None = None
     entries: tuple[ProfileEntry, ...] = ()
     files: tuple[str, ...] = ()
+    balance: Balance | None = None
+    roles: tuple[RoleProfile, ...] = ()
 
 
 def write_spec(spec: PassSpec, file: Path) -> None:

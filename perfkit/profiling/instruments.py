@@ -1,4 +1,4 @@
-"""The four ways to watch one call of a target, each with what it leaves behind."""
+"""The ways to watch one call of a target, each with what it leaves behind."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pstats
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from perfkit.errors import NotMeasuredError
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.phases import listen_to_phases
+from perfkit.profiling.balance.clock import PhaseClock, choose_clock
+from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.lines import FunctionLines
 from perfkit.profiling.meter import EnoughSteps
@@ -21,7 +24,14 @@ from perfkit.profiling.operators import write_operators
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.trace import call_after_each_step, choose_window
-from perfkit.records import PassSummary, ProfileEntry
+from perfkit.profiling.workers import (
+    end_workers,
+    fetch_times,
+    profile_workers,
+    profiles_of_workers,
+    time_workers,
+)
+from perfkit.records import Balance, PassSummary, ProfileEntry, RoleProfile
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +42,12 @@ _Call = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What an instrument leaves: names of files in the pass's folder, and entries of a cProfile."""
+    """What an instrument leaves: names of files in the pass's folder, entries of a cProfile, phases."""
 
     files: tuple[str, ...] = ()
     entries: tuple[ProfileEntry, ...] = ()
+    balance: Balance | None = None
+    roles: tuple[RoleProfile, ...] = ()
 
 
 class Instrument(Protocol):
@@ -56,6 +68,12 @@ class Instrument(Protocol):
 
     def run(self, call: _Call) -> object:
         """Call, watched, and return what the call returned."""
+
+    def end_step(self) -> None:
+        """Hear that an optimizer's step is done."""
+
+    def start_step(self) -> None:
+        """Hear that the loop goes on."""
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:
         """Write the artifacts of the pass."""
@@ -80,32 +98,99 @@ class Clean:
         """Call."""
         return call()
 
+    def end_step(self) -> None:
+        """Need not know."""
+
+    def start_step(self) -> None:
+        """Need not know."""
+
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (has nothing to write)
         """Leave nothing."""
         return Findings()
 
 
+class BalanceWatch(Clean):
+    """Watches where each step spends its time, by hooks at the places that every loop passes."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self._folder = Path(spec.folder)
+        self._clock = PhaseClock(choose_clock)
+        hook_torch(self._clock)
+        time_workers(self._folder)
+
+    def run(self, call: _Call) -> object:
+        """Call, and listen to the phases that the user names besides."""
+        listen_to_phases(self._clock)
+        self.start_step()
+        return call()
+
+    def end_step(self) -> None:
+        """Close the step."""
+        self._clock.end_step()
+
+    def start_step(self) -> None:
+        """Begin a step; by now more of what writes numbers down may have been imported."""
+        hook_loggers(self._clock)
+        self._clock.start_step()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the clock has it all)
+        """Return the phases, and how fast the loader's workers could have been."""
+        end_workers()
+        times = fetch_times(self._folder)
+        return Findings(balance=replace(self._clock.balance(), loader_s=times.batch_s if times else None))
+
+
 class CProfile(Clean):
-    """Watches every Python function of this thread; workers forked from it are left alone."""
+    """Watches every Python function of this thread, and each of a loader's workers by itself."""
 
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
         self._place = Path(spec.folder) / spec.artifact
         self._profiler = cProfile.Profile()
         os.register_at_fork(after_in_child=self._profiler.disable)
+        profile_workers(self._place.parent)
 
     def run(self, call: _Call) -> object:
-        """Call under cProfile: the target's own frame is the outermost one of the profile."""
-        return self._profiler.runcall(call)
+        """Call under cProfile: the target's own frame is the outermost one of the profile.
+
+        Raises:
+            UsageError: another profiler is at work already.
+        """
+        try:
+            self._profiler.enable()
+        except ValueError as error:
+            raise UsageError(
+                f"another profiler is active in this process ({error}); end it, or choose other --passes"
+            ) from None
+        try:
+            return call()
+        finally:
+            self._profiler.disable()
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the profile has it all)
-        """Write the profile, its text and the text of the user's own code."""
+        """Write the profile, its text, the text of the user's own code, and the profiles of workers."""
         binary, text, filtered = (f"{self._place.name}{end}" for end in (".stat", ".txt", "_filtered.txt"))
         stats = pstats.Stats(self._profiler)
         portable(stats, own).dump_stats(self._place.with_name(binary))
         self._place.with_name(text).write_text(full_text(stats, own), encoding="utf-8")
         self._place.with_name(filtered).write_text(filtered_text(stats, own), encoding="utf-8")
-        return Findings(files=(binary, text, filtered), entries=read_entries(stats, own))
+        roles = self._write_workers(own)
+        return Findings(
+            files=(binary, text, filtered, *(role.file for role in roles)),
+            entries=read_entries(stats, own),
+            roles=roles,
+        )
+
+    def _write_workers(self, own: OwnCode) -> tuple[RoleProfile, ...]:
+        end_workers()
+        roles = []
+        for role, stats in profiles_of_workers(self._place.parent).items():
+            file = f"{self._place.name}.{role}.stat"
+            portable(stats, own).dump_stats(self._place.with_name(file))
+            total_s = float(stats.total_tt)  # type: ignore[attr-defined]
+            roles.append(RoleProfile(role=role, file=file, total_s=total_s, entries=read_entries(stats, own)))
+        return tuple(roles)
 
 
 class TorchProfile(Clean):
@@ -200,6 +285,7 @@ class LineProfile(Clean):
 
 INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
     "clean": Clean,
+    "balance": BalanceWatch,
     "cprofile": CProfile,
     "torch": TorchProfile,
     "lines": LineProfile,

@@ -15,6 +15,8 @@ from pathlib import Path
 from perfkit.profiling.exchange import (
     DONE,
     OUTPUT_FILE,
+    TURN_BYTES,
+    WAITING,
     PassResult,
     PassSpec,
     Problem,
@@ -32,14 +34,36 @@ def run_pass(spec: PassSpec, on_steps: Callable[[int], None]) -> PassResult:
 
     What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
     """
-    folder = Path(spec.folder)
+    with running(spec, on_steps) as child:
+        child.follow()
+        return child.result()
+
+
+@contextlib.contextmanager
+def running(
+    spec: PassSpec, on_steps: Callable[[int], None], *, by_turns: bool = False
+) -> Iterator[RunningPass]:
+    """Start a pass in a process group of its own, and end whatever is left of that group."""
     reading, writing = os.pipe()
-    with os.fdopen(reading, "rb", buffering=0), (folder / OUTPUT_FILE).open("wb") as output:
-        write_spec(replace(spec, progress_descriptor=writing), folder / "spec.json")
-        with _process(folder / "spec.json", output.fileno(), writing) as process:
-            _follow(process, reading, on_steps)
-            status = _farewell(process)
-    return read_result(folder) or _died(spec, status)
+    turn_end, giving = os.pipe() if by_turns else (None, None)
+    folder = Path(spec.folder)
+    given = [descriptor for descriptor in (writing, turn_end) if descriptor is not None]
+    ours = [descriptor for descriptor in (reading, giving) if descriptor is not None]
+    write_spec(replace(spec, progress_descriptor=writing, turn_descriptor=turn_end), folder / "spec.json")
+    try:
+        with (folder / OUTPUT_FILE).open("wb") as output:
+            process = _start(folder / "spec.json", output.fileno(), given)
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
+    try:
+        yield RunningPass(spec, process, reading, giving, on_steps)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for descriptor in ours:
+            os.close(descriptor)
 
 
 def output_tail(folder: Path) -> str:
@@ -48,48 +72,78 @@ def output_tail(folder: Path) -> str:
     return "\n".join(lines[-_TAIL_LINES:])
 
 
-@contextlib.contextmanager
-def _process(spec_file: Path, output: int, writing: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the child in a process group of its own, and end whatever is left of that group."""
+class RunningPass:
+    """A pass that is under way: its words, its turns, and what it leaves."""
+
+    def __init__(
+        self,
+        spec: PassSpec,
+        process: subprocess.Popen[bytes],
+        reading: int,
+        giving: int | None,
+        on_steps: Callable[[int], None],
+    ) -> None:
+        self._spec, self._process, self._reading, self._giving = spec, process, reading, giving
+        self._on_steps = on_steps
+
+    def follow(self) -> bool:
+        """Pass on step counts until the loop waits for its turn, which is True, or the pass is over.
+
+        The end of the pipe may be held by workers, so a pass that died is looked for as well.
+        """
+        while True:
+            readable, _, _ = select.select([self._reading], [], [], _ALIVE_EVERY_S)
+            words = os.read(self._reading, 4096).decode().split() if readable else []
+            counts = [int(word) for word in words if word.isdigit()]
+            if counts:
+                self._on_steps(counts[-1])
+            if WAITING in words:
+                return True
+            if DONE in words or (readable and not words) or self._process.poll() is not None:
+                return False
+
+    def give_turn(self, steps: int) -> None:
+        """Let the loop make so many steps."""
+        assert self._giving is not None  # noqa: S101 (it was started by turns)
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._giving, steps.to_bytes(TURN_BYTES, "little"))
+
+    def stop(self) -> None:
+        """Stop every process of the pass where it stands."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def result(self) -> PassResult:
+        """Return what the pass gave, once it is over."""
+        status = self._farewell()
+        return read_result(Path(self._spec.folder)) or _died(self._spec, status)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def _farewell(self) -> int | None:
+        """Give the child time for its own clean-up; threads of the target may keep it for ever."""
+        try:
+            return self._process.wait(_FAREWELL_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def _start(spec_file: Path, output: int, descriptors: list[int]) -> subprocess.Popen[bytes]:
     # -P: the current folder must not shadow the modules that the harness needs before the target runs.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", "perfkit.profiling.child", str(spec_file)]
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(writing,),
-            start_new_session=True,
-        )
-    finally:
-        os.close(writing)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _follow(process: subprocess.Popen[bytes], reading: int, on_steps: Callable[[int], None]) -> None:
-    """Pass on step counts until the child is done or dead; the end of the pipe may be held by its workers."""
-    while True:
-        readable, _, _ = select.select([reading], [], [], _ALIVE_EVERY_S)
-        words = os.read(reading, 4096).decode().split() if readable else []
-        counts = [int(word) for word in words if word != DONE]
-        if counts:
-            on_steps(counts[-1])
-        if DONE in words or (readable and not words) or process.poll() is not None:
-            return
-
-
-def _farewell(process: subprocess.Popen[bytes]) -> int | None:
-    """Give the child time for its own clean-up; threads of the target may keep it for ever."""
-    try:
-        return process.wait(_FAREWELL_S)
-    except subprocess.TimeoutExpired:
-        return None
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=descriptors,
+        start_new_session=True,
+    )
 
 
 def _died(spec: PassSpec, status: int | None) -> PassResult:

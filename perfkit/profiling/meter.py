@@ -24,7 +24,7 @@ class EnoughSteps(BaseException):
 
 @dataclass(frozen=True)
 class _Mark:
-    """The end of a step: on the host's clock, and in the accelerator's queue where one is in use."""
+    """A moment: on the host's clock, and in the accelerator's queue where one is in use."""
 
     host_s: float
     event: torch.cuda.Event | None
@@ -36,14 +36,15 @@ class Meter:
     Loaders are watched only where that is asked for: the watch stands in a profile as frames of its own.
     The cost is one public optimizer hook a step, and two clock reads and a look at the batch's size for each
     batch. The accelerator is synchronised once, in ``finish``: until then an event a step waits in its queue.
+    ``report`` hears of each step that is done, and tells whether it kept the loop waiting meanwhile.
     """
 
-    def __init__(self, *, limit: int | None, report: Callable[[int], None], loaders: bool) -> None:
+    def __init__(self, *, limit: int | None, report: Callable[[int], bool], loaders: bool) -> None:
         self._limit = limit
         self._loaders = loaders
         self._report = report
-        self._marks: list[_Mark] = []
-        self._start_s = 0.0
+        self._begins = [_Mark(time.perf_counter(), None)]
+        self._ends: list[_Mark] = []
         self._pending: int | None = 0
         self._samples: int | None = 0
         self._wait_s = 0.0
@@ -59,7 +60,7 @@ class Meter:
             self._watch_loaders()
         # A forked process that trains by itself is not this training loop.
         os.register_at_fork(after_in_child=self._step_hook.remove)
-        self._start_s = time.perf_counter()
+        self._begins = [_Mark(time.perf_counter(), None)]
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
         """Wait for the accelerator, stop the clock and return what was seen.
@@ -67,29 +68,34 @@ class Meter:
         ``result`` is what the target returned: its own count of ``samples`` is better than any guess.
         """
         last, end_s = _wait_for_accelerator()
-        ends = [_end_s(mark, last, end_s) for mark in self._marks]
+        begins, ends = ([_at_s(mark, last, end_s) for mark in marks] for marks in (self._begins, self._ends))
+        paused_s = sum(begin - end for begin, end in zip(begins[1:], ends, strict=False))
         return PassSummary(
             name=name,
-            total_s=end_s - self._start_s,
-            step_s=tuple(end - begin for begin, end in zip([self._start_s, *ends], ends, strict=False)),
+            total_s=end_s - begins[0] - paused_s,
+            step_s=tuple(end - begin for begin, end in zip(begins, ends, strict=False)),
             samples=self._samples_of(result),
             data_wait_s=None if self._workers is None else self._wait_s,
             data_workers=self._workers,
             profiled_from=profiled_from,
+            on_device=last is not None,
         )
 
     @property
     def steps(self) -> int:
         """Optimizer steps seen so far."""
-        return len(self._marks)
+        return len(self._ends)
 
     def _on_step(self, *_: object) -> None:
-        self._marks.append(_Mark(time.perf_counter(), _recorded_event()))
+        end = _Mark(time.perf_counter(), _recorded_event())
+        self._ends.append(end)
         self._samples = _sum(self._samples, self._pending)
         self._pending = 0
-        self._report(self.steps)
+        # Whoever hears of the step may keep the loop waiting: such a pause belongs to no step.
+        paused = self._report(self.steps)
         if self._limit is not None and self.steps >= self._limit:
             raise EnoughSteps
+        self._begins.append(_Mark(time.perf_counter(), _recorded_event()) if paused else end)
 
     def _watch_loaders(self) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -183,7 +189,7 @@ def _wait_for_accelerator() -> tuple[torch.cuda.Event | None, float]:
     return last, time.perf_counter()
 
 
-def _end_s(mark: _Mark, last: torch.cuda.Event | None, end_s: float) -> float:
+def _at_s(mark: _Mark, last: torch.cuda.Event | None, end_s: float) -> float:
     if mark.event is None or last is None:
         return mark.host_s
     return end_s - float(mark.event.elapsed_time(last)) / 1e3

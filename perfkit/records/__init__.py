@@ -3,7 +3,17 @@
 Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 0.
 """
 
-from perfkit.records.profiles import PassName, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records.phases import PHASES
+from perfkit.records.profiles import (
+    Balance,
+    PassName,
+    PassSummary,
+    PhaseSeconds,
+    ProfileEntry,
+    ProfileSummary,
+    RatioInterval,
+    RoleProfile,
+)
 from perfkit.records.results import (
     SIDES,
     WALL_TIME,
@@ -23,8 +33,10 @@ from perfkit.records.results import (
 )
 
 __all__ = [
+    "PHASES",
     "SIDES",
     "WALL_TIME",
+    "Balance",
     "Benchmark",
     "Better",
     "Commit",
@@ -34,9 +46,12 @@ __all__ = [
     "Outcome",
     "PassName",
     "PassSummary",
+    "PhaseSeconds",
     "Placement",
     "ProfileEntry",
     "ProfileSummary",
+    "RatioInterval",
+    "RoleProfile",
     "Row",
     "RunSummary",
     "Side",

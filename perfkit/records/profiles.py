@@ -10,7 +10,54 @@ from typing import Literal
 
 from perfkit.records.results import Commit, Environment, Machine
 
-PassName = Literal["clean", "cprofile", "torch", "lines"]
+PassName = Literal["clean", "balance", "cprofile", "torch", "lines"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioInterval:
+    """How much longer one loop takes than another, from so many ``pairs`` of turns of both."""
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseSeconds:
+    """One phase of the training step: its time in every step, in measured order."""
+
+    name: str
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balance:
+    """What training steps are made of: the phases that hooks saw, and the time of each step as a whole.
+
+    ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is how much longer they
+    took than those of a clean loop beside it, None where there was none. ``loader_s`` is the time that the
+    loader's workers took to make one step's batch, None where they were not asked.
+    """
+
+    step_s: tuple[float, ...]
+    phases: tuple[PhaseSeconds, ...]
+    loader_s: float | None = None
+    cost: RatioInterval | None = None
+
+    @property
+    def residual_s(self) -> tuple[float, ...]:
+        """What no hook saw of each step."""
+        return tuple(
+            whole - sum(phase.seconds[step] for phase in self.phases)
+            for step, whole in enumerate(self.step_s)
+        )
+
+    @property
+    def typical(self) -> slice:
+        """The steps that stand for the loop: all but the first, with the set-up, where there are three."""
+        return slice(1 if len(self.step_s) >= 3 else 0, None)  # noqa: PLR2004 (a median needs two)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +68,7 @@ class PassSummary:
     optimizer steps (the first from the target's start), in measured order. ``data_wait_s`` is the part of
     ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the largest
     number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
+    ``on_device`` says that an accelerator was in use.
     """
 
     name: PassName
@@ -30,6 +78,7 @@ class PassSummary:
     data_wait_s: float | None = None
     data_workers: int | None = None
     profiled_from: int = 0
+    on_device: bool = False
 
     @property
     def steps(self) -> int:
@@ -69,6 +118,16 @@ class ProfileEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoleProfile:
+    """What another process or thread of the loop did: "worker0", "pin_memory"; all of that role together."""
+
+    role: str
+    file: str
+    total_s: float
+    entries: tuple[ProfileEntry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProfileSummary:
     """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``."""
 
@@ -84,6 +143,8 @@ class ProfileSummary:
     passes: tuple[PassSummary, ...]
     entries: tuple[ProfileEntry, ...]
     artifacts: tuple[str, ...]
+    balance: Balance | None = None
+    roles: tuple[RoleProfile, ...] = ()
 
     def pass_named(self, name: PassName) -> PassSummary | None:
         """Return one of the passes, None where it was not asked for."""

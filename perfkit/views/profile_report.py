@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from perfkit.records import PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records import PHASES, Balance, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records.phases import DATA
 from perfkit.units import counted, human_percent, human_seconds
 
 _COLUMNS = 80
@@ -16,7 +19,13 @@ _NAME_COLUMNS = 43
 _WORTH_TELLING = 0.001
 _FEW_STEPS = 3
 _FASTER_THAN_CLEAN = 0.9
-_PASS_TITLES = {"clean": "clean", "cprofile": "cProfile", "torch": "torch", "lines": "lines"}
+_PASS_TITLES = {
+    "clean": "clean",
+    "balance": "balance",
+    "cprofile": "cProfile",
+    "torch": "torch",
+    "lines": "lines",
+}
 
 
 def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
@@ -27,7 +36,9 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
     sections = (
         _headline(summary),
         _passes(summary),
+        _balance(summary),
         *_entry_tables(summary),
+        *_role_tables(summary),
         "\n".join(_wrapped(f"warning: {warning}") for warning in warnings(summary)),
         _files(summary, folder),
         _next_commands(summary, folder),
@@ -85,6 +96,95 @@ def _pass_line(summary: ProfileSummary, found: PassSummary) -> str:
         f"{_PASS_TITLES[found.name]:<10}{found.steps:>7}{human_seconds(found.total_s):>11}"
         f"{human_seconds(found.typical_step_s):>11}   {distortion}"
     )
+
+
+def _balance(summary: ProfileSummary) -> str:
+    """Return what a step is made of: median and 95th percentile of each phase, and its share of all steps."""
+    balance = summary.balance
+    if balance is None or not balance.step_s:
+        return ""
+    head = f"{'a step is made of':<{_NAME_COLUMNS}}{'median':>11}{'p95':>11}{'share':>9}"
+    lines = [_phase_line(name, seconds, balance) for name, seconds in phases_in_order(balance)]
+    lines.append(_phase_line("residual: what no hook saw", balance.residual_s, balance))
+    said = (_bound(summary, balance), _cost(balance))
+    return "\n".join((head, *lines, *(f"  {line}" for line in said if line)))
+
+
+def phases_in_order(balance: Balance) -> list[tuple[str, tuple[float, ...]]]:
+    """Return the phases as a step goes through them, then those that the user named."""
+    found = {phase.name: phase.seconds for phase in balance.phases}
+    names = [name for name in PHASES if name in found] + [name for name in found if name not in PHASES]
+    return [(name, found[name]) for name in names]
+
+
+def _phase_line(name: str, seconds: Sequence[float], balance: Balance) -> str:
+    typical = seconds[balance.typical]
+    whole = sum(balance.step_s[balance.typical])
+    share = sum(typical) / whole if whole else None
+    return (
+        f"  {name:<{_NAME_COLUMNS - 2}}{human_seconds(statistics.median(typical)):>11}"
+        f"{human_seconds(_percentile(typical, 0.95)):>11}{human_percent(share):>9}"
+    )
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def _bound(summary: ProfileSummary, balance: Balance) -> str:
+    """Say what the loader could deliver and what the rest of a step could take, in samples a second."""
+    main = summary.main_pass
+    waits = dict(phases_in_order(balance)).get(DATA)
+    if waits is None or not main.samples or not main.steps:
+        return ""
+    each = main.samples / main.steps
+    wait_s = statistics.median(waits[balance.typical])
+    model_s = statistics.median(balance.step_s[balance.typical]) - wait_s
+    loader_s = balance.loader_s or (None if main.data_workers else wait_s)
+    if not loader_s or model_s <= 0:
+        return ""
+    word = "input-bound" if loader_s > model_s else "not input-bound"
+    delivered, taken = f"{each / loader_s:.0f} samples/s", f"{each / model_s:.0f}"
+    return f"{word}: the loader could deliver {delivered}, the model takes {taken}"
+
+
+def _cost(balance: Balance) -> str:
+    cost = balance.cost
+    if cost is None:
+        return ""
+    low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
+    return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
+
+
+def _role_tables(summary: ProfileSummary) -> Iterator[str]:
+    """Yield what the loader's workers and the pinning thread did, the workers together."""
+    workers = [role for role in summary.roles if role.role.startswith("worker")]
+    if workers:
+        total_s = sum(role.total_s for role in workers)
+        entries = _together([entry for role in workers for entry in role.entries if entry.kind == "own"])
+        yield _table(f"in {counted(len(workers), 'worker')} ({human_seconds(total_s)})", entries, total_s)
+    for role in summary.roles:
+        if role not in workers:
+            yield f"{role.role}: {human_seconds(role.total_s)} in a thread of its own, see {role.file}"
+
+
+def _together(entries: Sequence[ProfileEntry]) -> list[ProfileEntry]:
+    """Return the entries of several processes as one each, by cumulative time."""
+    merged: dict[tuple[str, int, str], ProfileEntry] = {}
+    for entry in entries:
+        key = (entry.file, entry.line, entry.function)
+        known = merged.get(key)
+        merged[key] = (
+            entry
+            if known is None
+            else replace(
+                known,
+                calls=known.calls + entry.calls,
+                own_s=known.own_s + entry.own_s,
+                cumulative_s=known.cumulative_s + entry.cumulative_s,
+            )
+        )
+    return sorted(merged.values(), key=_cumulative)
 
 
 def _entry_tables(summary: ProfileSummary) -> Iterator[str]:

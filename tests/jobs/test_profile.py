@@ -146,7 +146,7 @@ def in_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
 
 def test_every_pass_counts_steps(demo: Demo) -> None:
     """All passes see the eight steps, but for the torch pass, which ends after its window."""
-    assert {"clean": 8, "cprofile": 8, "torch": 5, "lines": 8} == {
+    assert {"clean": 8, "balance": 8, "cprofile": 8, "torch": 5, "lines": 8} == {
         found.name: found.steps for found in demo.summary.passes
     }
 
@@ -165,10 +165,51 @@ def test_waiting_for_data_knows_the_workers(demo: Demo) -> None:
 
 def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
     """Each file that the summary lists is there, and nothing temporary is left."""
-    endings = (".stat", ".txt", "_filtered.txt", ".trace.json.gz", "_ops.csv", "_lines.txt", ".json")
+    texts = (".txt", "_filtered.txt", "_ops.csv", "_lines.txt")
+    endings = (".stat", ".worker0.stat", ".worker1.stat", ".trace.json.gz", ".json", *texts)
     assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
     present = {path.name for path in (demo.root / "profiles").iterdir()}
     assert {*demo.summary.artifacts, "README.md", "old.json"} == present
+
+
+def test_a_step_is_made_of_its_phases(demo: Demo) -> None:
+    """Hooks find the phases of a loop that knows nothing of them, in each of its eight steps."""
+    balance = demo.summary.balance
+    assert balance is not None
+    phases = {phase.name: phase.seconds for phase in balance.phases}
+    assert {"data wait", "forward", "backward", "optimizer", "evaluation"} == set(phases)
+    assert 8 == len(balance.step_s)
+    assert all(min(phases[name]) > 0 for name in ("data wait", "forward", "backward", "optimizer"))
+    # The evaluation of the first epoch lies in the first step of the second; setting up needs no gradients.
+    assert [False] * 3 + [True] + [False] * 3 == [seconds > 0 for seconds in phases["evaluation"][1:]]
+
+
+def test_phases_and_residual_add_up_to_the_step(demo: Demo) -> None:
+    """No time is counted twice, and what no hook saw is told."""
+    balance = demo.summary.balance
+    assert balance is not None
+    for step, (whole_s, residual_s) in enumerate(zip(balance.step_s, balance.residual_s, strict=True)):
+        seen_s = sum(phase.seconds[step] for phase in balance.phases)
+        assert pytest.approx(whole_s) == seen_s + residual_s
+        assert 0 <= residual_s < whole_s
+
+
+def test_the_speed_of_the_workers_is_known(demo: Demo) -> None:
+    """The workers themselves tell how long a batch takes to make."""
+    balance = demo.summary.balance
+    assert balance is not None
+    assert 0 < (balance.loader_s or 0) < sum(balance.step_s)
+
+
+def test_each_worker_has_a_profile_of_its_own(demo: Demo) -> None:
+    """Both workers, whose processes end with each epoch, leave one profile each with what they did."""
+    assert ["worker0", "worker1"] == [role.role for role in demo.summary.roles]
+    for role in demo.summary.roles:
+        stats = vars(pstats.Stats(str(demo.root / "profiles" / role.file)))["stats"]
+        calls = {name: timing[0] for (_, _, name), timing in stats.items()}
+        # Training and evaluation of two epochs: four loaders, two of whose four batches are each worker's.
+        assert (4, 8) == (calls["_worker_loop"], calls["fetch"])
+        assert role.total_s > 0
 
 
 def test_summary_is_saved(demo: Demo) -> None:

@@ -37,5 +37,5 @@ def test_unknown_batch_size_is_none(batch: object) -> None:
 @pytest.mark.parametrize(("told", "samples"), [(12, 12), (None, None), (True, None), ("12", None)])
 def test_the_targets_own_count_of_samples_wins(told: object, samples: int | None) -> None:
     """A result with an int named samples gives the count; anything else leaves it to the loaders."""
-    meter = Meter(limit=None, report=lambda _: None, loaders=True)
+    meter = Meter(limit=None, report=lambda _: False, loaders=True)
     assert samples == meter.finish("clean", result=SimpleNamespace(samples=told)).samples

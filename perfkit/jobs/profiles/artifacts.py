@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,10 +43,14 @@ def staging(out: Path) -> Iterator[Path]:
 
 
 def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str]) -> None:
-    """Put the complete artifacts in their places; the error of an earlier try is over."""
+    """Put the complete artifacts in their places; what an earlier profile left of more workers is over."""
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)
+    for role in ("worker*", "pin_memory"):
+        for file in run.out.parent.glob(f"{glob.escape(run.name)}.{role}.stat"):
+            if file.name not in artifacts:
+                file.unlink()
 
 
 def list_in_index(run: SettledProfile) -> None:

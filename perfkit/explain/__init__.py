@@ -1,0 +1,1 @@
+"""What differs between two profiles: computed from readings alone, measuring nothing."""

@@ -1,0 +1,216 @@
+"""The wait ledger: calls in which a thread stands still, folded into who was waited for.
+
+A wait is not a cost of the function it shows in: the same debt of a device shows as ``.item`` in one profile
+and as ``.to`` in the next. So each sink's time is handed up from caller to caller until a caller says whom
+the thread stood still for. Where a function has several callers, its time goes to them in proportion to
+what each spent in it, as a profile of calls knows no more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfkit.records.readings import Call, FunctionTime, WaitTime
+
+LOADER_WORKERS = "the loader's workers"
+DEVICE = "the device, or a copy"
+BACKWARD = "the backward pass"
+_THREAD = "another thread"
+_PROCESS = "another process"
+_NETWORK = "other ranks"
+_NOBODY = "the clock"
+
+_LOADER = "torch/utils/data/dataloader.py"
+# A share that moves by less shows in no number; functions that call each other in circles end there.
+_SETTLED = 1e-5
+_MOST_ROUNDS = 60
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Functions of a file, by the end of its path; no ``functions`` means any of them."""
+
+    file: str
+    functions: frozenset[str]
+    whom: str
+
+
+# What a caller's name says of whom the thread waits for, the first that fits from the sink up.
+_SAYS = (
+    _Place(
+        _LOADER, frozenset({"_try_get_data", "_get_data", "_next_data", "_shutdown_workers"}), LOADER_WORKERS
+    ),
+    _Place("torch/utils/data/_utils/worker.py", frozenset({"_worker_loop"}), "the main process"),
+    _Place("torch/utils/data/_utils/pin_memory.py", frozenset(), LOADER_WORKERS),
+    _Place("torch/distributed/distributed_c10d.py", frozenset(), _NETWORK),
+    _Place("torch/cuda/__init__.py", frozenset({"synchronize"}), DEVICE),
+    _Place("torch/cuda/streams.py", frozenset({"synchronize", "wait"}), DEVICE),
+    _Place("subprocess.py", frozenset(), _PROCESS),
+    _Place("multiprocessing/popen_fork.py", frozenset(), _PROCESS),
+    _Place("multiprocessing/process.py", frozenset({"join"}), _PROCESS),
+    _Place("multiprocessing/pool.py", frozenset(), _PROCESS),
+    _Place("concurrent/futures/_base.py", frozenset(), _THREAD),
+    _Place("threading.py", frozenset({"join"}), _THREAD),
+)
+_NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
+# What a lock or a pipe waits for its callers must say; a device and a clock are known by the call itself.
+_SAID_BY_CALLERS = (_THREAD, _PROCESS)
+# Builtins that stand still, and for whom unless a caller knows better.
+_SINKS = {
+    "acquire' of '_thread.": _THREAD,
+    "poll' of 'select.": _PROCESS,
+    "select.select": _PROCESS,
+    "posix.waitpid": _PROCESS,
+    "posix.read}": _PROCESS,
+    "time.sleep": _NOBODY,
+    "run_backward": BACKWARD,
+    "'item' of 'torch._C.": DEVICE,
+    "'tolist' of 'torch._C.": DEVICE,
+    "'cpu' of 'torch._C.": DEVICE,
+    "'numpy' of 'torch._C.": DEVICE,
+    "'nonzero' of 'torch._C.": DEVICE,
+    "'to' of 'torch._C.": DEVICE,
+    "'cuda' of 'torch._C.": DEVICE,
+    "_cuda_synchronize": DEVICE,
+    "synchronize' of 'torch._C._CudaStreamBase": DEVICE,
+    "synchronize' of 'torch._C._CudaEventBase": DEVICE,
+}
+
+
+@dataclass
+class _Account:
+    seconds: float = 0.0
+    calls: int = 0
+    through: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+
+def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
+    """Return who was waited for, longest first; whose time rounds to nothing is left out."""
+    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
+    asked = {call.caller for sink, whom in sinks if whom in _SAID_BY_CALLERS for call in sink.callers}
+    whom_by_caller = _whom_by_caller(functions, asked)
+    accounts: dict[str, _Account] = defaultdict(_Account)
+    for sink, whom in sinks:
+        _hand_up(sink, whom, whom_by_caller, accounts)
+    waits = (
+        WaitTime(
+            whom=whom,
+            seconds=account.seconds,
+            calls=account.calls,
+            through=tuple(sorted(account.through, key=account.through.__getitem__, reverse=True)),
+        )
+        for whom, account in accounts.items()
+    )
+    return tuple(sorted(waits, key=lambda wait: -wait.seconds))
+
+
+def sink_of(function: FunctionTime) -> str | None:
+    """Return for whom a builtin makes its thread stand still, None where it does not."""
+    if function.kind != "builtin":
+        return None
+    return next((whom for part, whom in _SINKS.items() if part in function.function), None)
+
+
+def _hand_up(
+    sink: FunctionTime,
+    default: str,
+    whom_by_caller: Mapping[int, Mapping[str, float]],
+    accounts: dict[str, _Account],
+) -> None:
+    """Give a sink's own time to those for whom it waited."""
+    parts = _parts(sink.callers) if default in _SAID_BY_CALLERS else ()
+    if not parts:
+        _book(accounts[default], sink, sink.own_s, sink.calls)
+    for call, share in parts:
+        for whom, part in _whole(whom_by_caller[call.caller], default).items():
+            _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
+
+
+def _book(account: _Account, sink: FunctionTime, seconds: float, calls: int) -> None:
+    account.seconds += seconds
+    account.calls += calls
+    account.through[_short(sink)] += seconds
+
+
+def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
+    """Return shares that add up to one: what no caller said is the default's."""
+    told = sum(shares.values())
+    if told > 1 - _SETTLED:
+        return {whom: share / told for whom, share in shares.items()}
+    return {**shares, default: shares.get(default, 0.0) + 1 - told}
+
+
+def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> dict[int, dict[str, float]]:
+    """Return for whom a call from each of the asked functions waited, in shares of it.
+
+    A function's shares are the mean of its callers', weighted; so each is worked out after its callers, over
+    and over while recursion still moves them. What they lack to one, nobody said.
+    """
+    order, callers = _callers_first(functions, asked)
+    shares: dict[int, dict[str, float]] = {at: {} for at in order}
+    shares |= {at: {said: 1.0} for at in order if (said := _said(functions[at])) is not None}
+    for _ in range(_MOST_ROUNDS):
+        moved = 0.0
+        for at in order:
+            if not callers[at]:
+                continue
+            found: dict[str, float] = defaultdict(float)
+            for call, part in callers[at]:
+                for whom, within in shares[call.caller].items():
+                    found[whom] += part * within
+            moved = max(moved, sum(found.values()) - sum(shares[at].values()))
+            shares[at] = found
+        if moved < _SETTLED:
+            break
+    return shares
+
+
+def _callers_first(
+    functions: Sequence[FunctionTime], asked: Iterable[int]
+) -> tuple[list[int], dict[int, tuple[tuple[Call, float], ...]]]:
+    """Return the asked functions and all that call them, callers first, up to those that say for whom."""
+    order: list[int] = []
+    callers: dict[int, tuple[tuple[Call, float], ...]] = {}
+    # A stack of its own: calls nest deeper than this function could call itself.
+    to_visit = [(at, False) for at in asked]
+    while to_visit:
+        at, has_callers = to_visit.pop()
+        if has_callers:
+            order.append(at)
+        elif at not in callers:
+            one = functions[at]
+            says = _said(one) is not None
+            callers[at] = () if says else _parts([call for call in one.callers if call.caller != at])
+            to_visit.append((at, True))
+            to_visit.extend((call.caller, False) for call, _ in callers[at])
+    return order, callers
+
+
+def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
+    """Return the callers with their shares of the time; of the calls, where no time was measured."""
+    weights = [max(call.cumulative_s, 0.0) for call in callers]
+    if not sum(weights):
+        weights = [float(max(call.calls, 0)) for call in callers]
+    whole = sum(weights)
+    return tuple((call, weight / whole) for call, weight in zip(callers, weights, strict=True) if weight)
+
+
+def _said(function: FunctionTime) -> str | None:
+    if function.file.rpartition("/")[2] not in _NAMES:
+        return None
+    for place in _SAYS:
+        if f"/{function.file}".endswith(f"/{place.file}") and (
+            not place.functions or function.function in place.functions
+        ):
+            return place.whom
+    return None
+
+
+def _short(sink: FunctionTime) -> str:
+    """Return ``lock.acquire`` for "{method 'acquire' of '_thread.lock' objects}"."""
+    words = sink.function.strip("{}").split("'")
+    if len(words) >= 4:  # noqa: PLR2004 ("method 'x' of 'y' objects")
+        return f"{words[3].rpartition('.')[2]}.{words[1]}"
+    return sink.function.strip("{}").rpartition(" ")[2]

@@ -1,0 +1,148 @@
+"""A clock that always stands in one phase, or in none: what no hook saw."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from perfkit.records import Balance, PhaseSeconds
+
+_Label = str | None
+
+
+class Moment(Protocol):
+    """A point in time on the host's clock, or in a device's queue."""
+
+    def seconds_until(self, later: Any) -> float:  # noqa: ANN401 (another moment of the same kind)
+        """Return how much later another moment of the same clock is."""
+
+
+@dataclass(frozen=True)
+class HostMoment:
+    """A point in time on the host's clock."""
+
+    at_s: float
+
+    def seconds_until(self, later: HostMoment) -> float:
+        """Return how much later another moment is."""
+        return later.at_s - self.at_s
+
+
+@dataclass(frozen=True)
+class DeviceMoment:
+    """A point in a device's queue: it comes when the work before it is done."""
+
+    event: Any
+
+    def seconds_until(self, later: DeviceMoment) -> float:
+        """Return how much later another moment is; both must have come."""
+        return float(self.event.elapsed_time(later.event)) / 1e3
+
+
+class PhaseClock:
+    """Sums up the time of each phase, step by step; nothing is ever the gap between others.
+
+    The outermost hook decides: a ``.to`` inside a forward pass is part of it. Phases that the user names give
+    way to what the hooks see inside them. Only the thread that began the clock is listened to. ``clock_of``
+    chooses, step by step, how moments are taken: on a device by events queued behind the work so far, so that
+    no step waits for it.
+    """
+
+    def __init__(self, clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now) -> None:
+        self._clock_of = clock_of
+        self._now: Callable[[], Moment] = host_now
+        self._thread = threading.get_ident()
+        self._hook: _Label = None
+        self._named: list[str] = []
+        self._changes: list[tuple[Moment, _Label]] = []
+        self._steps: list[list[tuple[Moment, _Label]]] = []
+
+    def begin(self, phase: str) -> bool:
+        """Stand in a hook's phase; tell whether it is the outermost one, which alone is to be ended."""
+        if self._hook is not None or threading.get_ident() != self._thread:
+            return False
+        self._hook = phase
+        self._changes.append((self._now(), phase))
+        return True
+
+    def end(self) -> None:
+        """Leave the phase of the outermost hook."""
+        self._hook = None
+        self._changes.append((self._now(), self._label))
+
+    def enter(self, name: str) -> None:
+        """Stand in a phase that the user names."""
+        if threading.get_ident() == self._thread:
+            self._named.append(name)
+            self._change_named()
+
+    def leave(self, name: str) -> None:
+        """Leave a phase that the user named."""
+        if threading.get_ident() == self._thread and name in self._named:
+            self._named.remove(name)
+            self._change_named()
+
+    def end_step(self) -> None:
+        """Close the step; what comes until ``start_step`` belongs to none."""
+        self._changes.append((self._now(), None))
+        self._steps.append(self._changes)
+        self._changes = []
+
+    def start_step(self) -> None:
+        """Begin the first step, or the next one."""
+        self._now = self._clock_of()
+        self._changes = [(self._now(), self._label)]
+
+    def balance(self) -> Balance:
+        """Return the phases of all whole steps; a device must have come to its last moment."""
+        steps = [_seconds(changes) for changes in self._steps]
+        names = dict.fromkeys(name for step in steps for name in step if name is not None)
+        return Balance(
+            step_s=tuple(sum(step.values()) for step in steps),
+            phases=tuple(
+                PhaseSeconds(name=name, seconds=tuple(step.get(name, 0.0) for step in steps))
+                for name in names
+            ),
+        )
+
+    @property
+    def _label(self) -> _Label:
+        return self._hook or (self._named[-1] if self._named else None)
+
+    def _change_named(self) -> None:
+        if self._hook is None:
+            self._changes.append((self._now(), self._label))
+
+
+def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
+    """Return the time of each phase in a step; None stands for no phase."""
+    seconds: dict[_Label, float] = defaultdict(float)
+    for (begin, label), (end, _) in itertools.pairwise(changes):
+        seconds[label] += begin.seconds_until(end)
+    return seconds
+
+
+def host_now() -> HostMoment:
+    """Read the host's clock."""
+    return HostMoment(time.perf_counter())
+
+
+def choose_clock() -> Callable[[], Moment]:
+    """Return the device's clock where CUDA is in use, else the host's."""
+    import torch
+
+    cuda: Any = torch.cuda
+    return _device_now if cuda.is_initialized() and not cuda.is_current_stream_capturing() else host_now
+
+
+def _device_now() -> DeviceMoment:
+    import torch
+
+    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return DeviceMoment(event)

@@ -1,0 +1,173 @@
+"""Hooks that tell a phase clock what a PyTorch training loop is doing, whoever wrote the loop.
+
+They stand where every loop must pass: the iterator of a ``DataLoader``, a tensor's way to another device,
+the call of a module that lies in no other, ``backward``, an optimizer's ``step``. No user's code is edited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from perfkit.profiling.balance.clock import PhaseClock
+from perfkit.records.phases import (
+    BACKWARD,
+    DATA,
+    EVALUATION,
+    FORWARD,
+    LOGGING,
+    LOSS,
+    OPTIMIZER,
+    TO_DEVICE,
+    TO_HOST,
+)
+
+_CALLS_TO_DEVICE = ("to", "cuda", "pin_memory")
+_CALLS_TO_HOST = ("item", "cpu", "tolist", "numpy")
+# What training code writes its numbers with; looked for only where it was imported.
+_LOGGERS = (
+    (
+        "torch.utils.tensorboard.writer",
+        "SummaryWriter",
+        ("add_scalar", "add_scalars", "add_histogram", "flush"),
+    ),
+    ("tensorboardX.writer", "SummaryWriter", ("add_scalar", "add_scalars", "add_histogram", "flush")),
+    ("wandb.sdk.wandb_run", "Run", ("log",)),
+    ("mlflow", None, ("log_metric", "log_metrics")),
+    ("tqdm.std", "tqdm", ("update", "set_postfix", "refresh")),
+    ("logging", "Logger", ("_log",)),
+    ("builtins", None, ("print",)),
+)
+_HOOKED = "_perfkit_hooked"
+_Call = Callable[..., Any]
+
+
+def hook_torch(clock: PhaseClock) -> None:
+    """Set the hooks in torch, before the user's code takes functions from it; they stay for ever."""
+    import torch
+    from torch.nn import functional
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+
+    wrap = functools.partial(_wrap, clock)
+    wrap(_BaseDataLoaderIter, ("__next__",), _unless_evaluating(DATA))
+    # Workers come and go with each epoch.
+    wrap(DataLoader, ("__iter__",), _unless_evaluating(DATA))
+    wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _unless_evaluating(DATA))
+    wrap(torch.Tensor, _CALLS_TO_DEVICE, _always(TO_DEVICE))
+    wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
+    wrap(torch.Tensor, ("backward",), _always(BACKWARD))
+    wrap(torch.autograd, ("backward", "grad"), _always(BACKWARD))
+    wrap(Optimizer, ("zero_grad",), _always(OPTIMIZER))
+    wrap(LRScheduler, ("step",), _always(OPTIMIZER))
+    wrap(torch.nn.utils, ("clip_grad_norm_", "clip_grad_value_"), _always(OPTIMIZER))
+    wrap(functional, _losses(vars(functional)), _always(LOSS))
+    wrap(torch.nn.Module, ("__call__",), _phase_of_module)
+    _hook_steps(clock)
+    _hook_evaluation(clock, torch.no_grad, torch.inference_mode)
+
+
+def hook_loggers(clock: PhaseClock) -> None:
+    """Set the hooks in what writes numbers down and was imported by now; a second time changes nothing."""
+    for module, owner, names in _LOGGERS:
+        found: Any = sys.modules.get(module)
+        with contextlib.suppress(AttributeError, TypeError):
+            _wrap(clock, getattr(found, owner) if owner else found, names, _always(LOGGING))
+
+
+def _wrap(clock: PhaseClock, owner: Any, names: Iterable[str], phase_of: Callable[[Any], str]) -> None:  # noqa: ANN401 (a class or module)
+    for name in names:
+        call = getattr(owner, name, None)
+        if call is not None and not hasattr(call, _HOOKED):
+            setattr(owner, name, _timed(clock, call, phase_of))
+
+
+def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
+    import torch
+
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(call)
+    def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
+        # A compiler that traces this must see the call alone.
+        if is_compiling() or not clock.begin(phase_of(args[0] if args else None)):
+            return call(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            clock.end()
+
+    setattr(timed, _HOOKED, True)
+    return timed
+
+
+def _always(phase: str) -> Callable[[Any], str]:
+    return lambda _: phase
+
+
+def _unless_evaluating(phase: str) -> Callable[[Any], str]:
+    import torch
+
+    return lambda _: phase if torch.is_grad_enabled() else EVALUATION
+
+
+def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
+    """Tell a loss, an evaluation or a forward pass from the module that lies in no other."""
+    if type(module).__name__.endswith("Loss"):
+        return LOSS
+    return FORWARD if module.training else EVALUATION
+
+
+def _losses(names: Iterable[str]) -> list[str]:
+    """Return the losses among the functions of ``torch.nn.functional``."""
+    return [
+        name
+        for name in names
+        if not name.startswith("_") and (name.endswith("_loss") or name in ("cross_entropy", "kl_div"))
+    ]
+
+
+def _hook_steps(clock: PhaseClock) -> None:
+    """Count an optimizer's step as a phase; the hook that ends the whole step comes after."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    outermost: list[bool] = []
+
+    def begin(*_: object) -> None:
+        outermost.append(clock.begin(OPTIMIZER))
+
+    def end(*_: object) -> None:
+        if outermost and outermost.pop():
+            clock.end()
+
+    register_optimizer_step_pre_hook(begin)
+    register_optimizer_step_post_hook(end)
+
+
+def _hook_evaluation(clock: PhaseClock, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
+    """Count what runs without gradients, outside every other phase, as evaluation."""
+    for region in regions:
+        _hook_region(clock, region)
+
+
+def _hook_region(clock: PhaseClock, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
+    enter, leave = region.__enter__, region.__exit__
+
+    @functools.wraps(enter)
+    def timed_enter(self: Any) -> Any:  # noqa: ANN401 (the region)
+        self._perfkit_outermost = clock.begin(EVALUATION)
+        return enter(self)
+
+    @functools.wraps(leave)
+    def timed_leave(self: Any, *error: Any) -> Any:  # noqa: ANN401 (likewise)
+        try:
+            return leave(self, *error)
+        finally:
+            if self._perfkit_outermost:
+                clock.end()
+
+    region.__enter__, region.__exit__ = timed_enter, timed_leave

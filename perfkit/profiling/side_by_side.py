@@ -1,0 +1,123 @@
+"""Two passes side by side, a few steps each by turns: what the machine does meanwhile, it does to both."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from perfkit.profiling.exchange import PassResult, PassSpec
+from perfkit.profiling.launch import RunningPass, running
+from perfkit.records import RatioInterval
+from perfkit.stats.interval import location_interval
+
+_TURN_S = 0.3
+_MOST_STEPS = 50
+# From here on the first step after a switch, whose caches are cold, can be spared.
+_FEW_STEPS = 3
+_ERROR = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideBySide:
+    """What two passes gave, and how many steps each of their turns had; the first turn has the set-up."""
+
+    results: tuple[PassResult, PassResult]
+    turns: tuple[int, ...]
+
+    @property
+    def ratio(self) -> RatioInterval | None:
+        """The second pass over the first, from pairs of turns; None where a pass failed or was too short."""
+        first, second = (result.summary for result in self.results)
+        if first is None or second is None:
+            return None
+        logs = [
+            math.log(statistics.median(later) / statistics.median(earlier))
+            for earlier, later in zip(
+                _by_turns(first.step_s, self.turns), _by_turns(second.step_s, self.turns), strict=True
+            )
+            if earlier and later
+        ]
+        return _ratio(logs)
+
+
+def run_side_by_side(specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None]) -> SideBySide:
+    """Make two passes at once: while one has its turn, every process of the other is stopped.
+
+    ``on_steps`` hears of the second one's steps. Both must have the same number of steps before them.
+    """
+    with ExitStack() as stack:
+        listeners = (_hear_nothing, on_steps)
+        sides = [
+            stack.enter_context(running(spec, listener, by_turns=True))
+            for spec, listener in zip(specs, listeners, strict=True)
+        ]
+        turns = _alternate(sides)
+        first, second = (side.result() for side in sides)
+    return SideBySide(results=(first, second), turns=tuple(turns))
+
+
+def _alternate(sides: Sequence[RunningPass]) -> list[int]:
+    """Give turns until a side has no more steps, then let the other end too; return how long each was."""
+    at_the_gate = [side.follow() for side in sides]
+    for side in sides:
+        side.stop()
+    turns: list[int] = []
+    steps = 1
+    while all(at_the_gate):
+        order = (0, 1) if len(turns) % 2 == 0 else (1, 0)
+        begun = time.monotonic()
+        for place in order:
+            at_the_gate[place] = _take_turn(sides[place], steps)
+        turns.append(steps)
+        each_s = (time.monotonic() - begun) / (2 * steps)
+        steps = max(1, min(_MOST_STEPS, math.ceil(_TURN_S / each_s)))
+    for side, waits in zip(sides, at_the_gate, strict=True):
+        side.resume()
+        if waits:
+            side.give_turn(2**31 - 1)
+            side.follow()
+    return turns
+
+
+def _take_turn(side: RunningPass, steps: int) -> bool:
+    """Let a side make its steps and stop it; tell whether it waits for more."""
+    side.resume()
+    side.give_turn(steps)
+    waits = side.follow()
+    if waits:
+        side.stop()
+    return waits
+
+
+def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[float]]:
+    """Return the steps of each turn but the first, without the one after a switch where there are enough."""
+    parts: list[Sequence[float]] = []
+    begin = 0
+    for number, steps in enumerate(turns):
+        part = seconds[begin : begin + steps]
+        begin += steps
+        if number > 0:
+            parts.append(part[1:] if len(part) >= _FEW_STEPS else part)
+    return parts
+
+
+def _ratio(logs: Sequence[float]) -> RatioInterval | None:
+    if len(logs) < _FEW_STEPS:
+        return None
+    found = location_interval(logs, [0] * len(logs), error=_ERROR)
+    centre, half_width = float(found.centre), float(found.half_width)
+    return RatioInterval(
+        ratio=math.exp(centre),
+        low=math.exp(centre - half_width),
+        high=math.exp(centre + half_width),
+        confidence=1 - _ERROR,
+        pairs=len(logs),
+    )
+
+
+def _hear_nothing(_: int) -> None:
+    """Leave the steps of a companion untold."""

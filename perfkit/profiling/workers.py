@@ -1,0 +1,176 @@
+"""The processes and threads of a ``DataLoader``, each watched where it runs: forked and spawned ones alike.
+
+A process of its own sees nothing of the profiler in its parent, so it is told by its environment where to
+leave what it saw, and by the function it is started with what to watch.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import gc
+import inspect
+import os
+import pstats
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+PIN_MEMORY = "pin_memory"
+_FOLDER = "PERFKIT_WORKERS_FOLDER"
+_WORKER = "worker"
+_STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
+_TIMES_ENDING = ".fetched"
+# From here on one profiler watches all threads of a process.
+_ONE_PROFILER = (3, 12)
+
+_Loop = Callable[..., object]
+# What stood in torch before this did; a spawned process still finds it there.
+_originals: dict[str, _Loop] = {}
+
+
+class FetchTimes(msgspec.Struct, frozen=True):
+    """How many batches a worker made, and the seconds that took; for all of them also how many there are."""
+
+    batches: int
+    seconds: float
+    workers: int = 1
+
+    @property
+    def batch_s(self) -> float | None:
+        """Seconds to the next batch while all workers are at work; None where none made a batch."""
+        return self.seconds / self.batches / self.workers if self.batches else None
+
+
+def profile_workers(folder: Path) -> None:
+    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder."""
+    _replace(_worker_module(), "_worker_loop", profiled_worker, folder)
+    if sys.version_info < _ONE_PROFILER:
+        _replace(_pin_module(), "_pin_memory_loop", profiled_pin_memory, folder)
+
+
+def time_workers(folder: Path) -> None:
+    """Have each worker leave in the folder how long its batches took to make."""
+    _replace(_worker_module(), "_worker_loop", timed_worker, folder)
+
+
+def end_workers() -> None:
+    """End the workers of all loaders, also of those that keep theirs: each leaves its file when it ends."""
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+
+    for iterator in (one for one in gc.get_objects() if isinstance(one, _MultiProcessingDataLoaderIter)):
+        iterator._shutdown_workers()  # noqa: SLF001 (torch has no public way)
+
+
+def profiles_of_workers(folder: Path) -> dict[str, pstats.Stats]:
+    """Return the profile of each role ("worker0", "pin_memory"), all its processes added up."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(folder.glob("*.stat")):
+        found = _STAT_FILE.fullmatch(file.name)
+        if found:
+            files[found[1]].append(str(file))
+    return {role: pstats.Stats(*found) for role, found in sorted(files.items())}
+
+
+def fetch_times(folder: Path) -> FetchTimes | None:
+    """Return how long all workers together took for all batches, None where none left its times."""
+    files = sorted(folder.glob(f"*{_TIMES_ENDING}"))
+    if not files:
+        return None
+    found = [msgspec.json.decode(file.read_bytes(), type=FetchTimes) for file in files]
+    return FetchTimes(
+        batches=sum(one.batches for one in found),
+        seconds=sum(one.seconds for one in found),
+        workers=len({file.name.partition(".")[0] for file in files}),
+    )
+
+
+def profiled_worker(*arguments: object) -> None:
+    """Run a worker's loop under cProfile."""
+    loop = _original(_worker_module(), "_worker_loop")
+    _profiled(loop, arguments, f"{_WORKER}{_worker_number(loop, arguments)}")
+
+
+def profiled_pin_memory(*arguments: object) -> None:
+    """Run the loop of the thread that pins memory under cProfile."""
+    _profiled(_original(_pin_module(), "_pin_memory_loop"), arguments, PIN_MEMORY)
+
+
+def timed_worker(*arguments: object) -> None:
+    """Run a worker's loop, and time what makes its batches."""
+    loop = _original(_worker_module(), "_worker_loop")
+    seconds: list[float] = []
+    _time_fetches(seconds)
+    try:
+        loop(*arguments)
+    finally:
+        number = _worker_number(loop, arguments)
+        # The first batch of a worker has its set-up in it.
+        kept = seconds[1:] or seconds
+        times = FetchTimes(batches=len(kept), seconds=sum(kept))
+        _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(times))
+
+
+def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
+    profiler = cProfile.Profile()
+    try:
+        profiler.runcall(loop, *arguments)
+    finally:
+        profiler.dump_stats(_place(role, ".stat"))
+
+
+def _time_fetches(seconds: list[float]) -> None:
+    """Have every fetcher of this process tell how long a batch took."""
+    from torch.utils.data._utils import fetch
+
+    for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
+        kind.fetch = _timed(kind.fetch, seconds)  # type: ignore[method-assign]
+
+
+def _timed(call: _Loop, seconds: list[float]) -> Callable[..., Any]:
+    def timed(*arguments: object) -> object:
+        begun = time.perf_counter()
+        try:
+            return call(*arguments)
+        finally:
+            seconds.append(time.perf_counter() - begun)
+
+    return timed
+
+
+def _place(role: str, ending: str) -> Path:
+    return Path(os.environ[_FOLDER]) / f"{role}.{os.getpid()}{ending}"
+
+
+def _replace(module: ModuleType, name: str, by: _Loop, folder: Path) -> None:
+    os.environ[_FOLDER] = str(folder)
+    _originals[name] = getattr(module, name)
+    setattr(module, name, by)
+
+
+def _original(module: ModuleType, name: str) -> _Loop:
+    loop: _Loop = _originals.get(name) or getattr(module, name)
+    return loop
+
+
+def _worker_number(loop: _Loop, arguments: tuple[object, ...]) -> int:
+    bound: Mapping[str, Any] = inspect.signature(loop).bind(*arguments).arguments
+    return int(bound["worker_id"])
+
+
+def _worker_module() -> ModuleType:
+    from torch.utils.data._utils import worker
+
+    return worker
+
+
+def _pin_module() -> ModuleType:
+    from torch.utils.data._utils import pin_memory
+
+    return pin_memory

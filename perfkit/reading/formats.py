@@ -1,0 +1,100 @@
+"""Which kind of profile some bytes are, told by how they begin."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from perfkit.errors import UsageError
+from perfkit.reading.names import CodeNames
+from perfkit.reading.pstats_file import read_pstats
+from perfkit.reading.summary_file import read_summary
+from perfkit.reading.trace_file import read_trace
+from perfkit.records.readings import Reading
+
+# Unpacked: ten times the largest trace that a viewer still opens.
+LARGEST_BYTES = 1_000_000_000
+_GZIP = b"\x1f\x8b"
+_KNOWN = "a .stat or .prof of cProfile, a .json or .json.gz of torch.profiler, or a .json of perfkit profile"
+
+
+_ABSENT = msgspec.Raw()
+
+
+class _TopLevel(msgspec.Struct):
+    """The keys that tell JSON files apart; what they hold is not looked at."""
+
+    traceEvents: msgspec.Raw = _ABSENT  # noqa: N815 (the format's own word)
+    passes: msgspec.Raw = _ABSENT
+    machine_info: msgspec.Raw = _ABSENT
+
+
+def read_bytes(data: bytes, name: str, code: CodeNames) -> Reading:
+    """Return what a profile says, whichever it is.
+
+    Raises:
+        UsageError: the data are no profile that is known here, or damaged.
+    """
+    if not data:
+        raise UsageError(f"{name} is empty; profile again to replace it")
+    if data.startswith(_GZIP):
+        data = _unpacked(data, name)
+    try:
+        return _reader(data, name)(data, name, code)
+    except RecursionError:
+        raise UsageError(f"{name} is nested too deeply for a profile; is it damaged?") from None
+
+
+def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading]:
+    if _is_table_of_marshal(data):
+        return read_pstats
+    start = data[:64].lstrip()
+    if start.startswith((b"{", b"[")):
+        return _json_reader(data, name)
+    if data.startswith((b"\x80", b"PK")):
+        raise UsageError(f"{name} is a pickle, and could run anything if it were opened; expected {_KNOWN}")
+    raise UsageError(f"{name} is no profile that perfkit knows; expected {_KNOWN}")
+
+
+def _is_table_of_marshal(data: bytes) -> bool:
+    """Tell a dict of marshal from an object of JSON, which begins with the same letter."""
+    key = data[1:2]
+    return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
+
+
+def _json_reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading]:
+    head = data[:2_000]
+    if b'"traceEvents"' in head or b'"deviceProperties"' in head:
+        return lambda data, name, _: read_trace(data, name)
+    try:
+        found = msgspec.json.decode(data, type=_TopLevel)
+    except msgspec.ValidationError:
+        raise UsageError(f"{name} is JSON, but no profile; expected {_KNOWN}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{name} is damaged or cut short ({error}); profile again to replace it") from None
+    if found.traceEvents:
+        return lambda data, name, _: read_trace(data, name)
+    if found.passes:
+        return lambda data, name, _: read_summary(data, name)
+    hint = "; it is pytest-benchmark's, see `perfkit ledger`" if found.machine_info else ""
+    raise UsageError(f"{name} is JSON, but no profile{hint}; expected {_KNOWN}")
+
+
+def _unpacked(data: bytes, name: str) -> bytes:
+    """Return what a gzip file holds; a small one may claim to hold more than any memory."""
+    unpacked = b""
+    # Several gzip files in a row are one, as of tools that pack in parallel; other bytes behind are padding.
+    while data.startswith(_GZIP):
+        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        try:
+            unpacked += unpacker.decompress(data, LARGEST_BYTES + 1 - len(unpacked))
+        except zlib.error as error:
+            raise UsageError(f"{name} is a damaged gzip file ({error}); export it again") from None
+        if len(unpacked) > LARGEST_BYTES:
+            raise UsageError(f"{name} unpacks to more than {LARGEST_BYTES // 10**6} MB; trace fewer steps")
+        if not unpacker.eof:
+            raise UsageError(f"{name} is cut short: the gzip file has no end; export it again")
+        data = unpacker.unused_data
+    return unpacked

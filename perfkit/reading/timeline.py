@@ -1,0 +1,199 @@
+"""The events of a trace as nested intervals on threads."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from perfkit.records.readings import OperatorTime, Place
+
+# The old schema's words and the new ones'.
+OPERATORS = frozenset({"Operator", "cpu_op"})
+RUNTIME = frozenset({"Runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime"})
+MARKS = frozenset({"user_annotation"})
+DEVICE = frozenset({"Kernel", "kernel", "Memcpy", "gpu_memcpy", "Memset", "gpu_memset"})
+_ON_HOST = OPERATORS | RUNTIME | MARKS
+_STEP = re.compile(r"ProfilerStep#\d+")
+OPTIMIZER_STEP = "Optimizer.step#"
+
+
+class Event(NamedTuple):
+    """One timed event: seconds on the trace's own clock."""
+
+    name: str
+    category: str
+    thread: str
+    begin_s: float
+    end_s: float
+
+
+class Window(NamedTuple):
+    """The part of a trace that is looked at: its steps, and by which sign they were told apart."""
+
+    begin_s: float
+    end_s: float
+    thread: str
+    steps: tuple[Event, ...]
+    seconds: tuple[float, ...]
+    sign: str
+
+
+class Nested(NamedTuple):
+    """An event, how deep it lies in its thread, and the time that is its own."""
+
+    event: Event
+    depth: int
+    own_s: float
+
+
+@dataclass
+class _Open:
+    event: Event
+    own_s: float
+
+
+@dataclass
+class _Sum:
+    calls: int = 0
+    own_s: float = 0.0
+    cumulative_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All timed events: those of the host by thread, in order, outer ones first; and those of the device."""
+
+    events: dict[str, list[Event]]
+    device: list[Event]
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Timeline:
+        """Sort events into threads; what is neither the host's nor the device's is left out."""
+        threads: dict[str, list[Event]] = defaultdict(list)
+        device: list[Event] = []
+        for event in events:
+            if event.category in DEVICE:
+                device.append(event)
+            elif event.category in _ON_HOST:
+                threads[event.thread].append(event)
+        for found in threads.values():
+            found.sort(key=lambda event: (event.begin_s, -event.end_s))
+        return cls(events=dict(threads), device=sorted(device, key=lambda event: event.begin_s))
+
+    @property
+    def has_device(self) -> bool:
+        """Whether anything ran on a device."""
+        return bool(self.device)
+
+    def nested(self, thread: str, begin_s: float, end_s: float) -> Iterator[Nested]:
+        """Yield a thread's events that begin within the window, each with its own time."""
+        stack: list[_Open] = []
+        for event in self.events.get(thread, []):
+            if not begin_s <= event.begin_s < end_s:
+                continue
+            while stack and stack[-1].event.end_s <= event.begin_s:
+                yield _closed(stack)
+            if stack:
+                stack[-1].own_s -= min(event.end_s, stack[-1].event.end_s) - event.begin_s
+            stack.append(_Open(event, event.end_s - event.begin_s))
+        while stack:
+            yield _closed(stack)
+
+    def operators(self, begin_s: float, end_s: float) -> tuple[OperatorTime, ...]:
+        """Return operators, runtime calls and kernels by name, costliest first by their own time."""
+        sums: dict[tuple[str, Place], _Sum] = defaultdict(_Sum)
+        for name, place, own_s, lasting_s in self._counted(begin_s, end_s):
+            found = sums[name, place]
+            found.calls += 1
+            found.own_s += own_s
+            found.cumulative_s += lasting_s
+        operators = (
+            OperatorTime(
+                name=name,
+                place=place,
+                calls=found.calls,
+                own_s=found.own_s,
+                cumulative_s=found.cumulative_s,
+            )
+            for (name, place), found in sums.items()
+        )
+        return tuple(sorted(operators, key=lambda one: -one.own_s))
+
+    def _counted(self, begin_s: float, end_s: float) -> Iterator[tuple[str, Place, float, float]]:
+        for thread in self.events:
+            for event, _, own_s in self.nested(thread, begin_s, end_s):
+                if not is_step(event):
+                    yield event.name, "cpu", own_s, event.end_s - event.begin_s
+        for event in self.device:
+            if begin_s <= event.begin_s < end_s:
+                lasting_s = event.end_s - event.begin_s
+                yield event.name, "device", lasting_s, lasting_s
+
+    def device_busy_s(self, begin_s: float, end_s: float) -> float:
+        """Return for how long the device had something to do within the window."""
+        return covered_s((max(one.begin_s, begin_s), min(one.end_s, end_s)) for one in self.device)
+
+
+def window_of(timeline: Timeline) -> Window:
+    """Return the steps of a trace: those that were marked, else those that an optimizer ended, else none."""
+    marked = sorted(
+        (event for found in timeline.events.values() for event in found if is_step(event)),
+        key=lambda event: event.begin_s,
+    )
+    if marked:
+        seconds = tuple(event.end_s - event.begin_s for event in marked)
+        return Window(
+            marked[0].begin_s, marked[-1].end_s, marked[0].thread, tuple(marked), seconds, "ProfilerStep"
+        )
+    return _between_optimizer_steps(timeline) or _whole(timeline)
+
+
+def is_step(event: Event) -> bool:
+    """Tell whether an event is the mark of a whole step."""
+    return bool(_STEP.fullmatch(event.name))
+
+
+def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of the union of intervals; one that ends before it begins is none."""
+    total = 0.0
+    reached = float("-inf")
+    for begin, end in sorted(intervals):
+        if end > reached:
+            total += end - max(begin, reached)
+            reached = end
+    return total
+
+
+def _between_optimizer_steps(timeline: Timeline) -> Window | None:
+    """Return the steps that end with an optimizer's; the first, whose begin is not known, is left out."""
+    ends = [
+        event
+        for found in timeline.events.values()
+        for event in found
+        if event.name.startswith(OPTIMIZER_STEP)
+    ]
+    ends.sort(key=lambda event: event.end_s)
+    if len(ends) < 2:  # noqa: PLR2004 (a step lies between two)
+        return None
+    seconds = tuple(after.end_s - before.end_s for before, after in itertools.pairwise(ends))
+    return Window(ends[0].end_s, ends[-1].end_s, ends[0].thread, tuple(ends[1:]), seconds, "optimizer.step")
+
+
+def _whole(timeline: Timeline) -> Window:
+    everything = [event for found in timeline.events.values() for event in found] or timeline.device
+    busiest = max(timeline.events, key=lambda thread: _busy_s(timeline.events[thread]), default="")
+    begin_s = min(event.begin_s for event in everything)
+    return Window(begin_s, max(event.end_s for event in everything), busiest, (), (), "")
+
+
+def _busy_s(events: Sequence[Event]) -> float:
+    return covered_s((event.begin_s, event.end_s) for event in events)
+
+
+def _closed(stack: list[_Open]) -> Nested:
+    innermost = stack.pop()
+    return Nested(innermost.event, len(stack), innermost.own_s)

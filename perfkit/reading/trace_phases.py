@@ -1,0 +1,118 @@
+"""What the profiled thread did in the steps of a trace, phase by phase, and whom it waited for."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from perfkit.explain.waits import DEVICE
+from perfkit.reading.timeline import (
+    MARKS,
+    OPERATORS,
+    OPTIMIZER_STEP,
+    RUNTIME,
+    Event,
+    Timeline,
+    Window,
+    covered_s,
+    is_step,
+)
+from perfkit.records.readings import PhaseTime, WaitTime
+
+DATA = "data wait"
+TO_DEVICE = "host to device"
+FORWARD = "forward and loss"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
+RANKS = "other ranks"
+RESIDUAL = "residual"
+# What a phase that the user names begins with, as a mark in a trace.
+OWN_PHASE = "phase: "
+ORDER = (DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, RANKS)
+
+_OF_NAMES = (
+    (DATA, re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|dataloader", re.IGNORECASE)),
+    (OPTIMIZER, re.compile(rf"{OPTIMIZER_STEP}|Optimizer\.zero_grad#")),
+    (RANKS, re.compile(r"nccl:|gloo:|mpi:|c10d::|record_param_comms|DistributedDataParallel\.sync")),
+    (BACKWARD, re.compile(r"autograd::engine::|backward\b", re.IGNORECASE)),
+    (TO_DEVICE, re.compile(r"aten::to$|aten::_to_copy$|aten::copy_$|aten::pin_memory|cudaMemcpy")),
+)
+_STANDING_STILL = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|(cuda|hip)Memcpy(Async)?$")
+
+
+def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
+    """Return the time of each phase over all steps, the residual last; they add up to the window.
+
+    The thread of the steps is told by its outermost events. A backward pass on threads of its own counts
+    where they are busy and the thread of the steps is not. The residual is what no event covers: Python
+    between operators, and waits that leave no event.
+    """
+    if not window.steps:
+        return ()
+    covered: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for event, begin_s, end_s in _outermost(timeline, window):
+        covered[_phase(event)].append((begin_s, end_s))
+    own = [interval for found in covered.values() for interval in found]
+    seconds = {name: covered_s(found) for name, found in covered.items()}
+    seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + _backward_elsewhere_s(timeline, window, own)
+    whole_s = window.end_s - window.begin_s
+    named = [PhaseTime(name=name, seconds=seconds[name]) for name in _in_order(seconds)]
+    return (*named, PhaseTime(name=RESIDUAL, seconds=whole_s - sum(one.seconds for one in named)))
+
+
+def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
+    """Return how long the thread of the steps stood still for the device."""
+    found = [
+        one.event
+        for one in timeline.nested(window.thread, window.begin_s, window.end_s)
+        if one.event.category in RUNTIME and _STANDING_STILL.match(one.event.name)
+    ]
+    if not found:
+        return ()
+    names = sorted({event.name for event in found})
+    seconds = covered_s((event.begin_s, event.end_s) for event in found)
+    return (WaitTime(whom=DEVICE, seconds=seconds, calls=len(found), through=tuple(names)),)
+
+
+def _in_order(seconds: dict[str, float]) -> list[str]:
+    """Return the phases that took time: the known ones as a step goes through them, then the user's own."""
+    known = [name for name in ORDER if seconds.get(name, 0.0) > 0]
+    return known + sorted(name for name in seconds if name not in ORDER)
+
+
+def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float]]:
+    """Yield the thread's events that lie in no other, from where the last one ended to their own end.
+
+    Marks of unknown meaning are looked through. Rounded times let neighbours overlap by a hair.
+    """
+    reached = window.begin_s
+    for event in timeline.events.get(window.thread, []):
+        begin_s, end_s = max(event.begin_s, reached), min(event.end_s, window.end_s)
+        if is_step(event) or end_s <= begin_s:
+            continue
+        if event.category not in MARKS or _known_phase(event) is not None:
+            reached = end_s
+            yield event, begin_s, end_s
+
+
+def _phase(event: Event) -> str:
+    return _known_phase(event) or FORWARD
+
+
+def _known_phase(event: Event) -> str | None:
+    if event.name.startswith(OWN_PHASE):
+        return event.name.removeprefix(OWN_PHASE)
+    return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
+
+
+def _backward_elsewhere_s(timeline: Timeline, window: Window, own: list[tuple[float, float]]) -> float:
+    """Return for how long other threads ran operators while the thread of the steps had no event."""
+    elsewhere = [
+        (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
+        for thread, events in timeline.events.items()
+        if thread != window.thread
+        for event in events
+        if event.category in OPERATORS and event.begin_s < window.end_s and event.end_s > window.begin_s
+    ]
+    return covered_s([*own, *elsewhere]) - covered_s(own)

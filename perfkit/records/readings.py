@@ -1,0 +1,108 @@
+"""A profile as read from a file, whoever wrote it: functions, operators, steps and waits."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Literal
+
+Origin = Literal["cProfile", "torch trace", "perfkit summary"]
+FunctionKind = Literal["own", "library", "builtin"]
+Place = Literal["cpu", "device"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The part of a function's calls and times that one caller made; ``caller`` is a place in the list."""
+
+    caller: int
+    calls: int
+    own_s: float
+    cumulative_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTime:
+    """One function of a cProfile; a builtin has an empty ``file``. Times are totals in seconds."""
+
+    file: str
+    line: int
+    function: str
+    kind: FunctionKind
+    calls: int
+    primitive_calls: int
+    own_s: float
+    cumulative_s: float
+    callers: tuple[Call, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorTime:
+    """One operator on the processor, or one kernel on the device. Times are totals in seconds."""
+
+    name: str
+    place: Place
+    calls: int
+    own_s: float
+    cumulative_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """How many training steps a profile holds, by which ``sign``; ``seconds`` of each where known."""
+
+    count: int
+    sign: str
+    seconds: tuple[float, ...] = ()
+
+    @property
+    def typical_s(self) -> float | None:
+        """The median step; None where single steps are not known."""
+        return statistics.median(self.seconds) if self.seconds else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseTime:
+    """A part of a training step; ``seconds`` over all steps."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitTime:
+    """Time in which the profiled thread stood still: for whom, and through which calls, largest first."""
+
+    whom: str
+    seconds: float
+    calls: int
+    through: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What a profile's file says; parts that its format does not have are empty or None.
+
+    ``total_s`` is all the time of the profiled thread, for a trace that of its window. ``phases`` add up to
+    the steps' time together with their residual. ``device_busy_s`` is the time in which the device had
+    something to do, within the window.
+    """
+
+    name: str
+    origin: Origin
+    total_s: float
+    calls: int | None = None
+    steps: StepTimes | None = None
+    functions: tuple[FunctionTime, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
+    waits: tuple[WaitTime, ...] = ()
+    device_busy_s: float | None = None
+    world_size: int | None = None
+    samples: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds per step: the whole over the number of steps; None without steps."""
+        return self.total_s / self.steps.count if self.steps and self.steps.count else None

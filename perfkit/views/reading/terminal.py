@@ -1,0 +1,179 @@
+"""A profile that was read, as it fits a terminal: totals, steps, balance, waits, and the largest entries."""
+
+from __future__ import annotations
+
+import statistics
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.records.readings import FunctionTime, OperatorTime, Reading
+from perfkit.units import counted, human_percent, human_seconds
+
+_ENTRIES = 10
+_WORTH_TELLING = 0.001
+_FEW_STEPS = 3
+_COLUMNS = 80
+
+
+def reading_view(reading: Reading) -> Group:
+    """Return what a profile says, the most telling first."""
+    sections = (
+        _headline(reading),
+        _phases(reading),
+        _waits(reading),
+        *_functions(reading),
+        *_operators(reading),
+        _notes(reading),
+    )
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
+
+
+def notes(reading: Reading) -> list[str]:
+    """Return what keeps the numbers from meaning what they seem to mean."""
+    found = list(reading.warnings)
+    if reading.steps is None and reading.origin != "torch trace":
+        found.append("no optimizer and no backward pass was called: there is no time per step")
+    elif reading.steps is not None and reading.steps.count < _FEW_STEPS:
+        found.append(
+            f"only {counted(reading.steps.count, 'step')}, with the set-up in the total: no other"
+            " profile's total can be compared with it"
+        )
+    return found
+
+
+def function_name(one: FunctionTime) -> str:
+    """Return a function with the place where it stands; a builtin stands nowhere."""
+    return one.function if one.kind == "builtin" or not one.line else f"{one.function}  {one.file}:{one.line}"
+
+
+def _headline(reading: Reading) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(style="dim")
+    total_s = human_seconds(reading.total_s, digits=6)
+    table.add_row(Text(reading.name, style="bold"), total_s, _origin(reading))
+    if reading.steps is not None:
+        table.add_row("steps", str(reading.steps.count), f"by {reading.steps.sign}")
+        table.add_row("time per step", human_seconds(reading.step_s, digits=4), _spread(reading))
+    if reading.device_busy_s is not None:
+        busy_s, share = _each(reading, reading.device_busy_s), _share(reading, reading.device_busy_s)
+        each = "a step, " if reading.steps else ""
+        table.add_row("device busy", human_seconds(busy_s), f"{each}{share} of the time")
+    return table
+
+
+def _origin(reading: Reading) -> str:
+    calls = f", {reading.calls:,} calls" if reading.calls is not None else ""
+    ranks = f", one of {reading.world_size} ranks" if (reading.world_size or 1) > 1 else ""
+    return f"{reading.origin}{calls}{ranks}"
+
+
+def _spread(reading: Reading) -> str:
+    seconds = reading.steps.seconds if reading.steps else ()
+    if not seconds:
+        return "the whole over the steps"
+    median, longest = human_seconds(statistics.median(seconds)), human_seconds(max(seconds))
+    return f"mean; median {median}, longest {longest}"
+
+
+def _phases(reading: Reading) -> Table | None:
+    if not reading.phases:
+        return None
+    table = _table("a step is made of", "a step", "share")
+    for phase in reading.phases:
+        share = _share(reading, phase.seconds)
+        table.add_row(Text(phase.name), human_seconds(_each(reading, phase.seconds)), share)
+    return table
+
+
+def _waits(reading: Reading) -> Table | None:
+    waits = [wait for wait in reading.waits if wait.seconds >= _WORTH_TELLING * reading.total_s]
+    if not waits:
+        return None
+    table = _table("waiting for", "calls", "seconds", "a step", "share")
+    for wait in waits:
+        name = Text(wait.whom).append(f"  {', '.join(wait.through[:2])}", style="dim")
+        share = _share(reading, wait.seconds)
+        step_s = human_seconds(_each(reading, wait.seconds)) if reading.steps else "-"
+        table.add_row(name, f"{wait.calls:,}", human_seconds(wait.seconds), step_s, share)
+    return table
+
+
+def _functions(reading: Reading) -> Iterator[RenderableType]:
+    own = [one for one in reading.functions if one.kind == "own"]
+    library = [one for one in reading.functions if one.kind != "own"]
+    for title, entries, by in (
+        ("own code, by cumulative time", own, "cumulative_s"),
+        ("own code, by own time", own, "own_s"),
+        ("library code, by own time", library, "own_s"),
+    ):
+        if entries:
+            yield _function_table(title, entries, by, reading)
+
+
+def _function_table(title: str, entries: Sequence[FunctionTime], by: str, reading: Reading) -> Table:
+    seconds: Callable[[FunctionTime], float] = attrgetter(by)
+    table = _table(title, "calls", "own", "cumul.", "a step", "share")
+    for one in sorted(entries, key=seconds, reverse=True)[:_ENTRIES]:
+        if seconds(one) < _WORTH_TELLING * reading.total_s:
+            break
+        step_s = human_seconds(_each(reading, seconds(one))) if reading.steps else "-"
+        share = _share(reading, seconds(one))
+        own_s, cumulative_s = human_seconds(one.own_s), human_seconds(one.cumulative_s)
+        table.add_row(_named(function_name(one)), f"{one.calls:,}", own_s, cumulative_s, step_s, share)
+    return table if table.row_count else _table(f"{title}: nothing above {human_percent(_WORTH_TELLING)}")
+
+
+def _operators(reading: Reading) -> Iterator[RenderableType]:
+    for title, place in (("operators, by own time", "cpu"), ("on the device", "device")):
+        entries = [one for one in reading.operators if one.place == place]
+        if entries:
+            yield _operator_table(title, entries, reading)
+
+
+def _operator_table(title: str, entries: Sequence[OperatorTime], reading: Reading) -> Table:
+    table = _table(title, "calls", "own", "cumul.", "a step", "share")
+    for one in entries[:_ENTRIES]:
+        share = _share(reading, one.own_s)
+        own_s, cumulative_s = human_seconds(one.own_s), human_seconds(one.cumulative_s)
+        step_s = human_seconds(_each(reading, one.own_s)) if reading.steps else "-"
+        table.add_row(_named(one.name), f"{one.calls:,}", own_s, cumulative_s, step_s, share)
+    return table
+
+
+def _notes(reading: Reading) -> Text | None:
+    found = notes(reading)
+    wrapped = (textwrap.fill(f"note: {one}", width=_COLUMNS, subsequent_indent="  ") for one in found)
+    return Text("\n".join(wrapped), style="yellow") if found else None
+
+
+def _each(reading: Reading, seconds: float) -> float:
+    """Return seconds per step, or all of them where no step is known."""
+    return seconds / reading.steps.count if reading.steps else seconds
+
+
+def _share(reading: Reading, seconds: float) -> str:
+    """Return seconds as a share of the whole, which of an empty profile is none."""
+    return human_percent(seconds / reading.total_s if reading.total_s else None)
+
+
+def _table(title: str, *headings: str) -> Table:
+    """Return an empty table: names, cut where they do not fit, and columns of numbers."""
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
+    table.add_column(Text(title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _named(name: str) -> Text:
+    """Return a name with its place dimmed."""
+    function, gap, place = name.partition("  ")
+    return Text(function).append(f"{gap}{place}", style="dim")

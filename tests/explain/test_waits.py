@@ -1,0 +1,191 @@
+"""The wait ledger: standing still, booked to whom it was for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.explain.waits import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
+from perfkit.records.readings import Call, FunctionTime, WaitTime
+
+LOCK = "{method 'acquire' of '_thread.lock' objects}"
+LOADER = "torch/utils/data/dataloader.py"
+
+
+def caller(place: int, seconds: float = 1.0, calls: int = 1) -> Call:
+    """Return the part of one caller."""
+    return Call(caller=place, calls=calls, own_s=seconds, cumulative_s=seconds)
+
+
+def function(name: str, *callers: Call, file: str = "train.py", own_s: float = 0.0) -> FunctionTime:
+    """Return a function, built in where it stands in braces."""
+    return FunctionTime(
+        file="" if name.startswith("{") else file,
+        line=0,
+        function=name,
+        kind="builtin" if name.startswith("{") else "own",
+        calls=sum(call.calls for call in callers) or 1,
+        primitive_calls=1,
+        own_s=own_s,
+        cumulative_s=own_s,
+        callers=callers,
+    )
+
+
+def seconds(waits: tuple[WaitTime, ...]) -> dict[str, float]:
+    """Return the seconds of each, by whom."""
+    return {wait.whom: wait.seconds for wait in waits}
+
+
+def test_a_lock_below_the_loader_waits_for_its_workers() -> None:
+    """The lock says nothing; the loader's function, two callers up, does."""
+    waits = fold_waits(
+        [
+            function("_try_get_data", file=LOADER),
+            function("wait", caller(0), file="threading.py"),
+            function(LOCK, caller(1, 3.0, calls=4), own_s=3.0),
+        ]
+    )
+    assert (WaitTime(whom=LOADER_WORKERS, seconds=3.0, calls=4, through=("lock.acquire",)),) == waits
+
+
+def test_several_callers_share_in_proportion() -> None:
+    """A wait goes to its callers by the time that each spent in it."""
+    waits = fold_waits(
+        [
+            function("_try_get_data", file=LOADER),
+            function("synchronize", file="torch/cuda/__init__.py"),
+            function("wait", caller(0, 3.0), caller(1, 1.0), file="threading.py"),
+            function(LOCK, caller(2, 4.0), own_s=4.0),
+        ]
+    )
+    assert {LOADER_WORKERS: pytest.approx(3.0), DEVICE: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_without_times_the_calls_are_the_shares() -> None:
+    """A profile that counts the calls of callers alone still says who waited how much."""
+    waits = fold_waits(
+        [
+            function("_get_data", file=LOADER),
+            function("join", file="threading.py"),
+            function(LOCK, caller(0, 0.0, calls=1), caller(1, 0.0, calls=3), own_s=4.0),
+        ]
+    )
+    assert {"another thread": pytest.approx(3.0), LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_recursion_ends_and_does_not_hide_the_caller() -> None:
+    """Functions that call themselves and each other hand a wait up to who called them first."""
+    waits = fold_waits(
+        [
+            function("_next_data", file=LOADER),
+            function("a", caller(0, 1.0), caller(1, 50.0), caller(2, 1.0)),
+            function("b", caller(1, 1.0)),
+            function(LOCK, caller(2), own_s=2.0),
+        ]
+    )
+    assert {LOADER_WORKERS: pytest.approx(2.0)} == seconds(waits)
+
+
+def test_a_circle_that_nobody_entered_waits_for_another_thread() -> None:
+    """Where no caller says for whom, the lock's own meaning stays."""
+    waits = fold_waits(
+        [function("a", caller(1)), function("b", caller(0)), function(LOCK, caller(0), own_s=2.0)]
+    )
+    assert {"another thread": pytest.approx(2.0)} == seconds(waits)
+
+
+def test_calls_nested_deeper_than_python_are_followed() -> None:
+    """A chain of callers longer than Python's own stack still leads to the loader."""
+    chain = [function(f"f{place}", caller(place)) for place in range(5_000)]
+    waits = fold_waits([function("_get_data", file=LOADER), *chain, function(LOCK, caller(5_000), own_s=1.0)])
+    assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
+    """Reading a number and copying to the host wait for the same; the larger is told first."""
+    (wait,) = fold_waits(
+        [
+            function("main"),
+            function("{method 'item' of 'torch._C.TensorBase' objects}", caller(0), own_s=1.0),
+            function("{method 'to' of 'torch._C._TensorBase' objects}", caller(0), own_s=2.0),
+        ]
+    )
+    assert (DEVICE, 3.0, 2) == (wait.whom, wait.seconds, wait.calls)
+    assert ("_TensorBase.to", "TensorBase.item") == wait.through
+
+
+@pytest.mark.parametrize(
+    ("name", "whom"),
+    [
+        (LOCK, "another thread"),
+        ("{built-in method posix.read}", "another process"),
+        ("{built-in method posix.readlink}", None),
+        ("{built-in method time.sleep}", "the clock"),
+        ("{method 'run_backward' of 'torch._C._EngineBase' objects}", BACKWARD),
+        ("{method 'sum' of 'torch._C.TensorBase' objects}", None),
+        ("acquire", None),
+    ],
+)
+def test_few_builtins_stand_still(name: str, whom: str | None) -> None:
+    """A call that waits is known by its name; others with a name alike are not."""
+    assert whom == sink_of(function(name))
+
+
+def test_a_file_with_a_name_alike_says_nothing() -> None:
+    """One's own multithreading.py is not the standard library's threading.py."""
+    waits = fold_waits(
+        [
+            function("_get_data", file=LOADER),
+            function("join", caller(0), file="src/multithreading.py"),
+            function(LOCK, caller(1), own_s=1.0),
+        ]
+    )
+    assert {LOADER_WORKERS: pytest.approx(1.0)} == seconds(waits)
+
+
+def test_no_wait_is_no_entry() -> None:
+    """A sink that took no time is not told."""
+    assert () == fold_waits([function("main"), function(LOCK, caller(0), own_s=0.0)])
+
+
+_NAMES = st.sampled_from(["main", "_get_data", LOCK, "{built-in method time.sleep}", "join", "synchronize"])
+_FILES = st.sampled_from(["train.py", LOADER, "threading.py", "torch/cuda/__init__.py", "subprocess.py"])
+_SECONDS = st.floats(0, 1_000, allow_nan=False)
+
+
+@st.composite
+def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
+    """Return functions that call each other, themselves, or in circles."""
+    size = draw(st.integers(1, 40))
+    calls = st.builds(caller, st.integers(0, size - 1), _SECONDS, st.integers(0, 9))
+    return [
+        function(
+            draw(_NAMES),
+            *draw(st.lists(calls, max_size=6, unique_by=lambda call: call.caller)),
+            file=draw(_FILES),
+            own_s=draw(_SECONDS),
+        )
+        for _ in range(size)
+    ]
+
+
+@given(call_graphs())
+def test_nothing_is_lost_or_told_twice(functions: list[FunctionTime]) -> None:
+    """However functions call each other, the waits add up to the sinks' own times."""
+    whole = math.fsum(one.own_s for one in functions if sink_of(one) is not None)
+    assert whole == pytest.approx(math.fsum(seconds(fold_waits(functions)).values()), rel=1e-9, abs=1e-12)
+
+
+def test_a_dense_circle_of_many_functions_ends() -> None:
+    """Every function calls every other: paths without number, and still an answer."""
+    size = 120
+    functions = [
+        function("_get_data", file=LOADER),
+        *(function(f"f{at}", *(caller(other) for other in range(size))) for at in range(1, size)),
+        function(LOCK, *(caller(at) for at in range(size)), own_s=6.0),
+    ]
+    assert 6.0 == pytest.approx(sum(seconds(fold_waits(functions)).values()))

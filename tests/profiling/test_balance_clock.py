@@ -1,0 +1,120 @@
+"""The clock of the balance pass: who is counted when phases lie in one another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from perfkit.profiling.balance.clock import HostMoment, Moment, PhaseClock
+from perfkit.records import Balance
+
+
+class HandClock:
+    """A clock that goes on by a second each time it is read."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def choose(self) -> Callable[[], Moment]:
+        """Return how it is read."""
+        return self.read
+
+    def read(self) -> HostMoment:
+        """Return the present second."""
+        self._now_s += 1.0
+        return HostMoment(self._now_s)
+
+
+@pytest.fixture
+def clock() -> PhaseClock:
+    """Return a clock in its first step, on which each change takes a second."""
+    started = PhaseClock(HandClock().choose)
+    started.start_step()
+    return started
+
+
+def _phases(balance: Balance) -> dict[str, tuple[float, ...]]:
+    return {phase.name: phase.seconds for phase in balance.phases}
+
+
+def test_the_outermost_hook_counts(clock: PhaseClock) -> None:
+    """A copy inside a forward pass is part of it, and does not end it."""
+    assert clock.begin("forward")
+    assert not clock.begin("host to device")
+    clock.end()
+    clock.end_step()
+
+    assert {"forward": (1.0,)} == _phases(clock.balance())
+    assert (3.0,) == clock.balance().step_s
+    assert (2.0,) == clock.balance().residual_s
+
+
+def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
+    """The user's own word covers what no hook knows, before and after a forward pass inside it."""
+    clock.enter("my part")
+    clock.begin("forward")
+    clock.end()
+    clock.leave("my part")
+    clock.end_step()
+
+    assert {"my part": (2.0,), "forward": (1.0,)} == _phases(clock.balance())
+
+
+def test_named_phases_lie_in_one_another(clock: PhaseClock) -> None:
+    """The inner one has its own time, and the outer one goes on after it."""
+    clock.enter("outer")
+    clock.enter("inner")
+    clock.leave("inner")
+    clock.leave("outer")
+    clock.end_step()
+
+    assert {"outer": (2.0,), "inner": (1.0,)} == _phases(clock.balance())
+
+
+def test_a_phase_may_last_into_the_next_step(clock: PhaseClock) -> None:
+    """Each step has its part; what lies between them belongs to neither."""
+    clock.enter("epoch")
+    clock.end_step()
+    clock.start_step()
+    clock.leave("epoch")
+    clock.end_step()
+
+    assert {"epoch": (1.0, 1.0)} == _phases(clock.balance())
+    assert (2.0, 2.0) == clock.balance().step_s
+
+
+def test_an_unfinished_step_is_none(clock: PhaseClock) -> None:
+    """What comes after the last optimizer step is no training step."""
+    clock.end_step()
+    clock.start_step()
+    clock.begin("evaluation")
+    clock.end()
+
+    assert (1.0,) == clock.balance().step_s
+    assert () == clock.balance().phases
+
+
+def test_other_threads_are_not_listened_to(clock: PhaseClock) -> None:
+    """A thread that pins memory, or a logger of its own, moves nothing."""
+
+    def elsewhere() -> None:
+        assert not clock.begin("forward")
+        clock.enter("mine")
+        clock.leave("mine")
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    clock.end_step()
+
+    assert () == clock.balance().phases
+
+
+def test_leaving_what_was_not_entered_changes_nothing(clock: PhaseClock) -> None:
+    """A phase that was open before anyone listened ends without harm."""
+    clock.leave("before")
+    clock.end_step()
+
+    assert (1.0,) == clock.balance().residual_s

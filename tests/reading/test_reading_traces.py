@@ -1,0 +1,271 @@
+"""Traces of torch.profiler, of the old schema and the new."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from foreign_profiles import event, reading_of, trace_bytes
+from torch.profiler import ProfilerActivity, profile, schedule
+from torch.utils.data import DataLoader, TensorDataset
+
+from perfkit.explain.waits import DEVICE
+from perfkit.records.readings import OperatorTime, Reading
+
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def real_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the trace of a tiny training loop, written by torch itself."""
+    file = tmp_path_factory.mktemp("traces") / "real.json"
+    model = torch.nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.randn(40, 8), torch.randint(0, 2, (40,))), batch_size=8)
+    with profile(
+        activities=[ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=STEPS, repeat=1),
+        on_trace_ready=lambda done: done.export_chrome_trace(str(file)),
+        record_shapes=True,
+    ) as profiler:
+        for batch, labels in loader:
+            optimizer.zero_grad()
+            loss: torch.Tensor = torch.nn.functional.cross_entropy(model(batch), labels)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            profiler.step()
+    return file
+
+
+def phases(reading: Reading) -> dict[str, float]:
+    """Return the milliseconds of each phase, over all steps."""
+    return {phase.name: phase.seconds * 1e3 for phase in reading.phases}
+
+
+def operator(reading: Reading, name: str) -> OperatorTime:
+    """Return the one operator of this name."""
+    (found,) = (one for one in reading.operators if one.name == name)
+    return found
+
+
+def test_a_real_trace_has_steps_phases_and_operators(real_trace: Path) -> None:
+    """What torch writes today is understood: its steps, and all phases of a training loop."""
+    reading = reading_of(real_trace.read_bytes())
+    assert reading.steps is not None
+    assert (STEPS, "ProfilerStep") == (reading.steps.count, reading.steps.sign)
+    assert {"data wait", "forward and loss", "backward", "optimizer", "residual"} <= set(phases(reading))
+    assert reading.total_s == pytest.approx(sum(phase.seconds for phase in reading.phases))
+    assert STEPS == operator(reading, "aten::linear").calls
+    assert (None, ()) == (reading.device_busy_s, reading.warnings)
+
+
+def test_a_packed_trace_is_the_same(real_trace: Path) -> None:
+    """A .json.gz says what its .json says, in one part or several."""
+    plain = real_trace.read_bytes()
+    assert reading_of(plain) == reading_of(gzip.compress(plain))
+    assert reading_of(plain) == reading_of(gzip.compress(plain[:900]) + gzip.compress(plain[900:]))
+
+
+OLD = trace_bytes(
+    event("ProfilerStep#1", 1_000, 10_000, cat="Operator", tid="9 (main)"),
+    event(
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        1_000,
+        4_000,
+        cat="Operator",
+        tid="9 (main)",
+    ),
+    event("aten::to", 5_000, 1_000, cat="Operator", tid="9 (main)"),
+    event("cudaMemcpyAsync", 5_200, 600, cat="Runtime", tid="9 (main)"),
+    event("aten::conv2d", 6_000, 2_000, cat="Operator", tid="9 (main)"),
+    event("cudaLaunchKernel", 6_500, 500, cat="Runtime", tid="9 (main)"),
+    event("ConvBackward", 8_000, 1_500, cat="Operator", tid="10 (backward)"),
+    event("Optimizer.step#SGD.step", 9_500, 1_000, cat="Operator", tid="9 (main)"),
+    event("Memcpy HtoD", 5_300, 500, cat="Memcpy", pid=0, tid="stream 7"),
+    event("conv", 7_000, 2_000, cat="Kernel", pid=0, tid="stream 7"),
+    event("other conv", 8_000, 2_000, cat="Kernel", pid=0, tid="stream 8"),
+    event("[memory]", 8_000, 0, ph="i", cat="Trace"),
+    {"ph": "M", "name": "process_name", "args": {"name": "python"}},
+)
+NEW = trace_bytes(
+    event("ProfilerStep#7", 0.25, 1_000.5, cat="user_annotation"),
+    event("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0.25, 100, cat="user_annotation"),
+    event("my own mark", 100.25, 400, cat="user_annotation"),
+    event("aten::linear", 110.25, 200.5, args={"External id": 5, "Input Dims": [[8, 2], []]}),
+    event("aten::addmm", 120.25, 100.25),
+    event("phase: augment", 310.75, 50, cat="user_annotation"),
+    event("autograd::engine::evaluate_function: AddmmBackward0", 400.25, 200, tid=10),
+    event("autograd::engine::evaluate_function: SumBackward0", 500.25, 150, tid=11),
+    event("cudaStreamSynchronize", 700.25, 100, cat="cuda_runtime"),
+    event("Optimizer.step#Adam.step", 800.25, 100, cat="user_annotation"),
+    event("gemm", 500, 50.5, cat="kernel", pid=0, tid=7),
+    baseTimeNanoseconds=1712345678000000000,
+    distributedInfo={"backend": "nccl", "rank": 3, "world_size": 8},
+)
+
+
+def test_the_old_schema_is_read() -> None:
+    """Operator, Runtime, Kernel and Memcpy, threads named by words: each phase gets its time."""
+    reading = reading_of(OLD)
+    assert reading.steps is not None
+    assert (1, "ProfilerStep") == (reading.steps.count, reading.steps.sign)
+    assert (0.01,) == pytest.approx(reading.steps.seconds)
+    assert phases(reading) == pytest.approx(
+        {
+            "data wait": 4.0,
+            "host to device": 1.0,
+            "forward and loss": 2.0,
+            "backward": 1.5,
+            "optimizer": 1.0,
+            "residual": 0.5,
+        }
+    )
+    assert (DEVICE, ("cudaMemcpyAsync",)) == (reading.waits[0].whom, reading.waits[0].through)
+
+
+def test_the_device_is_busy_once_however_much_runs_on_it() -> None:
+    """Kernels on two streams at the same time count once: 0.5 ms of copying, 3 ms of kernels."""
+    assert 3.5e-3 == pytest.approx(reading_of(OLD).device_busy_s)
+
+
+def test_the_new_schema_is_read() -> None:
+    """Fractions of microseconds, a backward on two threads of its own, and a phase that the user named."""
+    reading = reading_of(NEW)
+    assert phases(reading) == pytest.approx(
+        {
+            "data wait": 0.1,
+            "forward and loss": 0.3005,
+            "backward": 0.25,
+            "optimizer": 0.1,
+            "augment": 0.05,
+            "residual": 0.2,
+        }
+    )
+    assert 8 == reading.world_size
+    assert [("cudaStreamSynchronize",)] == [wait.through for wait in reading.waits]
+
+
+def test_own_time_is_without_what_lies_within() -> None:
+    """An operator's own time is its whole less that of the operators in it, to any depth."""
+    reading = reading_of(
+        trace_bytes(event("a", 0, 100), event("b", 10, 50), event("c", 20, 30), event("b", 70, 10))
+    )
+    own = {one.name: (one.calls, one.own_s * 1e6, one.cumulative_s * 1e6) for one in reading.operators}
+    expected = {"a": (1, 40, 100), "b": (2, 30, 60), "c": (1, 30, 30)}
+    assert expected == {name: pytest.approx(times) for name, times in own.items()}
+
+
+def test_steps_end_with_an_optimizers() -> None:
+    """Without marks of steps, they are told by the optimizer; what came before the first end is left out."""
+    reading = reading_of(
+        trace_bytes(
+            *(event("aten::linear", at, 500) for at in (0, 1_000, 2_000)),
+            *(event("Optimizer.step#SGD.step", at, 100, cat="user_annotation") for at in (600, 1_600, 2_700)),
+        )
+    )
+    assert reading.steps is not None
+    assert (2, "optimizer.step") == (reading.steps.count, reading.steps.sign)
+    assert (1e-3, 1.1e-3) == pytest.approx(reading.steps.seconds)
+    assert phases(reading) == pytest.approx(
+        {"forward and loss": 1.0, "optimizer": 0.2, "residual": 0.9}, rel=1e-6
+    )
+
+
+def test_a_trace_without_steps_says_so() -> None:
+    """Its times are totals, without phases, and a warning says how to get steps."""
+    reading = reading_of(trace_bytes(event("aten::linear", 5, 20)))
+    assert (None, ()) == (reading.steps, reading.phases)
+    assert 20e-6 == pytest.approx(reading.total_s)
+    assert "profiler.step()" in reading.warnings[0]
+
+
+def test_a_trace_of_a_device_alone_is_read() -> None:
+    """Kernels without anything on the host are still told."""
+    reading = reading_of(trace_bytes(event("gemm", 5, 20, cat="kernel")))
+    assert 20e-6 == pytest.approx(reading.device_busy_s)
+
+
+def test_neighbours_that_rounding_makes_overlap_keep_their_phases() -> None:
+    """An event that begins a hair before the last one's end is told, from that end on."""
+    reading = reading_of(
+        trace_bytes(
+            event("ProfilerStep#1", 0, 100, cat="user_annotation"),
+            event("aten::linear", 0, 50.002),
+            event("Optimizer.step#SGD.step", 50.001, 49, cat="user_annotation"),
+        )
+    )
+    assert phases(reading) == pytest.approx(
+        {"forward and loss": 0.050002, "optimizer": 0.048999, "residual": 0.000999}
+    )
+
+
+def test_numbers_that_json_does_not_know_are_accepted() -> None:
+    """Kineto writes inf and nan; neither in arguments nor as a duration do they stop the reading."""
+    data = trace_bytes(
+        event("aten::linear", 5, 20, args={"occupancy": 1, "all": [2, 3]}), event("aten::add", 30, 4)
+    )
+    data = data.replace(b'"occupancy": 1', b'"occupancy": -inf').replace(b"[2, 3]", b"[nan, Infinity]")
+    assert 2 == reading_of(data).calls
+    assert 25e-6 == pytest.approx(reading_of(data.replace(b'"dur": 4', b'"dur": nan')).total_s)
+
+
+def test_a_name_cut_within_a_letter_is_read() -> None:
+    """Bytes that are no letter are replaced, and the rest of the trace is as it was."""
+    data = trace_bytes(event("name??", 5, 20)).replace(b"name??", b"name\xc3")
+    assert ["name\ufffd"] == [one.name for one in reading_of(data).operators]
+
+
+def test_events_may_lack_anything() -> None:
+    """Events without a category, a time, a thread or a name are passed over or taken for nothing."""
+    lacking: list[dict[str, object]] = [
+        {},
+        {"ph": "X"},
+        {"ph": "X", "cat": None, "name": None, "ts": None, "dur": None},
+    ]
+    beside: list[dict[str, object]] = [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 7}]
+    reading = reading_of(trace_bytes(*lacking, *beside, event("aten::linear", 5, 20)))
+    assert {"aten::add": 1, "aten::linear": 1} == {one.name: one.calls for one in reading.operators}
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-Infinity", 1e300])
+def test_a_time_that_is_none_is_passed_over(time: object) -> None:
+    """An event whose time is no time does not make all others vanish beside it."""
+    odd = {"ph": "X", "cat": "cpu_op", "name": "odd", "ts": time, "dur": 1}
+    reading = reading_of(trace_bytes(odd, event("aten::linear", 5, 20)))
+    assert ["aten::linear"] == [one.name for one in reading.operators]
+
+
+def test_numbers_may_be_written_as_words() -> None:
+    """Times and ids in quotation marks are the numbers that they say."""
+    worded = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": "9", "tid": "9", "ts": "10", "dur": "5"}
+    reading = reading_of(trace_bytes(event("aten::linear", 5, 20), worded, distributedInfo={"rank": "0"}))
+    assert 15e-6 == pytest.approx(operator(reading, "aten::linear").own_s)
+
+
+def test_time_stamps_since_1970_keep_their_precision() -> None:
+    """Microseconds of 16 digits are told apart, and own times come out to a part of one."""
+    since = 1.6e15
+    reading = reading_of(trace_bytes(event("a", since, 8.5), event("b", since + 1, 2.25)))
+    assert 8.5e-6 == pytest.approx(reading.total_s)
+    assert 6.25e-6 == pytest.approx(operator(reading, "a").own_s)
+
+
+def test_names_that_steer_a_terminal_are_made_harmless() -> None:
+    """An escape sequence in an operator's name does not leave the trace."""
+    reading = reading_of(trace_bytes(event("a\x1b]0;b\n", 5, 20)))
+    assert ["a\ufffd]0;b\ufffd"] == [one.name for one in reading.operators]
+
+
+def test_the_order_of_keys_and_events_does_not_matter(real_trace: Path) -> None:
+    """A trace that another tool sorted or wrote anew says the same."""
+    found = json.loads(real_trace.read_bytes())
+    padding = {"note": "x" * 3_000}
+    moved = {**padding, **found, "traceEvents": found["traceEvents"][::-1]}
+    before, after = reading_of(real_trace.read_bytes()), reading_of(json.dumps(moved).encode())
+    assert phases(before) == pytest.approx(phases(after))
+    assert {one.name: one.calls for one in before.operators} == {
+        one.name: one.calls for one in after.operators
+    }
