@@ -27,6 +27,7 @@ HOMES = {
     "line_profiler": {"profiling"},
     "sklearn": {"workloads"},
     "PIL": {"workloads"},
+    "jinja2": {"views"},
 }
 
 

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import accept, backfill, calibrate, compare, doctor, gate, ledger, log, profile, show
+from perfkit.cli import (
+    accept,
+    backfill,
+    calibrate,
+    compare,
+    doctor,
+    explain,
+    gate,
+    ledger,
+    log,
+    profile,
+    show,
+    view,
+)
 from perfkit.cli.options import examples
 
 app = typer.Typer(
@@ -25,6 +38,8 @@ app = typer.Typer(
 gate.register(app)
 profile.register(app)
 show.register(app)
+explain.register(app)
+view.register(app)
 log.register(app)
 ledger.register(app)
 backfill.register(app)

@@ -40,7 +40,16 @@ def write_json(result: object, destination: str | None) -> None:
     if destination == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
+    write_text(Path(destination), text)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a text to a file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     try:
-        Path(destination).write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write {destination} ({error.strerror or error})") from error
+        raise UsageError(f"cannot write {file} ({error.strerror or error})") from error

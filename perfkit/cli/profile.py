@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
+            "perfkit profile train --lines auto",
             "perfkit profile train --lines package.losses:triplet_loss",
         )
     )(profile)
@@ -42,7 +43,7 @@ def profile(
     passes: Annotated[str, typer.Option(help="Which passes to make.")] = "clean,balance,cprofile,torch",
     lines: Annotated[
         list[str] | None,
-        typer.Option(metavar="FUNCTION", help="Time package.module:function line by line (repeatable)."),
+        typer.Option(metavar="FUNCTION", help="Time package.module:function by line; auto: your slowest."),
     ] = None,
     trace_all: Annotated[
         bool, typer.Option("--trace-all", help="Trace every step, not a few after a warm-up.")

@@ -212,5 +212,6 @@ def _short(sink: FunctionTime) -> str:
     """Return ``lock.acquire`` for "{method 'acquire' of '_thread.lock' objects}"."""
     words = sink.function.strip("{}").split("'")
     if len(words) >= 4:  # noqa: PLR2004 ("method 'x' of 'y' objects")
-        return f"{words[3].rpartition('.')[2]}.{words[1]}"
+        # The type's name lost its underscore with torch 2.
+        return f"{words[3].rpartition('.')[2].removeprefix('_')}.{words[1]}"
     return sink.function.strip("{}").rpartition(" ")[2]

@@ -20,6 +20,7 @@ from perfkit.jobs.gates.explaining import explain
 from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
 from perfkit.jobs.gates.prior import Prior, find_prior
 from perfkit.jobs.gates.rows import Occasion, finding_row, launch_rows
+from perfkit.jobs.project_roots import project_roots, subfolder
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -29,7 +30,7 @@ from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.crew import Crew, Ground
 from perfkit.measure.lockstep.launch import Failure
 from perfkit.measure.lockstep.schedule import schedule
-from perfkit.records import SIDES, Commit, Row, Side
+from perfkit.records import SIDES, Commit, Row
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.sides import SidePair, changed_files, identical_sides, resolve_sides
@@ -139,11 +140,7 @@ def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float)
     """Lay out both sides and bring the crew that measures them; nothing of either stays behind."""
     config = project.config
     with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
-        roots = dataclasses.replace(
-            laid,
-            base=laid.base / _subfolder(project, pair, "base"),
-            head=laid.head / _subfolder(project, pair, "head"),
-        )
+        roots = project_roots(project, pair, laid)
         ground = Ground(
             roots={side: roots.root(side) for side in SIDES},
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
@@ -337,21 +334,13 @@ class _Gate:
         if any(trial.contender.prior and not trial.own for trial in self._comparison.trials.values()):
             return []
         changed = changed_files(self._scene.pair) or ()
-        folder = _subfolder(self._project, self._scene.pair, "head")
+        folder = subfolder(self._project, self._scene.pair, "head")
         loaded = {
             (folder / file).as_posix()
             for report in self._comparison.reports.values()
             for file in report.loaded
         }
         return [file for file in changed if file.endswith(".py") and file not in loaded]
-
-
-def _subfolder(project: Project, pair: SidePair, side: Side) -> Path:
-    """Return where the project lies in a side: a repository may hold several."""
-    found = pair.side(side)
-    if found.kind == "directory" or not project.root.is_relative_to(found.source):
-        return Path()
-    return project.root.relative_to(found.source)
 
 
 def _paths(request: GateRequest, project: Project, roots: Roots) -> tuple[str, ...]:

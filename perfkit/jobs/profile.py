@@ -10,12 +10,16 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.jobs.profiles.artifacts import list_in_index, publish, staging
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, record
-from perfkit.jobs.profiles.settle import ProfileRequest, SettledProfile, settle
+from perfkit.jobs.profiles.settle import AUTO, ProfileRequest, SettledProfile, settle
+from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import output_tail, run_pass
+from perfkit.profiling.lines import choose_functions
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
-from perfkit.records import PassName, PassSummary, ProfileSummary
+from perfkit.reading.files import read_profile
+from perfkit.records import PassName, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records.readings import WaitTime
 from perfkit.views.progress import PassProgress
 
 __all__ = ["ProfileRequest", "run_profile"]
@@ -38,7 +42,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     run = settle(request, project)
     with staging(run.out) as folder, PassProgress(enabled=request.progress) as progress:
         results = _make_passes(run, folder, progress)
-        summary = _summarise(run, results)
+        summary = _summarise(run, results, _waits(run, folder))
         (folder / f"{run.name}.json").write_bytes(encode_summary(summary))
         publish(run, folder, summary.artifacts)
     list_in_index(run)
@@ -101,9 +105,19 @@ def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[P
         steps=request.steps,
         known_steps=known[0] if known else None,
         trace_all=request.trace_all,
-        lines=request.lines,
+        lines=tuple(place for place in request.lines if place != AUTO),
+        line_entries=_line_entries(request, name, earlier),
         environment_reader=_ENVIRONMENT_READER,
     )
+
+
+def _line_entries(
+    request: ProfileRequest, name: PassName, earlier: Sequence[PassResult]
+) -> tuple[ProfileEntry, ...]:
+    """Return the functions whose lines an earlier cProfile makes worth a look, where that is asked."""
+    if name != "lines" or AUTO not in request.lines:
+        return ()
+    return choose_functions([entry for result in earlier for entry in result.entries])
 
 
 def _fail(run: SettledProfile, name: PassName, problem: Problem, folder: Path) -> None:
@@ -119,7 +133,15 @@ def _fail(run: SettledProfile, name: PassName, problem: Problem, folder: Path) -
     raise NotMeasuredError(f"{problem.message}{said}; more in {_shown(error_file)}")
 
 
-def _summarise(run: SettledProfile, results: Sequence[PassResult]) -> ProfileSummary:
+def _waits(run: SettledProfile, folder: Path) -> tuple[WaitTime, ...]:
+    """Return whom the loop waited for, by its cProfile where there is one."""
+    file = folder / run.out.name
+    return read_profile(file, code_names(run.project)).waits if file.exists() else ()
+
+
+def _summarise(
+    run: SettledProfile, results: Sequence[PassResult], waits: tuple[WaitTime, ...]
+) -> ProfileSummary:
     files = [file for result in results for file in result.files]
     environments = [result.environment for result in results if result.environment is not None]
     return ProfileSummary(
@@ -135,6 +157,8 @@ def _summarise(run: SettledProfile, results: Sequence[PassResult]) -> ProfileSum
         passes=tuple(result.summary for result in results if result.summary is not None),
         entries=tuple(entry for result in results for entry in result.entries),
         artifacts=(*files, f"{run.name}.json"),
+        waits=waits,
+        lines=tuple(line for result in results for line in result.lines),
         roles=tuple(role for result in results for role in result.roles),
         balance=next((result.balance for result in results if result.balance is not None), None),
     )

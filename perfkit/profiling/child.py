@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -25,10 +25,11 @@ from perfkit.profiling.exchange import (
     write_result,
 )
 from perfkit.profiling.failure import describe_exit, describe_failure
-from perfkit.profiling.instruments import INSTRUMENTS, Instrument
+from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
 from perfkit.profiling.loading import LoadedTarget, load_target, prepare_process
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
-from perfkit.profiling.own_code import OwnCode, find_own_code
+from perfkit.profiling.own_code import OwnCode
+from perfkit.profiling.provenance import modules_from_elsewhere
 from perfkit.records import Environment, PassSummary
 
 _REPORT_EVERY_S = 0.5
@@ -121,9 +122,11 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     reporter.wait()
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
+    if spec.from_root and (strangers := modules_from_elsewhere(Path(spec.root))):
+        return replace(found, problem=_other_code(strangers))
     if isinstance(summary, Problem):
         return replace(found, problem=summary)
-    return _written(replace(found, summary=summary), summary, instrument, _own_code(spec))
+    return _written(replace(found, summary=summary), summary, instrument, own_code_of(spec))
 
 
 def _load(spec: PassSpec, instrument: Instrument) -> LoadedTarget | Problem:
@@ -167,22 +170,29 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
         files=findings.files,
         balance=findings.balance,
         roles=findings.roles,
+        lines=findings.lines,
     )
 
 
 def _failure(error: BaseException, spec: PassSpec) -> Problem:
     if isinstance(error, SystemExit):
         return describe_exit(error, spec.target.name)
-    return describe_failure(error, spec.target.name, _own_code(spec))
+    return describe_failure(error, spec.target.name, own_code_of(spec))
+
+
+def _other_code(strangers: Mapping[str, str]) -> Problem:
+    name, file = next(iter(strangers.items()))
+    return Problem(
+        kind="failed",
+        message=(
+            f'the code measured is not that of the commit: "{name}" was imported from {file};'
+            " uninstall that copy, or profile both commits by themselves and explain the files"
+        ),
+    )
 
 
 def _is_normal_exit(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
-def _own_code(spec: PassSpec) -> OwnCode:
-    script = Path(spec.target.place) if spec.target.is_script else None
-    return find_own_code(spec.own, root=Path(spec.root), script=script)
 
 
 def _environment(spec: PassSpec) -> Environment | None:

@@ -9,10 +9,21 @@ from typing import Literal
 import msgspec
 
 from perfkit.profiling.targets import Target
-from perfkit.records import Balance, Environment, PassName, PassSummary, ProfileEntry, RoleProfile, Status
+from perfkit.records import (
+    Balance,
+    Environment,
+    LineTime,
+    PassName,
+    PassSummary,
+    ProfileEntry,
+    RoleProfile,
+    Status,
+)
 
 RESULT_FILE = "result.json"
 OUTPUT_FILE = "output.log"
+# When a pass that has turns stood still: [begin, end] in seconds of the monotonic clock, one a line.
+STOPS_FILE = "stops.jsonl"
 DONE = "done"
 WAITING = "waiting"
 # A turn is a number of steps, in so many bytes, the lowest first.
@@ -25,6 +36,8 @@ class PassSpec:
 
     ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
+    ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
+    ``from_root`` runs the target as if it were started there, and refuses code of the project from elsewhere.
     With a ``turn_descriptor`` the loop waits there for its turn, which is a number of steps.
     """
 
@@ -39,7 +52,9 @@ class PassSpec:
     known_steps: int | None = None
     trace_all: bool = False
     lines: tuple[str, ...] = ()
+    line_entries: tuple[ProfileEntry, ...] = ()
     environment_reader: str | None = None
+    from_root: bool = False
     progress_descriptor: int | None = None
     turn_descriptor: int | None = None
 
@@ -69,6 +84,7 @@ class PassResult:
     files: tuple[str, ...] = ()
     balance: Balance | None = None
     roles: tuple[RoleProfile, ...] = ()
+    lines: tuple[LineTime, ...] = ()
 
 
 def write_spec(spec: PassSpec, file: Path) -> None:

@@ -18,10 +18,10 @@ from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
 from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
 from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.lines import FunctionLines
+from perfkit.profiling.lines import FunctionLines, line_times
 from perfkit.profiling.meter import EnoughSteps
 from perfkit.profiling.operators import write_operators
-from perfkit.profiling.own_code import OwnCode
+from perfkit.profiling.own_code import OwnCode, find_own_code
 from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.trace import call_after_each_step, choose_window
 from perfkit.profiling.workers import (
@@ -31,7 +31,7 @@ from perfkit.profiling.workers import (
     profiles_of_workers,
     time_workers,
 )
-from perfkit.records import Balance, PassSummary, ProfileEntry, RoleProfile
+from perfkit.records import Balance, LineTime, PassSummary, ProfileEntry, RoleProfile
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +48,7 @@ class Findings:
     entries: tuple[ProfileEntry, ...] = ()
     balance: Balance | None = None
     roles: tuple[RoleProfile, ...] = ()
+    lines: tuple[LineTime, ...] = ()
 
 
 class Instrument(Protocol):
@@ -259,28 +260,38 @@ class LineProfile(Clean):
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
         self._place = Path(spec.folder) / spec.artifact
-        self._functions = FunctionLines(spec.lines, spec.target)
+        self._functions = FunctionLines(spec.lines, spec.target, spec.line_entries)
+        self._spec = spec
 
     def change_code(self, code: types.CodeType) -> types.CodeType:
         """Return the script's code with the named functions in it made known to the profiler."""
         return self._functions.watch(code)
 
     def prepare(self) -> None:
-        """Make the named functions of modules known to the profiler."""
+        """Make the functions of modules known to the profiler."""
         self._functions.watch_imported()
+        self._functions.watch_profiled(own_code_of(self._spec))
 
     def run(self, call: _Call) -> object:
         """Call under line_profiler."""
         os.register_at_fork(after_in_child=self._functions.profiler.disable)
         return self._functions.profiler.runcall(call)
 
-    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the table has its files)
-        """Write the table of lines, times in milliseconds."""
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:
+        """Write the table of lines, times in milliseconds a step."""
         name = f"{self._place.name}_lines.txt"
         stream = io.StringIO()
-        self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND)
+        steps = max(summary.steps, 1)
+        stream.write(f"Times are in milliseconds a step, of {steps}; hits are all of them.\n\n")
+        self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
         self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
-        return Findings(files=(name,))
+        return Findings(files=(name,), lines=line_times(self._functions.profiler, own))
+
+
+def own_code_of(spec: PassSpec) -> OwnCode:
+    """Return what the user's own code is, in the process of the pass."""
+    script = Path(spec.target.place) if spec.target.is_script else None
+    return find_own_code(spec.own, root=Path(spec.root), script=script)
 
 
 INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {

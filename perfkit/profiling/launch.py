@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from perfkit.profiling.exchange import (
     DONE,
     OUTPUT_FILE,
+    STOPS_FILE,
     TURN_BYTES,
     WAITING,
     PassResult,
@@ -52,7 +54,7 @@ def running(
     write_spec(replace(spec, progress_descriptor=writing, turn_descriptor=turn_end), folder / "spec.json")
     try:
         with (folder / OUTPUT_FILE).open("wb") as output:
-            process = _start(folder / "spec.json", output.fileno(), given)
+            process = _start(spec, folder / "spec.json", output.fileno(), given)
     finally:
         for descriptor in given:
             os.close(descriptor)
@@ -85,6 +87,7 @@ class RunningPass:
     ) -> None:
         self._spec, self._process, self._reading, self._giving = spec, process, reading, giving
         self._on_steps = on_steps
+        self._stopped_s: float | None = None
 
     def follow(self) -> bool:
         """Pass on step counts until the loop waits for its turn, which is True, or the pass is over.
@@ -110,10 +113,15 @@ class RunningPass:
 
     def stop(self) -> None:
         """Stop every process of the pass where it stands."""
+        self._stopped_s = time.perf_counter()
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let them go on."""
+        """Let them go on, and write down for how long they stood still: their own clocks went on."""
+        if self._stopped_s is not None:
+            with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
+                stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
+            self._stopped_s = None
         self._signal(signal.SIGCONT)
 
     def result(self) -> PassResult:
@@ -133,7 +141,7 @@ class RunningPass:
             return None
 
 
-def _start(spec_file: Path, output: int, descriptors: list[int]) -> subprocess.Popen[bytes]:
+def _start(spec: PassSpec, spec_file: Path, output: int, descriptors: list[int]) -> subprocess.Popen[bytes]:
     # -P: the current folder must not shadow the modules that the harness needs before the target runs.
     command = [sys.executable, "-P", "-X", "faulthandler", "-m", "perfkit.profiling.child", str(spec_file)]
     return subprocess.Popen(
@@ -142,6 +150,7 @@ def _start(spec_file: Path, output: int, descriptors: list[int]) -> subprocess.P
         stdout=output,
         stderr=subprocess.STDOUT,
         pass_fds=descriptors,
+        cwd=spec.root if spec.from_root else None,
         start_new_session=True,
     )
 

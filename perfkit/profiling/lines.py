@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from perfkit.errors import UsageError
 from perfkit.profiling.loading import load_function
+from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.targets import Target
+from perfkit.records import LineTime, ProfileEntry
+
+_MOST_FUNCTIONS = 5
+_IsWanted = Callable[[types.CodeType], bool]
 
 
 class FunctionLines:
@@ -19,17 +26,21 @@ class FunctionLines:
     the script's name ("train:step" for train.py) or "__main__".
     """
 
-    def __init__(self, places: Sequence[str], target: Target) -> None:
+    def __init__(self, places: Sequence[str], target: Target, entries: Sequence[ProfileEntry] = ()) -> None:
         from line_profiler import LineProfiler
 
         self.profiler: Any = LineProfiler()
         self._places = tuple(places)
+        self._entries = tuple(entries)
         self._script = Path(target.place) if target.is_script else None
 
     def watch(self, code: types.CodeType) -> types.CodeType:
         """Return the script's code with its named functions made known to the profiler."""
         for place in filter(self._is_in_script, self._places):
             code = self._watch_nested(code, place.partition(":")[2], place)
+        for entry in self._entries:
+            if self._script is not None and Path(entry.file).name == self._script.name:
+                code = self._with_watched(code, _begins_at(entry.line))
         return code
 
     def watch_imported(self) -> None:
@@ -42,32 +53,68 @@ class FunctionLines:
             if not self._is_in_script(place):
                 self.profiler.add_callable(load_function(place))
 
+    def watch_profiled(self, own: OwnCode) -> None:
+        """Make the functions of the earlier profile known that imported modules define."""
+        wanted = {(entry.file, entry.line) for entry in self._entries}
+        begins = {line for _, line in wanted}
+        for function in [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]:
+            code = function.__code__
+            if code.co_firstlineno in begins and (own.shown(code.co_filename), code.co_firstlineno) in wanted:
+                self.profiler.add_function(function)
+
     def _is_in_script(self, place: str) -> bool:
         return self._script is not None and place.partition(":")[0] in (self._script.stem, "__main__")
 
     def _watch_nested(self, code: types.CodeType, name: str, place: str) -> types.CodeType:
-        changed = self._with_watched(code, name)
+        changed = self._with_watched(code, lambda one: one.co_qualname == name)
         if changed is code:
             raise UsageError(
                 f'"{place}": the script {self._script} defines no function "{name}"; check the spelling'
             )
         return changed
 
-    def _with_watched(self, code: types.CodeType, name: str) -> types.CodeType:
+    def _with_watched(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
         """Return the code with the function replaced by the profiler's marked copy, or ``code`` itself."""
         constants = tuple(
-            self._marked(constant, name) if isinstance(constant, types.CodeType) else constant
+            self._marked(constant, is_wanted) if isinstance(constant, types.CodeType) else constant
             for constant in code.co_consts
         )
         same = all(new is old for new, old in zip(constants, code.co_consts, strict=True))
         return code if same else code.replace(co_consts=constants)
 
-    def _marked(self, code: types.CodeType, name: str) -> types.CodeType:
-        if code.co_qualname != name:
-            return self._with_watched(code, name)
+    def _marked(self, code: types.CodeType, is_wanted: _IsWanted) -> types.CodeType:
+        if not is_wanted(code):
+            return self._with_watched(code, is_wanted)
         function = types.FunctionType(code, {}, closure=_empty_cells(code))
         self.profiler.add_function(function)
         return function.__code__
+
+
+def _begins_at(line: int) -> _IsWanted:
+    return lambda code: code.co_firstlineno == line
+
+
+def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:
+    """Return the own functions with the most own time, those worth looking into line by line."""
+    own = [entry for entry in entries if entry.kind == "own" and not entry.function.startswith("<")]
+    return tuple(sorted(own, key=lambda entry: -entry.own_s)[:_MOST_FUNCTIONS])
+
+
+def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: ANN401 (line_profiler has no types)
+    """Return every line that ran, by its time."""
+    stats = profiler.get_stats()
+    found = [
+        LineTime(
+            file=own.shown(file),
+            line=line,
+            text=linecache.getline(file, line).strip(),
+            hits=hits,
+            seconds=ticks * stats.unit,
+        )
+        for (file, _, _), timings in stats.timings.items()
+        for line, hits, ticks in timings
+    ]
+    return tuple(sorted(found, key=lambda one: -one.seconds))
 
 
 def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:

@@ -32,7 +32,8 @@ class LoadedTarget:
 def prepare_process(target: Target, arguments: tuple[str, ...], *, root: Path) -> None:
     """Make ``sys.path`` and ``sys.argv`` what the target would find if it were run by hand."""
     script = Path(target.place) if target.is_script else None
-    places = [script.parent] if script else [Path.cwd(), root]
+    sources = [root / "src"] if (root / "src").is_dir() else []
+    places = [script.parent] if script else [Path.cwd(), root, *sources]
     sys.path[:0] = dict.fromkeys(map(str, places))
     sys.argv = [str(script) if script else target.place, *arguments]
 

@@ -16,6 +16,9 @@ from perfkit.stats.interval import location_interval
 
 _TURN_S = 0.3
 _MOST_STEPS = 50
+_FEWEST_TURNS = 12
+# Where nobody knows how many steps there will be.
+_UNKNOWN_STEPS = 120
 # From here on the first step after a switch, whose caches are cold, can be spared.
 _FEW_STEPS = 3
 _ERROR = 0.01
@@ -55,12 +58,18 @@ def run_side_by_side(specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int],
             stack.enter_context(running(spec, listener, by_turns=True))
             for spec, listener in zip(specs, listeners, strict=True)
         ]
-        turns = _alternate(sides)
+        turns = _alternate(sides, most_steps=_most_steps(specs))
         first, second = (side.result() for side in sides)
     return SideBySide(results=(first, second), turns=tuple(turns))
 
 
-def _alternate(sides: Sequence[RunningPass]) -> list[int]:
+def _most_steps(specs: Sequence[PassSpec]) -> int:
+    """Return how long a turn may be, so that a short loop has turns enough to tell how they scatter."""
+    known = [steps for spec in specs for steps in (spec.steps, spec.known_steps) if steps is not None]
+    return max(1, min(_MOST_STEPS, min(known, default=_UNKNOWN_STEPS) // _FEWEST_TURNS))
+
+
+def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
     """Give turns until a side has no more steps, then let the other end too; return how long each was."""
     at_the_gate = [side.follow() for side in sides]
     for side in sides:
@@ -74,7 +83,7 @@ def _alternate(sides: Sequence[RunningPass]) -> list[int]:
             at_the_gate[place] = _take_turn(sides[place], steps)
         turns.append(steps)
         each_s = (time.monotonic() - begun) / (2 * steps)
-        steps = max(1, min(_MOST_STEPS, math.ceil(_TURN_S / each_s)))
+        steps = max(1, min(most_steps, math.ceil(_TURN_S / each_s)))
     for side, waits in zip(sides, at_the_gate, strict=True):
         side.resume()
         if waits:

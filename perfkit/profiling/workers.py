@@ -16,11 +16,14 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+
+from perfkit.profiling.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"
 _FOLDER = "PERFKIT_WORKERS_FOLDER"
@@ -31,16 +34,19 @@ _TIMES_ENDING = ".fetched"
 _ONE_PROFILER = (3, 12)
 
 _Loop = Callable[..., object]
+# Begin and end on the monotonic clock, which all processes share.
+_Span = tuple[float, float]
 # What stood in torch before this did; a spawned process still finds it there.
 _originals: dict[str, _Loop] = {}
 
 
-class FetchTimes(msgspec.Struct, frozen=True):
-    """How many batches a worker made, and the seconds that took; for all of them also how many there are."""
+@dataclass(frozen=True)
+class FetchTimes:
+    """How many batches all workers made, in how many seconds of theirs together, and how many they are."""
 
     batches: int
     seconds: float
-    workers: int = 1
+    workers: int
 
     @property
     def batch_s(self) -> float | None:
@@ -79,16 +85,30 @@ def profiles_of_workers(folder: Path) -> dict[str, pstats.Stats]:
 
 
 def fetch_times(folder: Path) -> FetchTimes | None:
-    """Return how long all workers together took for all batches, None where none left its times."""
+    """Return how long all workers together took for all batches, None where none left its times.
+
+    Where the pass stood still while a batch was made, that time is not the batch's.
+    """
     files = sorted(folder.glob(f"*{_TIMES_ENDING}"))
     if not files:
         return None
-    found = [msgspec.json.decode(file.read_bytes(), type=FetchTimes) for file in files]
+    fetches = [fetch for file in files for fetch in msgspec.json.decode(file.read_bytes(), type=list[_Span])]
+    stops = _stops(folder / STOPS_FILE)
     return FetchTimes(
-        batches=sum(one.batches for one in found),
-        seconds=sum(one.seconds for one in found),
+        batches=len(fetches),
+        seconds=sum(end - begin - _stopped_s(stops, begin, end) for begin, end in fetches),
         workers=len({file.name.partition(".")[0] for file in files}),
     )
+
+
+def _stops(file: Path) -> list[_Span]:
+    if not file.exists():
+        return []
+    return [msgspec.json.decode(line, type=_Span) for line in file.read_bytes().splitlines()]
+
+
+def _stopped_s(stops: list[_Span], begin: float, end: float) -> float:
+    return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in stops)
 
 
 def profiled_worker(*arguments: object) -> None:
@@ -105,16 +125,15 @@ def profiled_pin_memory(*arguments: object) -> None:
 def timed_worker(*arguments: object) -> None:
     """Run a worker's loop, and time what makes its batches."""
     loop = _original(_worker_module(), "_worker_loop")
-    seconds: list[float] = []
-    _time_fetches(seconds)
+    fetches: list[_Span] = []
+    _time_fetches(fetches)
     try:
         loop(*arguments)
     finally:
         number = _worker_number(loop, arguments)
         # The first batch of a worker has its set-up in it.
-        kept = seconds[1:] or seconds
-        times = FetchTimes(batches=len(kept), seconds=sum(kept))
-        _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(times))
+        kept = fetches[1:] or fetches
+        _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(kept))
 
 
 def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
@@ -125,21 +144,21 @@ def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
         profiler.dump_stats(_place(role, ".stat"))
 
 
-def _time_fetches(seconds: list[float]) -> None:
+def _time_fetches(fetches: list[_Span]) -> None:
     """Have every fetcher of this process tell how long a batch took."""
     from torch.utils.data._utils import fetch
 
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)
-        kind.fetch = _timed(kind.fetch, seconds)  # type: ignore[method-assign]
+        kind.fetch = _timed(kind.fetch, fetches)  # type: ignore[method-assign]
 
 
-def _timed(call: _Loop, seconds: list[float]) -> Callable[..., Any]:
+def _timed(call: _Loop, fetches: list[_Span]) -> Callable[..., Any]:
     def timed(*arguments: object) -> object:
         begun = time.perf_counter()
         try:
             return call(*arguments)
         finally:
-            seconds.append(time.perf_counter() - begun)
+            fetches.append((begun, time.perf_counter()))
 
     return timed
 

@@ -92,8 +92,9 @@ def _checked(loaded: object, name: str) -> dict[_Function, _Timing]:
 
 
 def _caller_counts(callers: Mapping[_Function, Any], name: str) -> dict[_Function, tuple[int, float, float]]:
-    # The module ``profile`` counts calls alone.
-    said = [(0, counts, 0.0, 0.0) if type(counts) is int else counts for counts in callers.values()]
+    # All calls, then the primitive ones: the other way round than for functions. The module ``profile``
+    # counts calls alone.
+    said = [(counts, 0, 0.0, 0.0) if type(counts) is int else counts for counts in callers.values()]
     if not (
         all(isinstance(counts, tuple) and len(counts) == _CALLER_PARTS for counts in said)
         and _are_amounts(tuple(itertools.chain.from_iterable(said)))
@@ -101,7 +102,7 @@ def _caller_counts(callers: Mapping[_Function, Any], name: str) -> dict[_Functio
         raise UsageError(f"{name} is no cProfile: the times of a caller are no times")
     return {
         caller: (int(calls), float(own_s), float(cumulative_s))
-        for caller, (_, calls, own_s, cumulative_s) in zip(callers, said, strict=True)
+        for caller, (calls, _, own_s, cumulative_s) in zip(callers, said, strict=True)
     }
 
 

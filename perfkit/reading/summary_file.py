@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.records import ProfileSummary
-from perfkit.records.readings import FunctionTime, Reading, StepTimes
+from perfkit.records import Balance, ProfileEntry, ProfileSummary
+from perfkit.records.phases import PHASES, RESIDUAL
+from perfkit.records.readings import FunctionTime, PhaseTime, Reading, StepTimes
 
 # No profile has as many, and what reads on holds them.
 _LARGEST_COUNT = 10**15
@@ -33,27 +34,39 @@ def read_summary(data: bytes, name: str) -> Reading:
 
 
 def reading_of(summary: ProfileSummary, name: str) -> Reading:
-    """Return a summary as a reading."""
-    main = summary.main_pass
-    profiled = summary.pass_named("cprofile") or main
-    steps = StepTimes(count=profiled.steps, sign="optimizer.step", seconds=main.typical_steps)
+    """Return a summary as a reading: what its cProfile saw, or its main pass where there is none."""
+    profiled = summary.pass_named("cprofile") or summary.main_pass
+    steps = StepTimes(count=profiled.steps, sign="optimizer.step", seconds=profiled.typical_steps)
     return Reading(
         name=name,
         origin="perfkit summary",
         total_s=profiled.total_s,
         steps=steps if profiled.steps else None,
-        functions=tuple(
-            FunctionTime(
-                file=entry.file if entry.line or entry.file != "~" else "",
-                line=entry.line,
-                function=entry.function,
-                kind="own" if entry.kind == "own" else "builtin" if entry.file in ("~", "") else "library",
-                calls=entry.calls,
-                primitive_calls=entry.calls,
-                own_s=entry.own_s,
-                cumulative_s=entry.cumulative_s,
-            )
-            for entry in summary.entries
-        ),
-        samples=main.samples,
+        functions=tuple(_function(entry) for entry in summary.entries),
+        phases=phases_of_balance(summary.balance, profiled.steps) if summary.balance else (),
+        waits=summary.waits,
+        samples=summary.main_pass.samples,
     )
+
+
+def _function(entry: ProfileEntry) -> FunctionTime:
+    return FunctionTime(
+        file=entry.file if entry.line or entry.file != "~" else "",
+        line=entry.line,
+        function=entry.function,
+        kind="own" if entry.kind == "own" else "builtin" if entry.file in ("~", "") else "library",
+        calls=entry.calls,
+        primitive_calls=entry.calls,
+        own_s=entry.own_s,
+        cumulative_s=entry.cumulative_s,
+    )
+
+
+def phases_of_balance(balance: Balance, steps: int) -> tuple[PhaseTime, ...]:
+    """Return the phases of a balance pass as those of so many steps."""
+    typical = balance.typical
+    scale = steps / max(len(balance.step_s[typical]), 1)
+    found = {phase.name: phase.seconds for phase in balance.phases}
+    in_order = [*(name for name in PHASES if name in found), *(name for name in found if name not in PHASES)]
+    seconds = {**{name: found[name] for name in in_order}, RESIDUAL: balance.residual_s}
+    return tuple(PhaseTime(name=name, seconds=sum(times[typical]) * scale) for name, times in seconds.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from perfkit.explain.waits import DEVICE
@@ -51,13 +51,17 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     if not window.steps:
         return ()
     covered: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for event, begin_s, end_s in _outermost(timeline, window):
+    calls: Counter[str] = Counter()
+    for event, begin_s, end_s, inside in _outermost(timeline, window):
         covered[_phase(event)].append((begin_s, end_s))
+        calls[_phase(event)] += inside
     own = [interval for found in covered.values() for interval in found]
     seconds = {name: covered_s(found) for name, found in covered.items()}
-    seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + _backward_elsewhere_s(timeline, window, own)
+    elsewhere_s, elsewhere_calls = _backward_elsewhere(timeline, window, own)
+    seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + elsewhere_s
+    calls[BACKWARD] += elsewhere_calls
     whole_s = window.end_s - window.begin_s
-    named = [PhaseTime(name=name, seconds=seconds[name]) for name in _in_order(seconds)]
+    named = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
     return (*named, PhaseTime(name=RESIDUAL, seconds=whole_s - sum(one.seconds for one in named)))
 
 
@@ -81,19 +85,28 @@ def _in_order(seconds: dict[str, float]) -> list[str]:
     return known + sorted(name for name in seconds if name not in ORDER)
 
 
-def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float]]:
+def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float, int]]:
     """Yield the thread's events that lie in no other, from where the last one ended to their own end.
 
-    Marks of unknown meaning are looked through. Rounded times let neighbours overlap by a hair.
+    With each comes how many operators it holds, itself included. Marks of unknown meaning are looked through.
+    Rounded times let neighbours overlap by a hair.
     """
     reached = window.begin_s
+    outermost: tuple[Event, float, float] | None = None
+    inside = 0
     for event in timeline.events.get(window.thread, []):
         begin_s, end_s = max(event.begin_s, reached), min(event.end_s, window.end_s)
-        if is_step(event) or end_s <= begin_s:
-            continue
-        if event.category not in MARKS or _known_phase(event) is not None:
-            reached = end_s
-            yield event, begin_s, end_s
+        if not is_step(event) and end_s > begin_s and _is_phase(event):
+            if outermost is not None:
+                yield (*outermost, inside)
+            outermost, inside, reached = (event, begin_s, end_s), 0, end_s
+        inside += event.category in OPERATORS and event.begin_s < reached
+    if outermost is not None:
+        yield (*outermost, inside)
+
+
+def _is_phase(event: Event) -> bool:
+    return event.category not in MARKS or _known_phase(event) is not None
 
 
 def _phase(event: Event) -> str:
@@ -106,8 +119,10 @@ def _known_phase(event: Event) -> str | None:
     return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
 
 
-def _backward_elsewhere_s(timeline: Timeline, window: Window, own: list[tuple[float, float]]) -> float:
-    """Return for how long other threads ran operators while the thread of the steps had no event."""
+def _backward_elsewhere(
+    timeline: Timeline, window: Window, own: list[tuple[float, float]]
+) -> tuple[float, int]:
+    """Return the seconds, and operators, of other threads while the thread of the steps had no event."""
     elsewhere = [
         (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
         for thread, events in timeline.events.items()
@@ -115,4 +130,4 @@ def _backward_elsewhere_s(timeline: Timeline, window: Window, own: list[tuple[fl
         for event in events
         if event.category in OPERATORS and event.begin_s < window.end_s and event.end_s > window.begin_s
     ]
-    return covered_s([*own, *elsewhere]) - covered_s(own)
+    return covered_s([*own, *elsewhere]) - covered_s(own), len(elsewhere)

@@ -6,6 +6,7 @@ Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 
 from perfkit.records.phases import PHASES
 from perfkit.records.profiles import (
     Balance,
+    LineTime,
     PassName,
     PassSummary,
     PhaseSeconds,
@@ -41,6 +42,7 @@ __all__ = [
     "Better",
     "Commit",
     "Environment",
+    "LineTime",
     "Machine",
     "Metric",
     "Outcome",

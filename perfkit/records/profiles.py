@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from perfkit.records.readings import WaitTime
 from perfkit.records.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "cprofile", "torch", "lines"]
@@ -118,6 +119,17 @@ class ProfileEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineTime:
+    """One line of a function whose lines were timed: its text, how often it ran, and seconds in all."""
+
+    file: str
+    line: int
+    text: str
+    hits: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoleProfile:
     """What another process or thread of the loop did: "worker0", "pin_memory"; all of that role together."""
 
@@ -145,6 +157,8 @@ class ProfileSummary:
     artifacts: tuple[str, ...]
     balance: Balance | None = None
     roles: tuple[RoleProfile, ...] = ()
+    lines: tuple[LineTime, ...] = ()
+    waits: tuple[WaitTime, ...] = ()
 
     def pass_named(self, name: PassName) -> PassSummary | None:
         """Return one of the passes, None where it was not asked for."""

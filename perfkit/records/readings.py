@@ -63,10 +63,11 @@ class StepTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTime:
-    """A part of a training step; ``seconds`` over all steps."""
+    """A part of a training step: seconds, and calls of operators where they are known, over all steps."""
 
     name: str
     seconds: float
+    calls: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perfkit.records import PHASES, Balance, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.records.phases import DATA
+from perfkit.records.readings import WaitTime
 from perfkit.units import counted, human_percent, human_seconds
 
 _COLUMNS = 80
@@ -39,6 +40,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
         _balance(summary),
         *_entry_tables(summary),
         *_role_tables(summary),
+        _lines(summary),
         "\n".join(_wrapped(f"warning: {warning}") for warning in warnings(summary)),
         _files(summary, folder),
         _next_commands(summary, folder),
@@ -156,6 +158,21 @@ def _cost(balance: Balance) -> str:
     return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
 
 
+def _lines(summary: ProfileSummary) -> str:
+    """Return the lines with the most time, of the functions whose lines were timed."""
+    timed = summary.pass_named("lines")
+    if timed is None or not summary.lines:
+        return ""
+    steps = max(timed.steps, 1)
+    head = f"{'lines, by time':<{_NAME_COLUMNS}}{'hits':>8}{'a step':>11}{'share':>9}"
+    rows = (
+        f"  {_shortened(f'{Path(one.file).name}:{one.line} {one.text}'):<{_NAME_COLUMNS - 2}}{one.hits:>8}"
+        f"{human_seconds(one.seconds / steps):>11}{human_percent(one.seconds / timed.total_s):>9}"
+        for one in summary.lines[:_ENTRIES]
+    )
+    return "\n".join((head, *rows))
+
+
 def _role_tables(summary: ProfileSummary) -> Iterator[str]:
     """Yield what the loader's workers and the pinning thread did, the workers together."""
     workers = [role for role in summary.roles if role.role.startswith("worker")]
@@ -197,10 +214,27 @@ def _entry_tables(summary: ProfileSummary) -> Iterator[str]:
         return
     total_s = profiled.total_s
     yield f"in the cProfile pass ({human_seconds(total_s)}):"
+    yield _waits(summary, total_s)
     yield _table("waiting for data, by cumulative time", sorted(waits, key=_cumulative), total_s)
     yield _table("own code, by cumulative time", sorted(own, key=_cumulative), total_s)
     yield _table("own code, by own time", sorted(own, key=_own), total_s)
     yield _table("library code, by own time", sorted(library, key=_own), total_s)
+
+
+def _waits(summary: ProfileSummary, total_s: float) -> str:
+    """Return whom the loop stood still for, wherever that shows."""
+    waits = [wait for wait in summary.waits if wait.seconds >= _WORTH_TELLING * total_s]
+    head = f"{'waiting for, and through which calls':<{_NAME_COLUMNS}}{'calls':>8}{'seconds':>20}{'share':>9}"
+    rows = (
+        f"  {_shortened(_wait_name(wait)):<{_NAME_COLUMNS - 2}}{wait.calls:>8}"
+        f"{human_seconds(wait.seconds):>20}{human_percent(wait.seconds / total_s):>9}"
+        for wait in waits
+    )
+    return "\n".join((head, *rows)) if waits else ""
+
+
+def _wait_name(wait: WaitTime) -> str:
+    return f"{wait.whom}  {', '.join(wait.through[:2])}"
 
 
 def _is_data_wait(entry: ProfileEntry) -> bool:
@@ -275,9 +309,9 @@ def _files(summary: ProfileSummary, folder: Path) -> str:
 def _next_commands(summary: ProfileSummary, folder: Path) -> str:
     lines = []
     for name in summary.artifacts:
-        if name.endswith(".stat"):
-            lines.append(f"  snakeviz {folder / name}             (in the browser)")
-            lines.append(f"  python -m pstats {folder / name}     (in the terminal)")
+        if name == f"{summary.name}.stat":
+            lines.append(f"  perfkit view {folder / name}     (in the browser)")
+            lines.append(f"  perfkit show {folder / name}     (in the terminal)")
         if name.endswith(".trace.json.gz"):
             lines.append(f"  open {folder / name} at https://ui.perfetto.dev")
     return "\n".join(("look further", *lines)) if lines else ""

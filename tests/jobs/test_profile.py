@@ -130,7 +130,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     request = ProfileRequest(
         target="train",
         out=root / "profiles" / "first_profile.stat",
-        lines=("demo.loss:mean_square",),
+        lines=("demo.loss:mean_square", "auto"),
         ledger=project.ledger_path,
         progress=False,
     )
@@ -210,6 +210,22 @@ def test_each_worker_has_a_profile_of_its_own(demo: Demo) -> None:
         # Training and evaluation of two epochs: four loaders, two of whose four batches are each worker's.
         assert (4, 8) == (calls["_worker_loop"], calls["fetch"])
         assert role.total_s > 0
+
+
+def test_lines_are_timed_where_the_time_is(demo: Demo) -> None:
+    """Of the functions with the most own time each line is told, with its text and how often it ran."""
+    lines = {(line.file, line.text): line.hits for line in demo.summary.lines}
+    assert 8 == lines["demo/training.py", "optimizer.zero_grad()"]
+    assert 8 == lines["demo/loss.py", "squares = values * values"]
+    times = [line.seconds for line in demo.summary.lines]
+    assert sorted(times, reverse=True) == times
+    assert "Times are in milliseconds a step, of 8" in demo.artifact("_lines.txt").read_text()
+
+
+def test_whom_the_loop_waits_for_is_known(demo: Demo) -> None:
+    """The wait for the loader's workers is told as such, not as a lock or a pipe."""
+    waits = {wait.whom: wait.seconds for wait in demo.summary.waits}
+    assert waits["the loader's workers"] > 0
 
 
 def test_summary_is_saved(demo: Demo) -> None:

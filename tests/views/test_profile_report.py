@@ -95,8 +95,8 @@ files
   profiles/first_profile.json
 
 look further
-  snakeviz profiles/first_profile.stat             (in the browser)
-  python -m pstats profiles/first_profile.stat     (in the terminal)
+  perfkit view profiles/first_profile.stat     (in the browser)
+  perfkit show profiles/first_profile.stat     (in the terminal)
   open profiles/first_profile.trace.json.gz at https://ui.perfetto.dev
 """
 

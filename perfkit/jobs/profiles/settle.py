@@ -19,6 +19,8 @@ from perfkit.repo.commits import read_commit
 
 DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "cprofile", "torch")
 
+# In place of a function: those with the most own time.
+AUTO = "auto"
 _SUFFIX = ".stat"
 _ENDINGS = (
     ".stat",
@@ -104,6 +106,8 @@ def _passes(request: ProfileRequest) -> tuple[PassName, ...]:
         raise UsageError(f"steps must be at least 1, found {request.steps}")
     if "lines" in request.passes and not request.lines:
         raise UsageError("the lines pass needs functions; name them with --lines package.module:function")
+    if AUTO in request.lines and "cprofile" not in request.passes:
+        raise UsageError("--lines auto takes its functions from the cprofile pass; make that as well")
     asked = {*request.passes, *(("lines",) if request.lines else ())}
     if not asked:
         raise UsageError(f"no pass was asked for; passes are {', '.join(known)}")

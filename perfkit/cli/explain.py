@@ -1,0 +1,81 @@
+"""``perfkit explain``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import JsonOption, examples
+from perfkit.cli.output import show, write_json, write_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit explain before.stat after.stat",
+            "perfkit explain before.trace.json.gz after.trace.json.gz",
+            "perfkit explain main HEAD --target train",
+            "perfkit explain HEAD~1 worktree --target train.py --steps 100 -- --epochs 1",
+            "perfkit explain main HEAD --html difference.html",
+            "perfkit explain before.json after.json --json - | jq .findings",
+        )
+    )(explain)
+
+
+def explain(
+    base: Annotated[str, typer.Argument(metavar="BASE", help="A profile of whatever kind, or a commit.")],
+    head: Annotated[str, typer.Argument(metavar="HEAD", help="Another of the same kind, or worktree.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="What the target finds in sys.argv.")
+    ] = None,
+    *,
+    target: Annotated[
+        str, typer.Option(help="What to profile at commits: a configured name, a function or a script.")
+    ] = "train",
+    steps: Annotated[int, typer.Option(help="End each pass at commits after so many steps.")] = 40,
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write it as a page that needs no other file.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as markdown.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
+
+    The parts of each table add up to the whole. Profiles that did other work are brought to the same amount,
+    or refused with the reason. Commits are profiled here and now, by turns.
+    """
+    from perfkit.config import load_project
+    from perfkit.jobs.explain import ExplainRequest, explain_commits, explain_files
+    from perfkit.views.explain.markdown import difference_markdown
+    from perfkit.views.explain.page import difference_page
+    from perfkit.views.explain.terminal import difference_view
+
+    project, packages = load_project(Path.cwd()), tuple(own or ())
+    if Path(base).is_file() or Path(head).is_file():
+        difference = explain_files(Path(base), Path(head), project=project, own=packages)
+    else:
+        request = ExplainRequest(
+            base=base, head=head, target=target, arguments=tuple(arguments or ()), steps=steps, own=packages
+        )
+        difference = explain_commits(request, project=project, listener=_Voice())
+    if html is not None:
+        write_text(html, difference_page(difference))
+    if markdown is not None:
+        write_text(markdown, difference_markdown(difference))
+    show(difference_view(difference), to_json=json)
+    write_json(difference, json)
+
+
+class _Voice:
+    """Says on standard error what is going on."""
+
+    def say(self, text: str) -> None:
+        """Tell a person."""
+        typer.echo(text, err=True)

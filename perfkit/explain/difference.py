@@ -1,0 +1,160 @@
+"""What differs between two profiles, per unit of equal work, and in sentences what matters most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfkit.explain.findings import findings
+from perfkit.explain.functions import function_section
+from perfkit.explain.work import Work, equal_work
+from perfkit.records import RatioInterval
+from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.records.phases import RESIDUAL
+from perfkit.records.readings import OperatorTime, PhaseTime, Place, Reading
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanSteps:
+    """The median step of both sides without a profiler, and their ratio by turns where there were enough."""
+
+    base_s: float
+    head_s: float
+    ratio: RatioInterval | None
+
+
+def explain(
+    base: Reading,
+    head: Reading,
+    *,
+    workers: tuple[Reading, Reading] | None = None,
+    clean: CleanSteps | None = None,
+) -> Difference:
+    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, all of a side together.
+
+    Where ``clean`` steps were measured besides, they are the whole that is told first: a profile is longer.
+
+    Raises:
+        UsageError: the two cannot be compared.
+    """
+    work = equal_work(base, head)
+    sections = [
+        *_phase_sections(base, head, work),
+        *_function_sections(base, head, work),
+        *_worker_sections(workers, work),
+        *_operator_sections(base, head, work),
+    ]
+    whole = Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head)
+    if clean is not None:
+        whole = Amount(base_s=clean.base_s, head_s=clean.head_s)
+    ratio = clean.ratio if clean else None
+    return Difference(
+        base=base.name,
+        head=head.name,
+        unit=work.unit,
+        whole=whole,
+        sections=tuple(sections),
+        findings=tuple(findings(whole, sections, work, base, head, ratio)),
+        warnings=work.warnings,
+        ratio=ratio,
+    )
+
+
+def _phase_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
+    if not base.phases or not head.phases:
+        return
+    olds, news = _by_name(base.phases), _by_name(head.phases)
+    names = [name for name in _as_a_step_goes([*olds], [*news]) if name != RESIDUAL]
+    yield Section(
+        title="phases",
+        whole=_seconds(
+            sum(one.seconds for one in base.phases), sum(one.seconds for one in head.phases), work
+        ),
+        parts=tuple(
+            Part(name=name, kind="phase", amount=_phase_amount(olds.get(name), news.get(name), work))
+            for name in [*names, RESIDUAL]
+        ),
+    )
+
+
+def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
+    """Return the phases of both sides in order; what head alone has stands behind what it follows there."""
+    names = [*olds]
+    behind = 0
+    for name in news:
+        if name not in names:
+            names.insert(behind, name)
+        behind = names.index(name) + 1
+    return names
+
+
+def _by_name(phases: Iterable[PhaseTime]) -> Mapping[str, PhaseTime]:
+    return {phase.name: phase for phase in phases}
+
+
+def _phase_amount(old: PhaseTime | None, new: PhaseTime | None, work: Work) -> Amount:
+    return Amount(
+        base_s=old.seconds / work.base if old else 0.0,
+        head_s=new.seconds / work.head if new else 0.0,
+        base_calls=_each(old.calls if old else 0, work.base),
+        head_calls=_each(new.calls if new else 0, work.head),
+    )
+
+
+def _each(calls: int | None, work: float) -> float | None:
+    return None if calls is None else calls / work
+
+
+def _function_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
+    if base.functions and head.functions:
+        yield function_section(base, head, work)
+
+
+def _worker_sections(workers: tuple[Reading, Reading] | None, work: Work) -> Iterable[Section]:
+    if workers is not None:
+        yield function_section(*workers, work, title="the loader's workers", kind="worker")
+
+
+def _operator_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
+    places: tuple[tuple[str, Place], ...] = (("operators", "cpu"), ("on the device", "device"))
+    for title, place in places:
+        olds, news = _operators(base, place), _operators(head, place)
+        if olds and news:
+            yield Section(
+                title=title,
+                whole=_seconds(sum(map(_own, olds.values())), sum(map(_own, news.values())), work),
+                parts=tuple(sorted(_operator_parts(olds, news, place, work), key=_moved)),
+            )
+
+
+def _operators(reading: Reading, place: Place) -> dict[str, OperatorTime]:
+    return {one.name: one for one in reading.operators if one.place == place}
+
+
+def _operator_parts(
+    olds: Mapping[str, OperatorTime], news: Mapping[str, OperatorTime], place: Place, work: Work
+) -> Iterable[Part]:
+    for name in dict.fromkeys([*olds, *news]):
+        old, new = olds.get(name), news.get(name)
+        yield Part(
+            name=name,
+            kind="kernel" if place == "device" else "operator",
+            amount=Amount(
+                base_s=old.own_s / work.base if old else 0.0,
+                head_s=new.own_s / work.head if new else 0.0,
+                base_calls=old.calls / work.base if old else 0.0,
+                head_calls=new.calls / work.head if new else 0.0,
+            ),
+        )
+
+
+def _own(one: OperatorTime) -> float:
+    return one.own_s
+
+
+def _moved(part: Part) -> float:
+    return -abs(part.amount.moved_s)
+
+
+def _seconds(base_s: float, head_s: float, work: Work) -> Amount:
+    return Amount(base_s=base_s / work.base, head_s=head_s / work.head)

@@ -1,0 +1,166 @@
+"""The sentences of a difference: what matters most, said only where the numbers carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perfkit.explain.waits import DEVICE
+from perfkit.explain.work import Work
+from perfkit.records import RatioInterval
+from perfkit.records.differences import Amount, Part, Section
+from perfkit.records.phases import RESIDUAL
+from perfkit.records.readings import Reading
+from perfkit.units import human_percent, human_seconds
+
+# Of the whole on the base side: less than that is the profilers' own noise.
+_WORTH_TELLING = 0.02
+_MOST_FUNCTIONS = 3
+# Calls per unit of work that must have come or gone, and by which share, before a call is news.
+_NEWS_CALLS = 0.5
+_NEWS_SHARE = 0.05
+# The sections of functions, and what a sentence of each begins with.
+_OF_FUNCTIONS = {"functions": "", "the loader's workers": "in the loader's workers, "}
+_SAME_WORK = 0.03
+_NEARLY_ALL = 0.9
+
+
+def findings(
+    whole: Amount,
+    sections: Sequence[Section],
+    work: Work,
+    base: Reading,
+    head: Reading,
+    ratio: RatioInterval | None = None,
+) -> Iterator[str]:
+    """Yield what a reader should know first: the whole, its cause, calls that came or went, moved waits."""
+    yield _headline(whole, work, ratio)
+    for section in sections:
+        if section.title == "phases":
+            yield from _cause_among_phases(section, work, base, head)
+        elif section.title in _OF_FUNCTIONS:
+            where = _OF_FUNCTIONS[section.title]
+            for told in (_functions_that_moved, _calls_that_changed, _waits_that_moved):
+                yield from (f"{where}{sentence}" for sentence in told(section, work))
+
+
+def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
+    change = whole.head_s / whole.base_s - 1 if whole.base_s else None
+    percent = f" ({100 * change:+.1f} %)" if change is not None else ""
+    if ratio is not None:
+        low, middle, high = (100 * (value - 1) for value in (ratio.low, ratio.ratio, ratio.high))
+        percent = f", {middle:+.1f} % by turns ({low:+.1f} to {high:+.1f})"
+    base, head = human_seconds(whole.base_s), human_seconds(whole.head_s)
+    return f"a {work.unit} takes {base} on base and {head} on head: {moved_text(whole)}{percent}"
+
+
+def moved_text(amount: Amount) -> str:
+    """Return a move with its sign: "+1.20 ms"."""
+    sign = "-" if amount.moved_s < 0 else "+"
+    return f"{sign}{human_seconds(abs(amount.moved_s))}"
+
+
+def _cause_among_phases(section: Section, work: Work, base: Reading, head: Reading) -> Iterator[str]:
+    """Name the phase that moved with the whole; alone, where the others did the same work on both sides."""
+    whole = section.whole.moved_s
+    if abs(whole) < _WORTH_TELLING * section.whole.base_s:
+        return
+    with_whole = sorted(
+        (part for part in section.parts if part.amount.moved_s * whole > 0),
+        key=lambda part: -abs(part.amount.moved_s),
+    )
+    if not with_whole:
+        return
+    first, *others = with_whole
+    rest = [part for part in section.parts if part is not first]
+    alone = abs(first.amount.moved_s) >= _NEARLY_ALL * abs(whole) and not any(
+        abs(part.amount.moved_s) > (1 - _NEARLY_ALL) * abs(whole) for part in others
+    )
+    if alone and all(_same_work(part) for part in rest):
+        # Said of what was counted; a residual is no work.
+        counted = all(part.name == RESIDUAL or part.amount.base_calls is not None for part in rest)
+        same = f" do the same work on both sides{_device(base, head, work)} and" if counted else ""
+        yield (
+            f"the difference is {_of(first)} alone: {moved_text(first.amount)} a {work.unit}; the other"
+            f" phases{same} take {_sum_text(rest)} together"
+        )
+        return
+    for part in with_whole[:_MOST_FUNCTIONS]:
+        if abs(part.amount.moved_s) >= _WORTH_TELLING * section.whole.base_s:
+            yield f"{_subject(part)} moved by {moved_text(part.amount)} a {work.unit}"
+
+
+def _of(part: Part) -> str:
+    return _subject(part) if part.name == RESIDUAL else f"{_subject(part)}'s"
+
+
+def _subject(part: Part) -> str:
+    return "what no event covers" if part.name == RESIDUAL else f"the {part.name}"
+
+
+def _same_work(part: Part) -> bool:
+    """Tell whether a phase makes as many calls on both sides.
+
+    Where that is not known it may, if it is on both sides; a residual is what no call covers.
+    """
+    base, head = part.amount.base_calls, part.amount.head_calls
+    if base is None or head is None:
+        return part.name == RESIDUAL or (part.amount.base_s > 0) == (part.amount.head_s > 0)
+    return abs(head - base) <= _SAME_WORK * max(base, head)
+
+
+def _device(base: Reading, head: Reading, work: Work) -> str:
+    if base.device_busy_s is None or head.device_busy_s is None:
+        return ""
+    before, after = base.device_busy_s / work.base, head.device_busy_s / work.head
+    return f" (device busy {human_seconds(before)} and {human_seconds(after)})"
+
+
+def _sum_text(parts: Sequence[Part]) -> str:
+    moved = sum(part.amount.moved_s for part in parts)
+    return f"{'-' if moved < 0 else '+'}{human_seconds(abs(moved))}"
+
+
+def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
+    least = _WORTH_TELLING * section.whole.base_s
+    moved = [part for part in section.parts if abs(part.amount.moved_s) >= least and part.amount.moved_s]
+    for part in moved[:_MOST_FUNCTIONS]:
+        share = abs(part.amount.moved_s) / section.whole.base_s if section.whole.base_s else None
+        was = f", was {part.was}" if part.was and part.kind != "wait" else ""
+        where = f" ({part.place}{was})" if part.place else ""
+        of_base = f"{human_percent(share)} of base"
+        yield f"{part.name}{where}: {moved_text(part.amount)} a {work.unit}, {of_base}"
+
+
+def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
+    """Yield what one and the same function asks of a device more or less often than before.
+
+    The time of such a call is told by whoever waits first, so it is the number that counts.
+    """
+    changed = [
+        (abs(callee.amount.head_calls - callee.amount.base_calls), part, callee)
+        for part in section.parts
+        if part.amount.base_calls and part.amount.head_calls
+        for callee in part.through
+        if callee.place == DEVICE
+        and callee.amount.head_calls is not None
+        and callee.amount.base_calls is not None
+    ]
+    for more, part, callee in sorted(changed, key=lambda one: -one[0])[:_MOST_FUNCTIONS]:
+        base, head = callee.amount.base_calls or 0.0, callee.amount.head_calls or 0.0
+        if more >= max(_NEWS_CALLS, _NEWS_SHARE * max(base, head)):
+            yield (
+                f"{part.name} ({part.place}) calls {callee.name} {head:.3g} times a {work.unit}, on base"
+                f" {base:.3g}: each may stand still for a device"
+            )
+
+
+def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
+    """Yield the waits whose debt is as large as before and only shows at another call."""
+    for part in section.parts:
+        stays = abs(part.amount.moved_s) < _WORTH_TELLING * section.whole.base_s
+        large = part.amount.head_s >= _WORTH_TELLING * section.whole.head_s
+        if part.kind == "wait" and part.was and stays and large:
+            yield (
+                f"{part.name} only moved: it showed as {part.was} and shows as {part.place} now"
+                f" ({human_seconds(part.amount.base_s)}, {human_seconds(part.amount.head_s)} a {work.unit})"
+            )

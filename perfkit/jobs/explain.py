@@ -1,0 +1,205 @@
+"""``perfkit explain``: what differs between two profiles, or between two commits that it profiles itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from perfkit.config import Project
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.explain.difference import CleanSteps, explain
+from perfkit.explain.merging import merged
+from perfkit.jobs.project_roots import project_roots
+from perfkit.jobs.show import code_names
+from perfkit.measure.lock import machine_lock
+from perfkit.profiling.exchange import PassResult, PassSpec
+from perfkit.profiling.launch import output_tail, run_pass
+from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
+from perfkit.profiling.targets import Target, resolve_target
+from perfkit.reading.files import read_profile
+from perfkit.reading.names import CodeNames
+from perfkit.reading.summary_file import phases_of_balance
+from perfkit.records import SIDES, Balance, Commit, PassName, Side
+from perfkit.records.differences import Difference
+from perfkit.records.readings import Reading, StepTimes
+from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.sides import SidePair, resolve_sides
+
+_STAT = ".stat"
+_NAME = "profile"
+# Each side's cProfile is made twice, in an order in which a drift of the machine weighs on both alike.
+_IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
+
+
+class Listener(Protocol):
+    """Hears what is going on."""
+
+    def say(self, text: str) -> None:
+        """Tell a person."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """Two commits, and the training loop by which they are compared; ``steps`` ends each pass."""
+
+    base: str
+    head: str | None
+    target: str
+    arguments: tuple[str, ...] = ()
+    steps: int = 40
+    own: tuple[str, ...] = ()
+
+
+def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:
+    """Return what differs between two files of profiles; those of loaders' workers beside them count too.
+
+    Raises:
+        UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
+    """
+    code = code_names(project, own)
+    readings = read_profile(base, code), read_profile(head, code)
+    workers = _workers(base, code), _workers(head, code)
+    return explain(*readings, workers=_both(workers))
+
+
+def explain_commits(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
+    """Profile a training loop at two commits and return what differs.
+
+    Clean and balance passes go by turns, a few steps of each side at a time; cProfiles are made one after the
+    other, each side twice.
+
+    Raises:
+        RepositoryError: a commit cannot be found or checked out.
+        UsageError: the target cannot be found.
+        NotMeasuredError: the target failed on a side, or the code measured was not the side's.
+    """
+    if request.steps < 1:
+        raise UsageError(f"--steps must be at least 1, found {request.steps}")
+    target = resolve_target(request.target, project, folder=Path.cwd())
+    pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
+    config = project.config
+    with (
+        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
+        checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
+        tempfile.TemporaryDirectory(prefix="perfkit-explain-") as folder,
+    ):
+        scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder))
+        return _measured(scene, pair, listener)
+
+
+def _measured(scene: _Scene, pair: SidePair, listener: Listener) -> Difference:
+    listener.say("clean passes, by turns")
+    clean = scene.side_by_side("clean")
+    listener.say("balance passes, by turns")
+    balance = scene.side_by_side("balance")
+    readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+    workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
+    code = code_names(scene.project, scene.request.own)
+    for number, side in enumerate(_IN_TURN, start=1):
+        listener.say(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
+        stat = scene.profile(side, number)
+        readings[side].append(read_profile(stat, code))
+        workers[side] += [found] if (found := _workers(stat, code)) else []
+    base, head = (
+        _side_reading(readings[side], _title(pair.side(side).commit), balance.results[place].balance)
+        for place, side in enumerate(SIDES)
+    )
+    workers_of = tuple(
+        merged(workers[side], f"{side}'s workers") if workers[side] else None for side in SIDES
+    )
+    return explain(base, head, workers=_both((workers_of[0], workers_of[1])), clean=_clean_steps(clean))
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """Both sides laid out, and a folder for what their passes leave."""
+
+    request: ExplainRequest
+    project: Project
+    target: Target
+    roots: Roots
+    folder: Path
+
+    def side_by_side(self, name: PassName) -> SideBySide:
+        """Make a pass on both sides by turns."""
+        base, head = (self._spec(name, side, f"{name}-{side}") for side in SIDES)
+        both = run_side_by_side((base, head), lambda _: None)
+        for side, spec, result in zip(SIDES, (base, head), both.results, strict=True):
+            _check(side, spec, result)
+        return both
+
+    def profile(self, side: Side, number: int) -> Path:
+        """Make a cProfile of a side and return its file."""
+        spec = self._spec("cprofile", side, f"cprofile-{number}-{side}")
+        _check(side, spec, run_pass(spec, lambda _: None))
+        return Path(spec.folder) / f"{_NAME}{_STAT}"
+
+    def _spec(self, name: PassName, side: Side, folder: str) -> PassSpec:
+        root = self.roots.root(side).resolve()
+        (self.folder / folder).mkdir()
+        return PassSpec(
+            name=name,
+            target=self._target_on(root),
+            arguments=self.request.arguments,
+            root=str(root),
+            own=self.project.config.own,
+            folder=str(self.folder / folder),
+            artifact=_NAME,
+            steps=self.request.steps,
+            from_root=True,
+        )
+
+    def _target_on(self, root: Path) -> Target:
+        """Return the target as it is on a side: a script lies in its checkout."""
+        if not self.target.is_script:
+            return self.target
+        script = Path(self.target.place)
+        if not script.is_relative_to(self.project.root):
+            raise UsageError(f"{script} lies outside of {self.project.root}: no commit has it")
+        return replace(self.target, place=str(root / script.relative_to(self.project.root)))
+
+
+def _check(side: Side, spec: PassSpec, result: PassResult) -> None:
+    problem = result.problem
+    if problem is None:
+        return
+    if problem.kind == "usage":
+        raise UsageError(f"on {side}: {problem.message}")
+    tail = output_tail(Path(spec.folder))
+    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
+    raise NotMeasuredError(f"on {side}: {problem.message}{said}")
+
+
+def _side_reading(readings: Sequence[Reading], name: str, balance: Balance | None) -> Reading:
+    """Return the cProfiles of a side as one, with the phases of its balance pass for as many steps."""
+    steps = sum(one.steps.count for one in readings if one.steps)
+    found = replace(
+        merged(readings, name), steps=StepTimes(count=steps, sign="optimizer.step") if steps else None
+    )
+    return found if balance is None or not steps else replace(found, phases=phases_of_balance(balance, steps))
+
+
+def _clean_steps(clean: SideBySide) -> CleanSteps | None:
+    base, head = (result.summary.typical_step_s if result.summary else None for result in clean.results)
+    return CleanSteps(base_s=base, head_s=head, ratio=clean.ratio) if base and head else None
+
+
+def _title(commit: Commit) -> str:
+    subject = f' "{commit.subject}"' if commit.subject else ""
+    return f"{commit.sha[:10]}{' with changes' if commit.dirty else ''}{subject}"
+
+
+def _both(found: tuple[Reading | None, Reading | None]) -> tuple[Reading, Reading] | None:
+    base, head = found
+    return (base, head) if base is not None and head is not None else None
+
+
+def _workers(file: Path, code: CodeNames) -> Reading | None:
+    """Return the workers' profiles beside a profile as one, None where there are none."""
+    if file.suffix != _STAT:
+        return None
+    found = sorted(file.parent.glob(f"{file.stem}.worker*{_STAT}"))
+    return merged([read_profile(one, code) for one in found], f"{file.stem}'s workers") if found else None

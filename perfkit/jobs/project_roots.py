@@ -1,0 +1,25 @@
+"""Where a project lies in each side that is laid out: a repository may hold several."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.records import Side
+from perfkit.repo.checkout import Roots
+from perfkit.repo.sides import SidePair
+
+
+def project_roots(project: Project, pair: SidePair, laid: Roots) -> Roots:
+    """Return the project's own root in each side."""
+    base, head = (laid.root(side) / subfolder(project, pair, side) for side in ("base", "head"))
+    return dataclasses.replace(laid, base=base, head=head)
+
+
+def subfolder(project: Project, pair: SidePair, side: Side) -> Path:
+    """Return where the project lies in a side, relative to the side's top."""
+    found = pair.side(side)
+    if found.kind == "directory" or not project.root.is_relative_to(found.source):
+        return Path()
+    return project.root.relative_to(found.source)

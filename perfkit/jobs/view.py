@@ -1,0 +1,52 @@
+"""``perfkit view``: a profile in the browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfkit.errors import UsageError
+from perfkit.reading.files import read_profile
+from perfkit.reading.names import CodeNames
+
+
+def view_command(file: Path, *, server: bool) -> Sequence[str]:
+    """Return the command that shows a cProfile in snakeviz; as a ``server`` it only prints its address.
+
+    Raises:
+        UsageError: the file is no cProfile, or snakeviz is not installed.
+    """
+    reading = read_profile(file, CodeNames())
+    if reading.origin != "cProfile":
+        raise UsageError(
+            f"{file} is a {reading.origin}, and snakeviz shows cProfiles; `perfkit show {file}` tells what it"
+            " says, and a trace opens at https://ui.perfetto.dev"
+        )
+    if importlib.util.find_spec("snakeviz") is None:
+        raise UsageError("snakeviz is not installed; `pip install snakeviz`")
+    options = ["--server"] if server or not has_browser() else []
+    return [sys.executable, "-m", "snakeviz", *options, str(file)]
+
+
+def view(file: Path, *, server: bool) -> int:
+    """Show a profile until the person ends it, and return snakeviz's exit code."""
+    try:
+        # The address must be there at once, also where it goes through a pipe.
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        return subprocess.run(view_command(file, server=server), env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        return 0
+
+
+def has_browser() -> bool:
+    """Tell whether there is a browser to open a page in."""
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""A difference between two profiles: in the terminal, as markdown, and as a page."""

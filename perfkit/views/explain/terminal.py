@@ -1,0 +1,114 @@
+"""A difference in the terminal: what matters most in sentences, then each section's parts."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.units import human_seconds
+
+_COLUMNS = 80
+_MOST_PARTS = 10
+# Of the whole: what moved less than that is not shown, and is in the line of the rest.
+_WORTH_SHOWING = 0.002
+# Of a function's move, and how many of its callees at most.
+_WORTH_NAMING = 0.2
+_MOST_CALLEES = 2
+
+
+def difference_view(difference: Difference) -> Group:
+    """Return what differs, the sentences first."""
+    head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
+    said = [*_listed(difference.findings), *_listed(difference.warnings, "note: ")]
+    sections = (_section(section) for section in difference.sections)
+    parts: tuple[RenderableType, ...] = (head, Text("\n".join(said)), *sections)
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def shown_parts(section: Section) -> tuple[Sequence[Part], Amount, int]:
+    """Return the parts worth showing, and what the others sum up to and how many they are."""
+    least = _least(section)
+    by_move = sorted(section.parts, key=lambda part: -abs(part.amount.moved_s))
+    kept = {id(part) for part in by_move[:_MOST_PARTS] if abs(part.amount.moved_s) >= least}
+    # Phases stand as a step goes through them, all of them.
+    shown = [part for part in section.parts if id(part) in kept or part.kind == "phase"]
+    seen = {id(part) for part in shown}
+    rest = [part for part in section.parts if id(part) not in seen]
+    amount = Amount(
+        base_s=sum(part.amount.base_s for part in rest), head_s=sum(part.amount.head_s for part in rest)
+    )
+    return shown, amount, len(rest)
+
+
+def _least(section: Section) -> float:
+    return _WORTH_SHOWING * max(section.whole.base_s, section.whole.head_s)
+
+
+def telling_callees(part: Part) -> Sequence[Part]:
+    """Return the callees that took a good part of a function's move; waits have lines of their own."""
+    working = [callee for callee in part.through if callee.kind != "wait"]
+    least = _WORTH_NAMING * abs(part.amount.moved_s)
+    return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
+
+
+def moved_seconds(amount: Amount) -> str:
+    """Return a move with its sign."""
+    return f"{'-' if amount.moved_s < 0 else '+'}{human_seconds(abs(amount.moved_s))}"
+
+
+def _listed(lines: Sequence[str], begin: str = "") -> list[str]:
+    return [
+        textwrap.fill(f"{begin}{line}", width=_COLUMNS, initial_indent="- ", subsequent_indent="  ")
+        for line in lines
+    ]
+
+
+def _section(section: Section) -> Table:
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
+    table.add_column(Text(section.title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
+    for heading in ("base", "head", "moved", "calls"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    shown, rest, count = shown_parts(section)
+    for part in shown:
+        table.add_row(_name(part), *_cells(part.amount))
+        for callee in telling_callees(part):
+            table.add_row(Text(f"  through {callee.name}", style="dim"), *_cells(callee.amount), style="dim")
+    if count:
+        table.add_row(Text(f"{count} more, together", style="dim"), *_cells(rest))
+    remainder = Amount(base_s=0.0, head_s=section.remainder_s)
+    if abs(section.remainder_s) >= _least(section) > 0:
+        table.add_row(Text("remainder: what no part explains"), "", "", moved_seconds(remainder), "")
+    table.add_row(Text("all", style="bold"), *_cells(section.whole))
+    return table
+
+
+def _name(part: Part) -> Text:
+    text = Text(part.name)
+    if part.place:
+        text.append(f"  {part.place}", style="dim")
+    if part.was:
+        text.append(f"  was {part.was}", style="yellow")
+    return text
+
+
+def _cells(amount: Amount) -> tuple[str, str, str, str]:
+    return (
+        human_seconds(amount.base_s),
+        human_seconds(amount.head_s),
+        moved_seconds(amount),
+        calls_text(amount),
+    )
+
+
+def calls_text(amount: Amount) -> str:
+    """Return the calls on both sides, once where they are the same."""
+    if amount.base_calls is None or amount.head_calls is None:
+        return ""
+    base, head = f"{amount.base_calls:.3g}", f"{amount.head_calls:.3g}"
+    return base if base == head else f"{base} -> {head}"

@@ -1,0 +1,275 @@
+"""Whose time it is: each part of a cProfile belongs to one's own functions, to a wait, or to nobody."""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import math
+import re
+import textwrap
+import threading
+from collections.abc import Callable
+
+import pytest
+from explained import ITEM, LOCK, TickClock, blamed, call, function, library, read_table, seconds_by_name
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.explain.blame import callee_name
+from perfkit.explain.waits import fold_waits, sink_of
+from perfkit.records.readings import FunctionTime
+
+
+def test_a_library_is_paid_by_its_callers_in_proportion() -> None:
+    """Three quarters of the time inside a library, three quarters of its own time."""
+    found = blamed(
+        [
+            function("a", own_s=1.0),
+            function("b", own_s=2.0),
+            library("outer", call(0, 3.0), call(1, 1.0), own_s=0.0),
+            library("inner", call(2, 4.0), own_s=4.0),
+        ]
+    )
+    assert {"a": 4.0, "b": 3.0} == pytest.approx(seconds_by_name(found))
+
+
+def test_a_function_names_what_took_its_time() -> None:
+    """Each callee below it, however deep, with its calls."""
+    (found,) = blamed(
+        [
+            function("a", own_s=1.0),
+            library("outer", call(0, 4.0, calls=2), own_s=1.0),
+            function("{built-in method torch.relu}", call(1, 3.0, calls=6), own_s=3.0),
+        ]
+    )
+    through = {name: (one.seconds, one.calls, one.whom) for name, one in found.through.items()}
+    assert {"outer (net.py)": (1.0, 2, None), "torch.relu": (3.0, 6, None)} == through
+    assert (5.0, 1) == (found.seconds, found.calls)
+
+
+@pytest.mark.parametrize("name", ["<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"])
+def test_a_comprehension_is_a_part_of_its_function(name: str) -> None:
+    """Up to Python 3.11 it has a frame of its own, also below a library's call; later it has none."""
+    found = blamed(
+        [
+            function("a", own_s=1.0),
+            function("{built-in method builtins.sum}", call(0, 6.0), own_s=2.0),
+            function(name, call(1, 4.0), own_s=3.0),
+            library("inner", call(2, 1.0), own_s=1.0),
+        ]
+    )
+    assert {"a": 7.0} == pytest.approx(seconds_by_name(found))
+
+
+def test_a_lambda_answers_for_itself() -> None:
+    """It is called by whoever has it, so it is a function like any other."""
+    found = blamed([function("a", own_s=1.0), function("<lambda>", call(0, 2.0), own_s=2.0)])
+    assert {"a": 1.0, "<lambda>": 2.0} == seconds_by_name(found)
+
+
+def test_an_own_function_below_a_library_keeps_its_own() -> None:
+    """What a library calls back is that function's, and not whose who called the library."""
+    found = blamed(
+        [
+            function("loop", own_s=1.0),
+            library("apply", call(0, 9.0), own_s=2.0),
+            function("callback", call(1, 7.0), own_s=3.0),
+            library("sort", call(2, 4.0), own_s=4.0),
+        ]
+    )
+    assert {"loop": 3.0, "callback": 7.0} == pytest.approx(seconds_by_name(found))
+
+
+def test_a_circle_is_paid_by_who_enters_it() -> None:
+    """Library functions that call each other are as one: the calls among them weigh nothing."""
+    found = blamed(
+        [
+            function("x"),
+            function("y"),
+            library("a", call(0, 1.0), call(3, 50.0), own_s=2.0),
+            library("b", call(2, 50.0), call(1, 3.0), own_s=2.0),
+        ]
+    )
+    assert {"x": 1.0, "y": 3.0} == pytest.approx(seconds_by_name(found))
+
+
+def test_a_library_function_that_calls_itself_is_paid_from_outside() -> None:
+    """Recursion is the smallest circle."""
+    found = blamed([function("x"), library("walk", call(0, 2.0), call(1, 90.0), own_s=2.0)])
+    assert {"x": 2.0} == pytest.approx(seconds_by_name(found))
+
+
+def test_what_nobody_called_is_nobodys() -> None:
+    """A library's function at the top, and a circle that nobody entered, stand last and under no name."""
+    found = blamed(
+        [
+            library("top", own_s=9.0),
+            library("below", call(0, 1.0), own_s=1.0),
+            library("a", call(3), own_s=1.0),
+            library("b", call(2), own_s=1.0),
+            function("mine", own_s=0.5),
+        ]
+    )
+    assert {"": 12.0, "mine": 0.5} == pytest.approx(seconds_by_name(found))
+    assert found[-1].function is None
+
+
+def test_a_wait_is_shown_and_not_charged() -> None:
+    """A lock's time stands beside a function's callees, and adds nothing to it."""
+    (found,) = blamed([function("a", own_s=1.0), function(LOCK, call(0, 5.0, calls=3), own_s=5.0)])
+    assert 1.0 == found.seconds
+    assert (5.0, 3, "another thread") == (
+        found.through["lock.acquire"].seconds,
+        found.through["lock.acquire"].calls,
+        found.through["lock.acquire"].whom,
+    )
+
+
+def test_calls_are_those_that_each_made() -> None:
+    """Who waits first pays all of the time, and the other one's calls are still its own."""
+    found = blamed(
+        [
+            function("first"),
+            function("then"),
+            library("read", call(0, 8.0, calls=1), call(1, 0.0, calls=9)),
+            function(ITEM, call(2, 8.0, calls=10), own_s=8.0, calls=10),
+        ]
+    )
+    calls = {one.function.function: one.through["Tensor.item"].calls for one in found if one.function}
+    seconds = {one.function.function: one.through["Tensor.item"].seconds for one in found if one.function}
+    assert {"first": 1, "then": 9} == pytest.approx(calls)
+    assert {"first": 8, "then": 0} == pytest.approx(seconds)
+
+
+def test_a_chain_deeper_than_pythons_stack_is_followed() -> None:
+    """Ten thousand library functions, one below the other, lead to who called the first."""
+    chain = [library(f"f{place}", call(place, 1.0), own_s=1e-4) for place in range(10_000)]
+    assert {"main": 1.0} == pytest.approx(seconds_by_name(blamed([function("main"), *chain])))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (LOCK, "lock.acquire"),
+        (ITEM, "Tensor.item"),
+        ("{method 'to' of 'torch._C._TensorBase' objects}", "Tensor.to"),
+        ("{built-in method posix.read}", "posix.read"),
+        ("step", "step (adam.py)"),
+    ],
+)
+def test_a_callee_has_a_short_name(name: str, shown: str) -> None:
+    """A method by its type, a library's function by its file; torch's older name is the newer one."""
+    assert shown == callee_name(function(name, file="torch/optim/adam.py"))
+
+
+def _calls_back() -> str:
+    return re.sub("[ab]", lambda found: found[0].upper(), "a b c" * 50)
+
+
+def _nested() -> object:
+    tree: list[object] = []
+    for _ in range(40):
+        tree = [tree, {"a": 1.5}]
+    return json.loads(json.dumps(tree, indent=1))
+
+
+def _waiting() -> None:
+    done = threading.Event()
+    thread = threading.Thread(target=done.set)
+    thread.start()
+    done.wait()
+    thread.join()
+    textwrap.fill("word " * 200)
+
+
+@pytest.mark.parametrize("run", [_calls_back, _nested, _waiting])
+def test_a_real_profile_adds_up(run: Callable[[], object]) -> None:
+    """Callbacks, recursion and waiting, measured: own functions, nobody's time and waits are the whole."""
+    profiler = cProfile.Profile()
+    profiler.runcall(run)
+    profiler.create_stats()
+    found = read_table(vars(profiler)["stats"])
+    parts = [one.seconds for one in blamed(found.functions)]
+    waits = [one.seconds for one in fold_waits(found.functions)]
+    assert found.total_s == pytest.approx(math.fsum((*parts, *waits)), rel=1e-9)
+
+
+def test_a_real_callback_keeps_its_own() -> None:
+    """Sorting by a key of one's own: the key has its time, and who sorts has the sort's."""
+    clock = TickClock()
+    slow, fast = clock.spend(7), clock.spend(2)
+
+    def key(number: int) -> int:
+        slow()
+        return -number
+
+    def ordered() -> list[int]:
+        fast()
+        return sorted([1, 2, 3], key=key)
+
+    blames = blamed(read_table(clock.profile(ordered)).functions)
+    told = {one.function.function: one.calls for one in blames if one.function}
+    assert {"key": 3, "ordered": 1} == {name: told[name] for name in ("key", "ordered")}
+    # The calls that take the time are one's own, too, and of one name.
+    assert 0.023 == pytest.approx(math.fsum(one.seconds for one in blames))
+
+
+_NAMES = st.sampled_from(["main", "_get_data", LOCK, ITEM, "{built-in method len}", "<lambda>"])
+_SECONDS = st.one_of(st.just(0.0), st.floats(1e-9, 1_000))
+
+
+@st.composite
+def call_graphs(draw: st.DrawFn) -> list[FunctionTime]:
+    """Return functions that call each other, themselves, or in circles, own ones and libraries'."""
+    size = draw(st.integers(1, 30))
+    calls = st.builds(call, st.integers(0, size - 1), _SECONDS, st.integers(0, 9))
+    return [
+        function(
+            name := draw(_NAMES),
+            *draw(st.lists(calls, max_size=6, unique_by=lambda one: one.caller)),
+            own_s=draw(_SECONDS),
+            kind=None if name.startswith("{") else draw(st.sampled_from(["own", "library"])),
+        )
+        for _ in range(size)
+    ]
+
+
+@given(call_graphs())
+def test_nothing_is_lost_or_charged_twice(functions: list[FunctionTime]) -> None:
+    """However functions call each other, what all answer for and the waits are the whole."""
+    parts = [one.seconds for one in blamed(functions)]
+    waits = [one.seconds for one in fold_waits(functions)]
+    whole = math.fsum(one.own_s for one in functions)
+    assert whole == pytest.approx(math.fsum((*parts, *waits)), rel=1e-9, abs=1e-12)
+    assert min(parts, default=0.0) >= 0
+
+
+@given(call_graphs())
+def test_callees_and_own_time_make_a_function(functions: list[FunctionTime]) -> None:
+    """What a function answers for is its own time and that of its callees, those it waits in left out."""
+    own = {id(one): one.own_s for one in functions}
+    for one in blamed(functions):
+        callees = math.fsum(callee.seconds for callee in one.through.values() if callee.whom is None)
+        itself = own[id(one.function)] if one.function else 0.0
+        assert one.seconds == pytest.approx(itself + callees, rel=1e-9, abs=1e-12)
+
+
+@given(call_graphs())
+def test_calls_are_shared_without_loss(functions: list[FunctionTime]) -> None:
+    """Each call of a library's or built-in function is somebody's, or nobody's, once."""
+    whole = sum(one.calls for one in functions if one.kind != "own")
+    told = [callee.calls for one in blamed(functions) for callee in one.through.values()]
+    assert whole == pytest.approx(math.fsum(told))
+
+
+@given(call_graphs())
+def test_an_own_function_has_at_least_its_own_time(functions: list[FunctionTime]) -> None:
+    """Nothing that it called is taken off it, and none of its time goes to its callers."""
+    assert sum(one.kind == "own" for one in functions) == sum(
+        one.function is not None for one in blamed(functions)
+    )
+    for one in blamed(functions):
+        if one.function is not None:
+            assert one.seconds >= one.function.own_s
+            assert one.calls == one.function.calls
+            assert sink_of(one.function) is None

@@ -1,0 +1,206 @@
+"""``perfkit explain`` between two commits of a small repository: what was planted is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repositories import Repository, create_repository
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+PYPROJECT = """
+[tool.perfkit]
+own = ["demo"]
+[tool.perfkit.targets]
+train = "demo.training:main"
+"""
+# Two loaders, one for training and a slow one whose batches are asked for now and then.
+TRAINING = """
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from demo.loss import distance
+from demo.transform import brighten
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, place):
+        return brighten(torch.full((16,), float(place)))
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = nn.Linear(16, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for _ in range(4):
+        for batch in DataLoader(Images(), batch_size=8, num_workers=1):
+            optimizer.zero_grad()
+            loss = distance(model(batch))
+            loss.backward()
+            optimizer.step()
+            note(loss)
+
+
+def note(loss):
+    return [loss.item() for _ in range({items})]
+"""
+LOSS = """
+def distance(values):
+    return sum((values * values).sum() for _ in range({repeats}))
+"""
+TRANSFORM = """
+import time
+
+
+def brighten(image):
+    until = time.perf_counter() + {seconds}
+    while time.perf_counter() < until:
+        pass
+    return image + 1
+"""
+BASE = {"items": 1, "repeats": 5, "seconds": 0.0005}
+HEAD = {"items": 4, "repeats": 400, "seconds": 0.004}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """What the command said of two commits, as JSON and to a person."""
+
+    exit_code: int
+    report: dict[str, Any]
+    shown: str
+
+    @property
+    def findings(self) -> str:
+        """The sentences, one a line."""
+        return "\n".join(self.report["findings"])
+
+    def part(self, section: str, name: str) -> dict[str, Any]:
+        """Return a part of a section by the beginning of its name."""
+        found = next(one for one in self.report["sections"] if one["title"] == section)
+        part: dict[str, Any] = next(one for one in found["parts"] if one["name"].startswith(name))
+        return part
+
+
+def _files(items: int, repeats: int, seconds: float) -> dict[str, str]:
+    return {
+        "demo/__init__.py": "",
+        "demo/training.py": TRAINING.replace("{items}", str(items)),
+        "demo/loss.py": LOSS.format(repeats=repeats),
+        "demo/transform.py": TRANSFORM.format(seconds=seconds),
+    }
+
+
+def _explain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PERFKIT, "explain", *arguments], cwd=root, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return a repository whose second commit has four slowdowns, each of its own kind."""
+    root = tmp_path_factory.mktemp("explain") / "project"
+    root.mkdir()
+    repository = Repository(root, create_repository(root))
+    repository.commit({"pyproject.toml": PYPROJECT, **_files(**BASE)}, "Begin")  # type: ignore[arg-type]
+    repository.commit(_files(**HEAD), "Slow everything down")  # type: ignore[arg-type]
+    return repository
+
+
+@pytest.fixture(scope="module")
+def explained(project: Repository) -> Explained:
+    """Return what the command says of the two commits."""
+    done = _explain(project.root, "HEAD~1", "HEAD", "--steps", "24", "--json", "-")
+    assert 0 == done.returncode, done.stderr
+    return Explained(exit_code=done.returncode, report=json.loads(done.stdout), shown=done.stderr)
+
+
+def test_a_slow_function_is_named(explained: Explained) -> None:
+    """The own function that does more is told with its place and time, whichever library it does it in."""
+    part = explained.part("functions", "distance")
+    assert part["amount"]["head_s"] > 5 * part["amount"]["base_s"] > 0
+    assert "distance (demo/loss.py:" in explained.findings
+
+
+def test_a_new_item_is_named(explained: Explained) -> None:
+    """Calls that may wait for a device are told by their number: on this machine they take no time."""
+    assert "note (demo/training.py:" in explained.findings
+    # Each pass ends with its last step: of 24 steps 23 are followed by a note.
+    assert "calls Tensor.item 3.83 times a step, on base 0.958" in explained.findings
+
+
+def test_a_slower_transform_is_named(explained: Explained) -> None:
+    """What only the loader's worker runs is found in its own profile."""
+    part = explained.part("the loader's workers", "brighten")
+    assert part["amount"]["head_s"] > 4 * part["amount"]["base_s"] > 0
+    assert "in the loader's workers, brighten (demo/transform.py:" in explained.findings
+
+
+def test_a_longer_wait_for_the_loader_is_named(explained: Explained) -> None:
+    """The loop stands still for longer, in the phases as in the functions."""
+    wait = explained.part("functions", "waiting for the loader's workers")["amount"]
+    phase = explained.part("phases", "data wait")["amount"]
+    assert wait["head_s"] > wait["base_s"]
+    assert phase["head_s"] > phase["base_s"]
+    assert "the data wait moved by +" in explained.findings
+
+
+def test_parts_add_up(explained: Explained) -> None:
+    """Each section's parts sum up to its whole, on both sides."""
+    for section in explained.report["sections"]:
+        for side in ("base_s", "head_s"):
+            parts = sum(part["amount"][side] for part in section["parts"])
+            assert pytest.approx(section["whole"][side], rel=1e-6) == parts, section["title"]
+
+
+def test_steps_are_compared_by_turns(explained: Explained) -> None:
+    """The whole is told from clean passes, with the interval that their turns allow."""
+    ratio = explained.report["ratio"]
+    assert ratio["low"] < ratio["ratio"] < ratio["high"]
+    assert ratio["ratio"] > 1
+    assert "by turns" in explained.findings
+
+
+def test_a_person_sees_the_tables(explained: Explained) -> None:
+    """The same is shown on the terminal, under the commits' names."""
+    assert '"Begin" -> ' in explained.shown
+    assert '"Slow everything down"' in explained.shown
+
+
+def test_nothing_is_left_behind(project: Repository, explained: Explained) -> None:
+    """The worktrees are gone, and no file is new."""
+    assert 0 == explained.exit_code
+    assert 1 == len(project.git.git.worktree("list").splitlines())
+    assert "" == project.git.git.status("--porcelain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("HEAD", "HEAD"), 2, "base and head are one commit"),
+        (("nothing", "HEAD"), 2, 'unknown commit "nothing"'),
+        (("HEAD~1", "HEAD", "--target", "nowhere"), 2, 'unknown target "nowhere"'),
+        (("HEAD~1", "HEAD", "--target", "demo.training:nothing"), 2, 'there is no "nothing"'),
+        (("HEAD~1", "HEAD", "--steps", "0"), 2, "--steps must be at least 1"),
+    ],
+)
+def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], code: int, said: str) -> None:
+    """Nothing is measured, and the line says what to do instead."""
+    done = _explain(project.root, *arguments)
+
+    assert code == done.returncode
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

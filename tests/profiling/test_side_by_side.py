@@ -1,0 +1,140 @@
+"""Two passes by turns: each makes all its steps, neither hears of the other's time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfkit.profiling.exchange import PassSpec
+from perfkit.profiling.launch import run_pass
+from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
+from perfkit.profiling.targets import Target
+from perfkit.records import PassName, PassSummary
+
+TRAINING = """
+import time
+
+import torch
+
+
+def main():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for step in range(24):
+        parameter.grad = torch.ones(1)
+        until = time.process_time() + {seconds}
+        while time.process_time() < until:
+            pass
+        optimizer.step()
+
+
+def fails():
+    main()
+    raise RuntimeError("after the last step")
+"""
+
+DETOUR = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import helper
+
+
+def main():
+    pass
+"""
+
+
+def _spec(root: Path, *, seconds: float = 0.01, name: PassName = "clean", call: str = "main") -> PassSpec:
+    (root / "folder").mkdir(parents=True)
+    (root / "slow.py").write_text(TRAINING.format(seconds=seconds))
+    return PassSpec(
+        name=name,
+        target=Target(name="train", place=f"slow:{call}"),
+        arguments=(),
+        root=str(root),
+        own=(),
+        folder=str(root / "folder"),
+        artifact="profile",
+        known_steps=24,
+        from_root=True,
+    )
+
+
+def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:
+    first, second = (result.summary for result in both.results)
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    """Return a loop beside one that takes three times as long, the latter with the balance hooks."""
+    place = tmp_path_factory.mktemp("both")
+    heard: list[int] = []
+    return run_side_by_side(
+        (_spec(place / "quick"), _spec(place / "slow", seconds=0.03, name="balance")), heard.append
+    )
+
+
+def test_both_make_all_their_steps(both: SideBySide) -> None:
+    """Turns end when the steps do, and their lengths add up to them."""
+    first, second = _summaries(both)
+
+    assert [24, 24] == [first.steps, second.steps]
+    assert 24 <= sum(both.turns)
+
+
+def test_standing_still_is_no_time_of_the_loop(both: SideBySide) -> None:
+    """While the other side has its turn this side's clock stands still, in the steps as in the whole."""
+    first, second = _summaries(both)
+
+    for summary in (first, second):
+        assert pytest.approx(sum(summary.step_s), rel=0.05) == summary.total_s
+    # The other side's turns alone would make a step of the quick loop longer than any of the slow one.
+    assert (first.typical_step_s or 0) < (second.typical_step_s or 0)
+
+
+def test_the_ratio_is_that_of_the_steps(both: SideBySide) -> None:
+    """Three times the work is told as more than twice, with an interval around it."""
+    ratio = both.ratio
+    assert ratio is not None
+    assert ratio.low <= ratio.ratio <= ratio.high
+    assert ratio.ratio > 2
+
+
+def test_phases_hold_no_time_of_the_other_side(both: SideBySide) -> None:
+    """The clock of the balance pass stands still as well: its steps are those of the meter."""
+    balance, (_, second) = both.results[1].balance, _summaries(both)
+    assert balance is not None
+
+    assert pytest.approx(second.step_s[1:], rel=0.1) == balance.step_s[1:]
+
+
+def test_a_side_that_fails_lets_the_other_end(tmp_path: Path) -> None:
+    """Its problem is told, the other side has its times, and there is no ratio."""
+    both = run_side_by_side(
+        (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None
+    )
+
+    assert both.results[0].problem is not None
+    assert "after the last step" in both.results[0].problem.message
+    assert both.results[1].summary is not None
+    assert both.ratio is None
+
+
+def test_code_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    """A module that the side has must come from there: else another code would be measured."""
+    spec = _spec(tmp_path / "side")
+    (tmp_path / "side/slow.py").write_text(DETOUR)
+    (tmp_path / "side/helper.py").write_text("")
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed/helper.py").write_text("")
+
+    found = run_pass(replace(spec, arguments=(str(tmp_path / "installed"),)), lambda _: None)
+
+    assert found.problem is not None
+    assert '"helper" was imported from' in found.problem.message
