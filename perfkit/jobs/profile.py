@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.jobs.profiles.artifacts import list_in_index, publish, staging
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, record
-from perfkit.jobs.profiles.settle import AUTO, ProfileRequest, SettledProfile, settle
+from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import output_tail, run_pass
@@ -18,8 +19,10 @@ from perfkit.profiling.lines import choose_functions
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
 from perfkit.reading.files import read_profile
+from perfkit.reading.trace_phases import backward_nodes
 from perfkit.records import PassName, PassSummary, ProfileEntry, ProfileSummary
-from perfkit.records.readings import WaitTime
+from perfkit.records.readings import OperatorTime, WaitTime
+from perfkit.units import counted
 from perfkit.views.progress import PassProgress
 
 __all__ = ["ProfileRequest", "run_profile"]
@@ -41,31 +44,71 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     """
     run = settle(request, project)
     with staging(run.out) as folder, PassProgress(enabled=request.progress) as progress:
-        results = _make_passes(run, folder, progress)
-        summary = _summarise(run, results, _waits(run, folder))
-        (folder / f"{run.name}.json").write_bytes(encode_summary(summary))
-        publish(run, folder, summary.artifacts)
+        passes = _make_passes(run, folder, progress)
+        if passes.results:
+            summary = _summarise(run, passes, folder)
+            (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
+            publish(run, folder, summary.artifacts, artifact=passes.artifact)
+        if passes.failure is not None:
+            _fail(run, passes, folder)
     list_in_index(run)
     return summary
 
 
-def _make_passes(run: SettledProfile, folder: Path, progress: PassProgress) -> list[PassResult]:
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """The first pass that failed, why, and after how many steps."""
+
+    name: PassName
+    problem: Problem
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """What the passes gave. After a failure they are those that end before it, and ``artifact`` says so."""
+
+    artifact: str
+    results: tuple[PassResult, ...]
+    failure: _Failure | None = None
+
+
+def _make_passes(run: SettledProfile, folder: Path, progress: PassProgress) -> _Passes:
+    """Make the passes; where the target fails, those that are left end with the last step before that."""
     results: list[PassResult] = []
+    failure: _Failure | None = None
     for name in run.passes:
-        result = _make_pass(run, name, folder, results, progress)
+        result = _make_pass(run, name, folder, results, progress, failure)
         if name == "clean":
             record(run, result)
-        if result.problem is not None:
-            _fail(run, name, result.problem, folder)
-        results.append(result)
-    return results
+        problem = result.problem
+        if problem is None:
+            results.append(result)
+        elif problem.kind == "usage":
+            raise UsageError(problem.message)
+        else:
+            failure = failure or _Failure(name=name, problem=problem, steps=result.steps_before)
+            if not failure.steps or name != failure.name:
+                break
+    if failure is None:
+        return _Passes(artifact=run.name, results=tuple(results))
+    # What was complete before the failure is told by the passes made after it, of as many steps.
+    after = [result for result in results if result.summary and result.summary.steps <= failure.steps]
+    return _Passes(artifact=f"{run.name}{PARTIAL}", results=tuple(after), failure=failure)
 
 
 def _make_pass(
-    run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[PassResult], progress: PassProgress
+    run: SettledProfile,
+    name: PassName,
+    folder: Path,
+    earlier: Sequence[PassResult],
+    progress: PassProgress,
+    failure: _Failure | None,
 ) -> PassResult:
     """Make one pass and move its files up into the folder of all."""
     spec = _spec(run, name, folder / name, earlier)
+    if failure is not None:
+        spec = replace(spec, artifact=f"{run.name}{PARTIAL}", steps=failure.steps)
     Path(spec.folder).mkdir()
     progress.begin(name, spec.steps or spec.known_steps)
     clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
@@ -120,33 +163,47 @@ def _line_entries(
     return choose_functions([entry for result in earlier for entry in result.entries])
 
 
-def _fail(run: SettledProfile, name: PassName, problem: Problem, folder: Path) -> None:
+def _fail(run: SettledProfile, passes: _Passes, folder: Path) -> NoReturn:
     """Say what went wrong; what the target said last is kept beside the output."""
-    if problem.kind == "usage":
-        raise UsageError(problem.message)
-    tail = output_tail(folder / name)
+    failure = passes.failure
+    assert failure is not None  # noqa: S101 (the caller has seen one)
+    problem, tail = failure.problem, output_tail(folder / failure.name)
     error_file = run.beside(".error.txt")
-    text = f"{problem.message}\n\n{problem.details}\nlast output of the {name} pass:\n{tail}\n"
+    text = f"{problem.message}\n\n{problem.details}\nlast output of the {failure.name} pass:\n{tail}\n"
     (folder / error_file.name).write_text(text, encoding="utf-8")
     (folder / error_file.name).replace(error_file)
     said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
-    raise NotMeasuredError(f"{problem.message}{said}; more in {_shown(error_file)}")
+    kept = ""
+    if passes.results:
+        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
+        kept = f"; the {counted(failure.steps, 'step')} before it are in {file}"
+    raise NotMeasuredError(f"{problem.message}{said}; more in {_shown(error_file)}{kept}")
 
 
-def _waits(run: SettledProfile, folder: Path) -> tuple[WaitTime, ...]:
-    """Return whom the loop waited for, by its cProfile where there is one."""
-    file = folder / run.out.name
-    return read_profile(file, code_names(run.project)).waits if file.exists() else ()
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What the written files say when they are read like anyone's."""
+
+    waits: tuple[WaitTime, ...] = ()
+    backward: tuple[OperatorTime, ...] = ()
 
 
-def _summarise(
-    run: SettledProfile, results: Sequence[PassResult], waits: tuple[WaitTime, ...]
-) -> ProfileSummary:
+def _read(run: SettledProfile, artifact: str, folder: Path) -> _Read:
+    stat, trace = folder / f"{artifact}.stat", folder / f"{artifact}.trace.json.gz"
+    code = code_names(run.project)
+    return _Read(
+        waits=read_profile(stat, code).waits if stat.exists() else (),
+        backward=backward_nodes(read_profile(trace, code)) if trace.exists() else (),
+    )
+
+
+def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSummary:
+    results, read = passes.results, _read(run, passes.artifact, folder)
     files = [file for result in results for file in result.files]
     environments = [result.environment for result in results if result.environment is not None]
     return ProfileSummary(
         schema_version=SCHEMA_VERSION,
-        name=run.name,
+        name=passes.artifact,
         target=run.target.name,
         arguments=run.request.arguments,
         recorded_at=run.recorded_at,
@@ -154,10 +211,12 @@ def _summarise(
         machine=run.machine,
         environment=environments[0] if environments else UNKNOWN_ENVIRONMENT,
         configuration=_configuration(run),
+        problem=passes.failure.problem.message if passes.failure else None,
         passes=tuple(result.summary for result in results if result.summary is not None),
         entries=tuple(entry for result in results for entry in result.entries),
-        artifacts=(*files, f"{run.name}.json"),
-        waits=waits,
+        artifacts=(*files, f"{passes.artifact}.json"),
+        waits=read.waits,
+        backward=read.backward,
         lines=tuple(line for result in results for line in result.lines),
         roles=tuple(role for result in results for role in result.roles),
         balance=next((result.balance for result in results if result.balance is not None), None),

@@ -125,7 +125,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     if spec.from_root and (strangers := modules_from_elsewhere(Path(spec.root))):
         return replace(found, problem=_other_code(strangers))
     if isinstance(summary, Problem):
-        return replace(found, problem=summary)
+        return replace(found, problem=summary, steps_before=meter.steps)
     return _written(replace(found, summary=summary), summary, instrument, own_code_of(spec))
 
 

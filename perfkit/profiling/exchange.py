@@ -73,11 +73,13 @@ class Problem:
 class PassResult:
     """What a pass gave: a summary or a problem, and the names of the files it left in its folder.
 
-    ``version`` has 16 hex digits of a hash of the target's own source, or is empty where it was not reached.
+    ``version`` has 16 hex digits of a hash of the target's own source, or is empty where it was not reached;
+    ``steps_before`` counts the optimizer steps that were done when a target failed.
     """
 
     summary: PassSummary | None = None
     problem: Problem | None = None
+    steps_before: int = 0
     version: str = ""
     environment: Environment | None = None
     entries: tuple[ProfileEntry, ...] = ()

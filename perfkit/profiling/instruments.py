@@ -6,12 +6,13 @@ import cProfile
 import io
 import os
 import pstats
+import sys
 import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
@@ -158,12 +159,8 @@ class CProfile(Clean):
         Raises:
             UsageError: another profiler is at work already.
         """
-        try:
-            self._profiler.enable()
-        except ValueError as error:
-            raise UsageError(
-                f"another profiler is active in this process ({error}); end it, or choose other --passes"
-            ) from None
+        _refuse_another_profiler()
+        self._profiler.enable()
         try:
             return call()
         finally:
@@ -286,6 +283,18 @@ class LineProfile(Clean):
         self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
         self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
         return Findings(files=(name,), lines=line_times(self._functions.profiler, own))
+
+
+def _refuse_another_profiler() -> None:
+    """Say that another profiler is at work: a second one would end it unseen, or raise (Python 3.12)."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = monitoring.get_tool(monitoring.PROFILER_ID) if monitoring else None
+    found = tool or sys.getprofile()
+    if found is not None:
+        raise UsageError(
+            f"another profiler is active in this process ({found}); end it before the target begins, or"
+            " choose --passes without cprofile"
+        )
 
 
 def own_code_of(spec: PassSpec) -> OwnCode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from perfkit.explain.waits import DEVICE
 from perfkit.reading.timeline import (
@@ -18,7 +19,7 @@ from perfkit.reading.timeline import (
     covered_s,
     is_step,
 )
-from perfkit.records.readings import PhaseTime, WaitTime
+from perfkit.records.readings import OperatorTime, PhaseTime, Reading, WaitTime
 
 DATA = "data wait"
 TO_DEVICE = "host to device"
@@ -38,6 +39,8 @@ _OF_NAMES = (
     (BACKWARD, re.compile(r"autograd::engine::|backward\b", re.IGNORECASE)),
     (TO_DEVICE, re.compile(r"aten::to$|aten::_to_copy$|aten::copy_$|aten::pin_memory|cudaMemcpy")),
 )
+# How the engine marks a node of the graph that it goes back through.
+_NODE = "autograd::engine::evaluate_function: "
 _STANDING_STILL = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|(cuda|hip)Memcpy(Async)?$")
 
 
@@ -63,6 +66,16 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     whole_s = window.end_s - window.begin_s
     named = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
     return (*named, PhaseTime(name=RESIDUAL, seconds=whole_s - sum(one.seconds for one in named)))
+
+
+def backward_nodes(trace: Reading) -> tuple[OperatorTime, ...]:
+    """Return the backward pass by what its nodes differentiate, costliest first by all they call."""
+    nodes = [
+        replace(one, name=one.name.removeprefix(_NODE).strip())
+        for one in trace.operators
+        if one.name.startswith(_NODE)
+    ]
+    return tuple(sorted(nodes, key=lambda one: -one.cumulative_s))
 
 
 def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records.readings import WaitTime
+from perfkit.records.readings import OperatorTime, WaitTime
 from perfkit.records.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "cprofile", "torch", "lines"]
@@ -141,7 +141,12 @@ class RoleProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileSummary:
-    """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``."""
+    """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
+
+    ``backward`` is the backward pass by what each of its nodes differentiates, over the steps of the torch
+    pass: on accelerators it runs in threads that no profiler of Python sees. With a ``problem`` the target
+    failed, and the passes end with the last step before that.
+    """
 
     schema_version: int
     name: str
@@ -159,6 +164,8 @@ class ProfileSummary:
     roles: tuple[RoleProfile, ...] = ()
     lines: tuple[LineTime, ...] = ()
     waits: tuple[WaitTime, ...] = ()
+    backward: tuple[OperatorTime, ...] = ()
+    problem: str | None = None
 
     def pass_named(self, name: PassName) -> PassSummary | None:
         """Return one of the passes, None where it was not asked for."""

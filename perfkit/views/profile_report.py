@@ -40,6 +40,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
         _balance(summary),
         *_entry_tables(summary),
         *_role_tables(summary),
+        _backward(summary),
         _lines(summary),
         "\n".join(_wrapped(f"warning: {warning}") for warning in warnings(summary)),
         _files(summary, folder),
@@ -156,6 +157,22 @@ def _cost(balance: Balance) -> str:
         return ""
     low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
     return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
+
+
+def _backward(summary: ProfileSummary) -> str:
+    """Return the backward pass by what it differentiates, from the torch pass."""
+    traced = summary.pass_named("torch")
+    if traced is None or not summary.backward:
+        return ""
+    watched = traced.typical_steps
+    whole_s, steps = sum(watched), max(len(watched), 1)
+    head = f"{'backward, by operator (torch pass)':<{_NAME_COLUMNS}}{'calls':>8}{'a step':>11}{'share':>9}"
+    rows = (
+        f"  {_shortened(node.name):<{_NAME_COLUMNS - 2}}{node.calls:>8}"
+        f"{human_seconds(node.cumulative_s / steps):>11}{human_percent(node.cumulative_s / whole_s):>9}"
+        for node in summary.backward[:_ENTRIES]
+    )
+    return "\n".join((head, *rows))
 
 
 def _lines(summary: ProfileSummary) -> str:

@@ -26,7 +26,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.jobs.profile import ProfileRequest, run_profile
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.save import load_summary
-from perfkit.records import ProfileSummary
+from perfkit.records import PassName, ProfileSummary
 
 PYPROJECT = """
 [tool.perfkit]
@@ -59,6 +59,15 @@ def main():
 
 def raises():
     raise ValueError("a loss of nan\\nat step 3")
+
+def breaks():
+    parameter = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for step in range(5):
+        if step == 3:
+            sys.exit("out of luck")
+        parameter.grad = torch.ones(1)
+        optimizer.step()
 '''
 
 LOSS = """
@@ -424,6 +433,31 @@ def test_raising_target_is_recorded_and_explained(in_demo: Demo) -> None:
     assert () == failed[-1].values
 
 
+def test_what_was_captured_before_a_failure_is_kept(in_demo: Demo) -> None:
+    """A target that gives up after three steps leaves a marked profile of these three."""
+    with pytest.raises(NotMeasuredError) as caught:
+        profile(in_demo, "demo.training:breaks", passes=("clean", "cprofile"))
+
+    assert "exited with code 1: out of luck" in str(caught.value)
+    assert "the 3 steps before it are in " in str(caught.value)
+    partial = load_summary(in_demo.artifact(".partial.json"))
+    assert "demo.training:breaks exited with code 1: out of luck" == partial.problem
+    assert [("cprofile", 3)] == [(found.name, found.steps) for found in partial.passes]
+    stats = vars(pstats.Stats(str(in_demo.artifact(".partial.stat"))))["stats"]
+    assert 3 == next(
+        timing[0] for (file, _, name), timing in stats.items() if name == "step" and "sgd" in file
+    )
+
+
+def test_another_profiler_is_refused(in_demo: Demo) -> None:
+    """Two profilers would end one another unseen: one line says what to do."""
+    module = in_demo.root / "demo" / "watched.py"
+    module.write_text("import sys\nsys.setprofile(lambda *_: None)\n\ndef main():\n    pass\n")
+
+    with pytest.raises(UsageError, match="another profiler is active"):
+        profile(in_demo, "demo.watched:main", passes=("cprofile",))
+
+
 def test_missing_function_is_a_mistake_in_the_request(in_demo: Demo) -> None:
     """A function that is not there is told with the nearest one, and nothing is recorded."""
     recorded = len(Ledger(in_demo.project.ledger_path).rows())
@@ -432,13 +466,15 @@ def test_missing_function_is_a_mistake_in_the_request(in_demo: Demo) -> None:
     assert recorded == len(Ledger(in_demo.project.ledger_path).rows())
 
 
-def profile(demo: Demo, target: str, arguments: tuple[str, ...] = ()) -> ProfileSummary:
-    """Make and record the clean pass of a target over the first profile."""
+def profile(
+    demo: Demo, target: str, arguments: tuple[str, ...] = (), passes: tuple[PassName, ...] = ("clean",)
+) -> ProfileSummary:
+    """Make passes of a target over the first profile, by default the clean one, and record it."""
     request = ProfileRequest(
         target=target,
         arguments=arguments,
         out=demo.artifact(".stat"),
-        passes=("clean",),
+        passes=passes,
         ledger=demo.project.ledger_path,
         progress=False,
     )

@@ -42,13 +42,13 @@ def staging(out: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str]) -> None:
+def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
     """Put the complete artifacts in their places; what an earlier profile left of more workers is over."""
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)
     for role in ("worker*", "pin_memory"):
-        for file in run.out.parent.glob(f"{glob.escape(run.name)}.{role}.stat"):
+        for file in run.out.parent.glob(f"{glob.escape(artifact)}.{role}.stat"):
             if file.name not in artifacts:
                 file.unlink()
 

@@ -21,6 +21,8 @@ DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "cprofile", "torch")
 
 # In place of a function: those with the most own time.
 AUTO = "auto"
+# Between name and ending of what was captured before a target failed.
+PARTIAL = ".partial"
 _SUFFIX = ".stat"
 _ENDINGS = (
     ".stat",

@@ -1,0 +1,82 @@
+"""The workers of a loader, forked and spawned: what each did is found in its own process."""
+
+from __future__ import annotations
+
+import pstats
+from pathlib import Path
+
+import pytest
+
+from perfkit.profiling.exchange import PassResult, PassSpec
+from perfkit.profiling.launch import run_pass
+from perfkit.profiling.targets import Target
+from perfkit.records import PassName
+
+TRAINING = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, place):
+        return prepared(place)
+
+
+def prepared(place):
+    return torch.tensor([float(place)])
+
+
+def main():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    loader = DataLoader(
+        Numbers(), batch_size=2, num_workers=2, multiprocessing_context="{start}", persistent_workers={stay}
+    )
+    for _ in range(2):
+        for batch in loader:
+            (parameter * batch).sum().backward()
+            optimizer.step()
+"""
+
+
+def _run(root: Path, name: PassName, *, start: str, stay: bool) -> PassResult:
+    (root / "numbers_loop.py").write_text(TRAINING.format(start=start, stay=stay))
+    (root / "folder").mkdir()
+    spec = PassSpec(
+        name=name,
+        target=Target(name="train", place="numbers_loop:main"),
+        arguments=(),
+        root=str(root),
+        own=(),
+        folder=str(root / "folder"),
+        artifact="first",
+    )
+    return run_pass(spec, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("start", "stay"), [("fork", False), ("spawn", True)], ids=["forked for each epoch", "spawned to stay"]
+)
+def test_each_worker_leaves_its_profile(tmp_path: Path, start: str, stay: bool) -> None:  # noqa: FBT001 (a case)
+    """Two epochs of twelve numbers: half of them are each worker's, whatever processes it had."""
+    result = _run(tmp_path, "cprofile", start=start, stay=stay)
+
+    assert None is result.problem
+    assert ["worker0", "worker1"] == [role.role for role in result.roles]
+    for role in result.roles:
+        stats = vars(pstats.Stats(str(tmp_path / "folder" / role.file)))["stats"]
+        calls = {name: timing[0] for (_, _, name), timing in stats.items()}
+        assert 12 == calls["prepared"]
+        assert 12 == next(entry.calls for entry in role.entries if entry.function == "prepared")
+
+
+def test_workers_tell_how_long_a_batch_takes(tmp_path: Path) -> None:
+    """Spawned workers too, which know of the balance pass by their environment alone."""
+    result = _run(tmp_path, "balance", start="spawn", stay=False)
+
+    assert None is result.problem
+    assert result.balance is not None
+    assert 0 < (result.balance.loader_s or 0) < 1
