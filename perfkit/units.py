@@ -35,6 +35,7 @@ def human_percent(share: float | None) -> str:
 
 
 def _significant(value: float, digits: int = 3) -> str:
-    magnitude = abs(value)
+    # Rounded first: 99.96 has three digits before the point.
+    magnitude = abs(float(f"{value:.{digits - 1}e}"))
     before = 1 if magnitude < 10 else 2 if magnitude < 100 else 3  # noqa: PLR2004 (digits before the point)
     return f"{value:.{max(digits - before, 0)}f}"

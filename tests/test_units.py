@@ -18,11 +18,19 @@ from perfkit.units import counted, human_bytes, human_percent, human_seconds
         (4.5e-6, "4.50 us"),
         (175e-9, "175 ns"),
         (5e-10, "0.5 ns"),
+        (0.09999, "100 ms"),
+        (9.996, "10.0 s"),
     ],
 )
 def test_seconds_are_scaled(seconds: float | None, text: str) -> None:
     """A duration has three significant digits and the unit that suits it."""
     assert text == human_seconds(seconds)
+
+
+def test_more_digits_can_be_asked_for() -> None:
+    """A total that people compare is told more precisely."""
+    assert "328.638 s" == human_seconds(328.637751, digits=6)
+    assert "164.3 s" == human_seconds(164.3188755, digits=4)
 
 
 @pytest.mark.parametrize(
