@@ -16,6 +16,11 @@ def human_seconds(seconds: float | None, *, digits: int = 3) -> str:
     return "0 s" if seconds == 0 else f"{seconds / 1e-9:.2g} ns"
 
 
+def signed_seconds(seconds: float) -> str:
+    """Return a move with its sign: "+1.20 ms"."""
+    return f"{'-' if seconds < 0 else '+'}{human_seconds(abs(seconds))}"
+
+
 def human_bytes(count: int) -> str:
     """Return a byte count in binary units."""
     for scale, unit in _BYTE_UNITS:

@@ -10,7 +10,7 @@ from perfkit.records import RatioInterval
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import Reading
-from perfkit.units import human_percent, human_seconds
+from perfkit.units import human_percent, human_seconds, signed_seconds
 
 # Of the whole on the base side: less than that is the profilers' own noise.
 _WORTH_TELLING = 0.02
@@ -50,13 +50,7 @@ def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
         low, middle, high = (100 * (value - 1) for value in (ratio.low, ratio.ratio, ratio.high))
         percent = f", {middle:+.1f} % by turns ({low:+.1f} to {high:+.1f})"
     base, head = human_seconds(whole.base_s), human_seconds(whole.head_s)
-    return f"a {work.unit} takes {base} on base and {head} on head: {moved_text(whole)}{percent}"
-
-
-def moved_text(amount: Amount) -> str:
-    """Return a move with its sign: "+1.20 ms"."""
-    sign = "-" if amount.moved_s < 0 else "+"
-    return f"{sign}{human_seconds(abs(amount.moved_s))}"
+    return f"a {work.unit} takes {base} on base and {head} on head: {signed_seconds(whole.moved_s)}{percent}"
 
 
 def _cause_among_phases(section: Section, work: Work, base: Reading, head: Reading) -> Iterator[str]:
@@ -79,14 +73,15 @@ def _cause_among_phases(section: Section, work: Work, base: Reading, head: Readi
         # Said of what was counted; a residual is no work.
         counted = all(part.name == RESIDUAL or part.amount.base_calls is not None for part in rest)
         same = f" do the same work on both sides{_device(base, head, work)} and" if counted else ""
+        moved, left = first.amount.moved_s, sum(part.amount.moved_s for part in rest)
         yield (
-            f"the difference is {_of(first)} alone: {moved_text(first.amount)} a {work.unit}; the other"
-            f" phases{same} take {_sum_text(rest)} together"
+            f"the difference is {_of(first)} alone: {signed_seconds(moved)} a {work.unit};"
+            f" the other phases{same} take {signed_seconds(left)} together"
         )
         return
     for part in with_whole[:_MOST_FUNCTIONS]:
         if abs(part.amount.moved_s) >= _WORTH_TELLING * section.whole.base_s:
-            yield f"{_subject(part)} moved by {moved_text(part.amount)} a {work.unit}"
+            yield f"{_subject(part)} moved by {signed_seconds(part.amount.moved_s)} a {work.unit}"
 
 
 def _of(part: Part) -> str:
@@ -115,11 +110,6 @@ def _device(base: Reading, head: Reading, work: Work) -> str:
     return f" (device busy {human_seconds(before)} and {human_seconds(after)})"
 
 
-def _sum_text(parts: Sequence[Part]) -> str:
-    moved = sum(part.amount.moved_s for part in parts)
-    return f"{'-' if moved < 0 else '+'}{human_seconds(abs(moved))}"
-
-
 def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
     least = _WORTH_TELLING * section.whole.base_s
     moved = [part for part in section.parts if abs(part.amount.moved_s) >= least and part.amount.moved_s]
@@ -128,7 +118,7 @@ def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
         was = f", was {part.was}" if part.was and part.kind != "wait" else ""
         where = f" ({part.place}{was})" if part.place else ""
         of_base = f"{human_percent(share)} of base"
-        yield f"{part.name}{where}: {moved_text(part.amount)} a {work.unit}, {of_base}"
+        yield f"{part.name}{where}: {signed_seconds(part.amount.moved_s)} a {work.unit}, {of_base}"
 
 
 def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:

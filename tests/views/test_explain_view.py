@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.units import signed_seconds
 from perfkit.views.explain.terminal import (
     calls_text,
     difference_view,
-    moved_seconds,
     shown_parts,
     telling_callees,
 )
@@ -196,7 +196,7 @@ def test_where_it_was_stands_beside_it() -> None:
 @pytest.mark.parametrize(("by_s", "text"), [(1.5, "+1.50 s"), (-2e-3, "-2.00 ms"), (0.0, "+0 s")])
 def test_a_move_has_a_sign(by_s: float, text: str) -> None:
     """Slower is plus, faster minus."""
-    assert text == moved_seconds(moved(by_s, base_s=0.0 if by_s >= 0 else 1.0))
+    assert text == signed_seconds(moved(by_s, base_s=0.0 if by_s >= 0 else 1.0).moved_s)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perfkit.records.differences import Difference, Part, Section
-from perfkit.units import human_seconds
-from perfkit.views.explain.terminal import calls_text, moved_seconds, shown_parts
+from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.units import human_seconds, signed_seconds
+from perfkit.views.explain.terminal import calls_text, shown_parts
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -23,13 +23,25 @@ def difference_markdown(difference: Difference) -> str:
 def _section(section: Section, unit: str) -> list[str]:
     shown, rest, count = shown_parts(section)
     whole = section.whole
-    rows = [[_name(part), *_cells(part)] for part in shown]
+    rows = [[_name(part), *_cells(part.amount)] for part in shown]
     if count:
         rows.append(
-            [f"{count} more", human_seconds(rest.base_s), human_seconds(rest.head_s), moved_seconds(rest), ""]
+            [
+                f"{count} more",
+                human_seconds(rest.base_s),
+                human_seconds(rest.head_s),
+                signed_seconds(rest.moved_s),
+                "",
+            ]
         )
     rows.append(
-        ["**all**", human_seconds(whole.base_s), human_seconds(whole.head_s), moved_seconds(whole), ""]
+        [
+            "**all**",
+            human_seconds(whole.base_s),
+            human_seconds(whole.head_s),
+            signed_seconds(whole.moved_s),
+            "",
+        ]
     )
     return [*table_head([f"{section.title}, a {unit}", *_HEADINGS]), *map(table_row, rows)]
 
@@ -40,11 +52,10 @@ def _name(part: Part) -> str:
     return f"{escape(part.name)}{place}{was}"
 
 
-def _cells(part: Part) -> list[str]:
-    amount = part.amount
+def _cells(amount: Amount) -> list[str]:
     return [
         human_seconds(amount.base_s),
         human_seconds(amount.head_s),
-        moved_seconds(amount),
+        signed_seconds(amount.moved_s),
         calls_text(amount).replace("->", "→"),
     ]

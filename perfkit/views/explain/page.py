@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perfkit.records import SIDES, Side
 from perfkit.records.differences import Amount, Difference, Part, Section
-from perfkit.units import human_seconds
-from perfkit.views.explain.terminal import calls_text, moved_seconds, shown_parts, telling_callees
+from perfkit.units import human_seconds, signed_seconds
+from perfkit.views.explain.terminal import calls_text, shown_parts, telling_callees
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
 _COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
@@ -121,7 +121,7 @@ def _row(
         name=name,
         base=human_seconds(amount.base_s),
         head=human_seconds(amount.head_s),
-        moved=moved_seconds(amount),
+        moved=signed_seconds(amount.moved_s),
         calls=calls_text(amount).replace("->", "→"),
         way="slower" if amount.moved_s > 0 else "faster",
         kind=kind,

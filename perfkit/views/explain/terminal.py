@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.differences import Amount, Difference, Part, Section
-from perfkit.units import human_seconds
+from perfkit.units import human_seconds, signed_seconds
 
 _COLUMNS = 80
 _MOST_PARTS = 10
@@ -57,11 +57,6 @@ def telling_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
-def moved_seconds(amount: Amount) -> str:
-    """Return a move with its sign."""
-    return f"{'-' if amount.moved_s < 0 else '+'}{human_seconds(abs(amount.moved_s))}"
-
-
 def _listed(lines: Sequence[str], begin: str = "") -> list[str]:
     return [
         textwrap.fill(f"{begin}{line}", width=_COLUMNS, initial_indent="- ", subsequent_indent="  ")
@@ -81,9 +76,10 @@ def _section(section: Section) -> Table:
             table.add_row(Text(f"  through {callee.name}", style="dim"), *_cells(callee.amount), style="dim")
     if count:
         table.add_row(Text(f"{count} more, together", style="dim"), *_cells(rest))
-    remainder = Amount(base_s=0.0, head_s=section.remainder_s)
     if abs(section.remainder_s) >= _least(section) > 0:
-        table.add_row(Text("remainder: what no part explains"), "", "", moved_seconds(remainder), "")
+        table.add_row(
+            Text("remainder: what no part explains"), "", "", signed_seconds(section.remainder_s), ""
+        )
     table.add_row(Text("all", style="bold"), *_cells(section.whole))
     return table
 
@@ -101,7 +97,7 @@ def _cells(amount: Amount) -> tuple[str, str, str, str]:
     return (
         human_seconds(amount.base_s),
         human_seconds(amount.head_s),
-        moved_seconds(amount),
+        signed_seconds(amount.moved_s),
         calls_text(amount),
     )
 
