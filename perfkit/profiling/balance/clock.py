@@ -22,7 +22,7 @@ class Moment(Protocol):
         """Return how much later another moment of the same clock is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HostMoment:
     """A point in time on the host's clock."""
 
@@ -33,7 +33,7 @@ class HostMoment:
         return later.at_s - self.at_s
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceMoment:
     """A point in a device's queue: it comes when the work before it is done."""
 
@@ -50,29 +50,29 @@ class PhaseClock:
     The outermost hook decides: a ``.to`` inside a forward pass is part of it. Phases that the user names give
     way to what the hooks see inside them. Only the thread that began the clock is listened to. ``clock_of``
     chooses, step by step, how moments are taken: on a device by events queued behind the work so far, so that
-    no step waits for it.
+    no step waits for it. ``hook`` is the phase of the hook it stands in, None outside of all.
     """
 
     def __init__(self, clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now) -> None:
         self._clock_of = clock_of
         self._now: Callable[[], Moment] = host_now
         self._thread = threading.get_ident()
-        self._hook: _Label = None
+        self.hook: _Label = None
         self._named: list[str] = []
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
     def begin(self, phase: str) -> bool:
         """Stand in a hook's phase; tell whether it is the outermost one, which alone is to be ended."""
-        if self._hook is not None or threading.get_ident() != self._thread:
+        if self.hook is not None or threading.get_ident() != self._thread:
             return False
-        self._hook = phase
+        self.hook = phase
         self._changes.append((self._now(), phase))
         return True
 
     def end(self) -> None:
         """Leave the phase of the outermost hook."""
-        self._hook = None
+        self.hook = None
         self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
@@ -112,10 +112,10 @@ class PhaseClock:
 
     @property
     def _label(self) -> _Label:
-        return self._hook or (self._named[-1] if self._named else None)
+        return self.hook or (self._named[-1] if self._named else None)
 
     def _change_named(self) -> None:
-        if self._hook is None:
+        if self.hook is None:
             self._changes.append((self._now(), self._label))
 
 

@@ -93,8 +93,8 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
-        # A compiler that traces this must see the call alone.
-        if is_compiling() or not clock.begin(phase_of(args[0] if args else None)):
+        # A compiler that traces this must see the call alone; most calls lie in a phase already.
+        if is_compiling() or clock.hook or not clock.begin(phase_of(args[0] if args else None)):
             return call(*args, **kwargs)
         try:
             return call(*args, **kwargs)
