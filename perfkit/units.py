@@ -21,6 +21,11 @@ def signed_seconds(seconds: float) -> str:
     return f"{'-' if seconds < 0 else '+'}{human_seconds(abs(seconds))}"
 
 
+def human_calls(calls: float) -> str:
+    """Return how often something is called: three digits, and whole numbers from a thousand on."""
+    return f"{calls:.3g}" if calls < 999.5 else f"{calls:,.0f}"  # noqa: PLR2004 (rounds to a thousand)
+
+
 def human_bytes(count: int) -> str:
     """Return a byte count in binary units."""
     for scale, unit in _BYTE_UNITS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,14 @@ from perfkit.units import counted, human_bytes, human_percent, human_seconds
 def test_seconds_are_scaled(seconds: float | None, text: str) -> None:
     """A duration has three significant digits and the unit that suits it."""
     assert text == human_seconds(seconds)
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"), [(0.0, "0"), (2.5, "2.5"), (999.4, "999"), (999.6, "1,000"), (1849.2, "1,849")]
+)
+def test_calls_are_whole_from_a_thousand_on(calls: float, text: str) -> None:
+    """No count that a person reads has an exponent."""
+    assert text == human_calls(calls)
 
 
 def test_more_digits_can_be_asked_for() -> None:

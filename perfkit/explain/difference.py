@@ -13,6 +13,8 @@ from perfkit.records.differences import Amount, Difference, Part, Section
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import OperatorTime, PhaseTime, Place, Reading
 
+Workers = tuple[Reading | None, Reading | None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleanSteps:
@@ -27,7 +29,7 @@ def explain(
     base: Reading,
     head: Reading,
     *,
-    workers: tuple[Reading, Reading] | None = None,
+    workers: Workers = (None, None),
     clean: CleanSteps | None = None,
 ) -> Difference:
     """Return what differs; ``workers`` are the cProfiles of the loaders' workers, all of a side together.
@@ -55,9 +57,28 @@ def explain(
         whole=whole,
         sections=tuple(sections),
         findings=tuple(findings(whole, sections, work, base, head, ratio)),
-        warnings=work.warnings,
+        warnings=(*work.warnings, *_one_sided(base, head, workers), *_of_both(base, head)),
         ratio=ratio,
     )
+
+
+def _one_sided(base: Reading, head: Reading, workers: Workers) -> Iterable[str]:
+    """Yield what cannot be compared, since only one profile tells of it."""
+    kinds: tuple[tuple[str, tuple[bool, bool]], ...] = (
+        ("phases", (bool(base.phases), bool(head.phases))),
+        ("functions", (bool(base.functions), bool(head.functions))),
+        ("operators", (bool(_operators(base, "cpu")), bool(_operators(head, "cpu")))),
+        ("the loader's workers", (workers[0] is not None, workers[1] is not None)),
+        ("what ran on the device", (bool(_operators(base, "device")), bool(_operators(head, "device")))),
+    )
+    for kind, (in_base, in_head) in kinds:
+        if in_base != in_head:
+            yield f"only {(base if in_base else head).name} tells of {kind}: not compared"
+
+
+def _of_both(base: Reading, head: Reading) -> Iterable[str]:
+    for one in (base, head):
+        yield from (f"{one.name}: {warning}" for warning in one.warnings)
 
 
 def _phase_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:
@@ -110,9 +131,10 @@ def _function_sections(base: Reading, head: Reading, work: Work) -> Iterable[Sec
         yield function_section(base, head, work)
 
 
-def _worker_sections(workers: tuple[Reading, Reading] | None, work: Work) -> Iterable[Section]:
-    if workers is not None:
-        yield function_section(*workers, work, title="the loader's workers", kind="worker")
+def _worker_sections(workers: Workers, work: Work) -> Iterable[Section]:
+    base, head = workers
+    if base is not None and head is not None:
+        yield function_section(base, head, work, title="the loader's workers", kind="worker")
 
 
 def _operator_sections(base: Reading, head: Reading, work: Work) -> Iterable[Section]:

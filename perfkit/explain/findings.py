@@ -10,7 +10,7 @@ from perfkit.records import RatioInterval
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import Reading
-from perfkit.units import human_percent, human_seconds, signed_seconds
+from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
 
 # Of the whole on the base side: less than that is the profilers' own noise.
 _WORTH_TELLING = 0.02
@@ -39,8 +39,14 @@ def findings(
             yield from _cause_among_phases(section, work, base, head)
         elif section.title in _OF_FUNCTIONS:
             where = _OF_FUNCTIONS[section.title]
-            for told in (_functions_that_moved, _calls_that_changed, _waits_that_moved):
+            for told in (_functions_that_moved, findings_beside):
                 yield from (f"{where}{sentence}" for sentence in told(section, work))
+
+
+def findings_beside(section: Section, work: Work) -> Iterator[str]:
+    """Yield what the times of a section of functions do not show: calls that came or went, moved waits."""
+    yield from _calls_that_changed(section, work)
+    yield from _waits_that_moved(section, work)
 
 
 def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
@@ -138,9 +144,10 @@ def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
     for more, part, callee in sorted(changed, key=lambda one: -one[0])[:_MOST_FUNCTIONS]:
         base, head = callee.amount.base_calls or 0.0, callee.amount.head_calls or 0.0
         if more >= max(_NEWS_CALLS, _NEWS_SHARE * max(base, head)):
+            cost = ": each may stand still for a device" if head > base else ""
             yield (
-                f"{part.name} ({part.place}) calls {callee.name} {head:.3g} times a {work.unit}, on base"
-                f" {base:.3g}: each may stand still for a device"
+                f"{part.name} ({part.place}) calls {callee.name} {human_calls(head)} times a {work.unit},"
+                f" on base {human_calls(base)}{cost}"
             )
 
 

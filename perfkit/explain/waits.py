@@ -149,13 +149,13 @@ def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> 
     and over while recursion still moves them. What they lack to one, nobody said.
     """
     order, callers = _callers_first(functions, asked)
-    shares: dict[int, dict[str, float]] = {at: {} for at in order}
-    shares |= {at: {said: 1.0} for at in order if (said := _said(functions[at])) is not None}
+    says = {at: {said: 1.0} for at in order if (said := _said(functions[at])) is not None}
+    shares: dict[int, dict[str, float]] = {at: {} for at in order} | says
+    told = _called_by(says, callers)
+    to_settle = [at for at in order if at in told]
     for _ in range(_MOST_ROUNDS):
         moved = 0.0
-        for at in order:
-            if not callers[at]:
-                continue
+        for at in to_settle:
             found: dict[str, float] = defaultdict(float)
             for call, part in callers[at]:
                 for whom, within in shares[call.caller].items():
@@ -165,6 +165,21 @@ def _whom_by_caller(functions: Sequence[FunctionTime], asked: Iterable[int]) -> 
         if moved < _SETTLED:
             break
     return shares
+
+
+def _called_by(those: Iterable[int], callers: Mapping[int, Sequence[tuple[Call, float]]]) -> set[int]:
+    """Return the functions that some of those call, themselves or through others."""
+    callees: dict[int, list[int]] = defaultdict(list)
+    for at, calls in callers.items():
+        for call, _ in calls:
+            callees[call.caller].append(at)
+    found: set[int] = set()
+    to_visit = [*those]
+    while to_visit:
+        new = [at for at in callees[to_visit.pop()] if at not in found]
+        found.update(new)
+        to_visit += new
+    return found
 
 
 def _callers_first(
@@ -198,7 +213,8 @@ def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
 
 
 def _said(function: FunctionTime) -> str | None:
-    if function.file.rpartition("/")[2] not in _NAMES:
+    # A module that is imported waits for nobody, and what it imports does not wait on its behalf.
+    if function.function == "<module>" or function.file.rpartition("/")[2] not in _NAMES:
         return None
     for place in _SAYS:
         if f"/{function.file}".endswith(f"/{place.file}") and (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from perfkit.errors import UsageError
+from perfkit.records.differences import Unit
 from perfkit.records.readings import Reading
 from perfkit.units import counted
 
@@ -16,7 +16,7 @@ _SAME_BATCH = 0.01
 class Work:
     """The unit of work that both profiles are divided by, and how many of it each did."""
 
-    unit: Literal["step", "sample", "whole run"]
+    unit: Unit
     base: float
     head: float
     warnings: tuple[str, ...] = ()

@@ -62,7 +62,7 @@ def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, .
     code = code_names(project, own)
     readings = read_profile(base, code), read_profile(head, code)
     workers = _workers(base, code), _workers(head, code)
-    return explain(*readings, workers=_both(workers))
+    return explain(*readings, workers=workers)
 
 
 def explain_commits(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
@@ -107,10 +107,10 @@ def _measured(scene: _Scene, pair: SidePair, listener: Listener) -> Difference:
         _side_reading(readings[side], _title(pair.side(side).commit), balance.results[place].balance)
         for place, side in enumerate(SIDES)
     )
-    workers_of = tuple(
+    base_workers, head_workers = (
         merged(workers[side], f"{side}'s workers") if workers[side] else None for side in SIDES
     )
-    return explain(base, head, workers=_both((workers_of[0], workers_of[1])), clean=_clean_steps(clean))
+    return explain(base, head, workers=(base_workers, head_workers), clean=_clean_steps(clean))
 
 
 @dataclass(frozen=True)
@@ -190,11 +190,6 @@ def _clean_steps(clean: SideBySide) -> CleanSteps | None:
 def _title(commit: Commit) -> str:
     subject = f' "{commit.subject}"' if commit.subject else ""
     return f"{commit.sha[:10]}{' with changes' if commit.dirty else ''}{subject}"
-
-
-def _both(found: tuple[Reading | None, Reading | None]) -> tuple[Reading, Reading] | None:
-    base, head = found
-    return (base, head) if base is not None and head is not None else None
 
 
 def _workers(file: Path, code: CodeNames) -> Reading | None:

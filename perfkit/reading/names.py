@@ -22,9 +22,11 @@ class CodeNames:
 
     ``own`` are packages or folders that the reader calls their own; without any, all is own that is not
     installed. ``present`` are the names at the top of the reader's project: a profile of perfkit's names
-    files from there on, and libraries by their package.
+    files from there on, and libraries by their package. With a ``root`` nothing but what lies in that folder
+    is own, and is named from there on.
     """
 
+    root: str = ""
     own: tuple[str, ...] = ()
     present: frozenset[str] = frozenset()
 
@@ -33,6 +35,8 @@ class CodeNames:
         if file.startswith("<"):
             return "own" if file.startswith(_NOTEBOOK) and not self.own else "library"
         path = _path(file)
+        if self.root:
+            return "own" if path.is_relative_to(self.root) and _library_tail(path) is None else "library"
         if self.own:
             return "own" if _within(path, self.own) else "library"
         if _library_tail(path) is not None:
@@ -49,6 +53,8 @@ class CodeNames:
         tail = _library_tail(path)
         if tail is not None:
             return tail
+        if self.root and path.is_relative_to(self.root):
+            return path.relative_to(self.root).as_posix()
         return "/".join(path.parts[1:][-_KEPT_PARTS:]) if path.is_absolute() else path.as_posix()
 
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from perfkit.records.profiles import RatioInterval
 
+# What both profiles are divided by, so that they are of equal work.
+Unit = Literal["step", "sample", "whole run", "call"]
 PartKind = Literal["own code", "library", "wait", "phase", "operator", "kernel", "worker"]
 
 
@@ -63,7 +65,7 @@ class Difference:
 
     base: str
     head: str
-    unit: Literal["step", "sample", "whole run"]
+    unit: Unit
     whole: Amount
     sections: tuple[Section, ...]
     findings: tuple[str, ...]

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.records import Benchmark, Commit, Environment, Machine
+from perfkit.records.differences import Section
 
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
@@ -88,22 +89,15 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovedFunction:
-    """A function whose own time moved between the sides, in seconds per call of the benchmark."""
-
-    function: str
-    file: str
-    line: int
-    base_s: float
-    head_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The functions whose own time moved most in a regressed benchmark, most moved first."""
+    """What differs between profiles of a regressed benchmark, per call of it.
+
+    ``findings`` are sentences on what the functions of the ``section`` do not say by themselves.
+    """
 
     benchmark: str
-    functions: tuple[MovedFunction, ...]
+    section: Section
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,12 +106,17 @@ def test_the_report_has_every_number(scene: Scene) -> None:
 
 
 def test_a_regression_is_explained_by_its_functions(scene: Scene) -> None:
-    """The function whose own time grew is named with its file, relative to the project."""
-    explained = {one["benchmark"]: one["functions"] for one in scene.gated.report["explanations"]}
+    """The function whose time grew is named with its file in the project, and parts make up the whole."""
+    explained = {one["benchmark"]: one["section"] for one in scene.gated.report["explanations"]}
 
-    slowed = explained["tests/test_speed.py::test_slower"][0]
-    assert ("spin", "work.py") == (slowed["function"], slowed["file"])
-    assert slowed["head_s"] > 2 * slowed["base_s"] > 0
+    section = explained["tests/test_speed.py::test_slower"]
+    slowed = section["parts"][0]
+    assert ("spin", "own code", "") == (slowed["name"], slowed["kind"], slowed["was"])
+    assert "work.py" == slowed["place"].partition(":")[0]
+    assert slowed["amount"]["head_s"] > 2 * slowed["amount"]["base_s"] > 0
+    parts = [part["amount"] for part in section["parts"]]
+    for side in ("base_s", "head_s"):
+        assert pytest.approx(section["whole"][side]) == sum(part[side] for part in parts)
 
 
 def test_changed_files_that_nothing_loaded_are_listed(scene: Scene) -> None:

@@ -179,6 +179,18 @@ def test_workers_are_compared_per_step_of_the_loop() -> None:
     assert (1.0, 1.0) == (crop.base_s, crop.head_s)
 
 
+def test_what_one_profile_alone_tells_of_is_said() -> None:
+    """Nothing is left out in silence, nor what was noticed when a file was read."""
+    balanced = replace(loop(), phases=(PhaseTime(name="data wait", seconds=0.5),))
+    found = explain(replace(loop(), name="a.stat", warnings=("odd",)), balanced, workers=(None, worker(1.0)))
+    assert (
+        f"only {balanced.name} tells of phases: not compared",
+        f"only {balanced.name} tells of the loader's workers: not compared",
+        "a.stat: odd",
+    ) == found.warnings
+    assert () == explain(balanced, balanced).warnings
+
+
 OTHERS = (("forward and loss", 0.30, 100), ("backward", 0.20, 200))
 
 

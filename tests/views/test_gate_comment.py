@@ -6,20 +6,28 @@ from pathlib import Path
 
 from synthetic import build_comparison, build_report
 
-from perfkit.verdict.model import Explanation, MovedFunction, Need
+from perfkit.records.differences import Amount, Part, Section
+from perfkit.verdict.model import Explanation, Need
 from perfkit.views.gate.markdown import render_comment
 
 
 def test_the_whole_comment_is_as_it_was() -> None:
     """Heading, table with REGRESSED first, findings, explanation and footer, free text escaped."""
-    moved = MovedFunction(function="<lambda>", file="src/a|b.py", line=3, base_s=0.0, head_s=2e-6)
+    moved = Part(
+        name="<lambda>", kind="own code", place="src/a|b.py:3", amount=Amount(base_s=0.0, head_s=2e-6)
+    )
+    section = Section(title="functions", whole=moved.amount, parts=(moved,))
     report = build_report(
         build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051),
         build_comparison("test_a[<i>|`x`]", "REGRESSED", 1.031, 1.026, 1.036),
         build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026, need=Need(launches=12)),
         build_comparison("test_raises", "FAILED", message="head: ValueError: <no>\nsuch | thing"),
         notes=("pytest-xdist was <switched> off",),
-        explanations=(Explanation(benchmark="benchmarks/bench_a.py::test_a[<i>|`x`]", functions=(moved,)),),
+        explanations=(
+            Explanation(
+                benchmark="benchmarks/bench_a.py::test_a[<i>|`x`]", section=section, findings=("<i> | calls",)
+            ),
+        ),
     )
     golden = Path(__file__).parent / "golden_gate_comment.md"
 

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 from synthetic import build_comparison, build_report
 
-from perfkit.verdict.model import Comparison, Explanation, GateReport, MovedFunction, Need
+from perfkit.records.differences import Amount, Part, Section
+from perfkit.verdict.model import Comparison, Explanation, GateReport, Need
 from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import gate_view
@@ -49,8 +50,26 @@ def test_the_whole_view_is_as_it_was() -> None:
 
 
 def _explanation() -> Explanation:
-    moved = MovedFunction(function="distances", file="src/loss.py", line=31, base_s=0.0012, head_s=0.0016)
-    return Explanation(benchmark=A_SLOWER.benchmark.name, functions=(moved,))
+    whole = Amount(base_s=0.0112, head_s=0.0116)
+    moved = Part(
+        name="distances",
+        kind="own code",
+        place="src/loss.py:31",
+        amount=Amount(base_s=0.0012, head_s=0.0016, base_calls=1.0, head_calls=1.0),
+        through=(
+            Part(
+                name="cdist",
+                kind="library",
+                amount=Amount(base_s=0.0, head_s=0.0004, base_calls=0.0, head_calls=2.0),
+            ),
+        ),
+    )
+    same = Part(name="rest", kind="own code", place="src/loss.py:9", amount=Amount(base_s=0.01, head_s=0.01))
+    return Explanation(
+        benchmark=A_SLOWER.benchmark.name,
+        section=Section(title="functions", whole=whole, parts=(moved, same)),
+        findings=("distances (src/loss.py:31) calls Tensor.item 2 times a call, on base 0",),
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import cProfile
+import marshal
 import math
 import pstats
 from collections.abc import Mapping
@@ -14,8 +16,6 @@ from .benchmark_fixture import Work
 from .channel import Channel, Message
 from .plant import slowed
 from .process import minor_faults
-
-_PROFILED_FUNCTIONS = 400
 
 
 class RemoteConductor:
@@ -45,8 +45,7 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
         return _run(work, untimed=order["untimed"], loops=order["loops"], rounds=order["rounds"])
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
-        functions = _profile(work, calls=calls) if calls else []
-        return {"kind": "profiled", "calls": calls, "functions": functions}
+        return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
     pytest.skip(order["reason"])
 
 
@@ -76,14 +75,14 @@ def _most_calls(work: Work) -> float:
     return math.inf if work.rounds is None else work.rounds * (work.loops or 1)
 
 
-def _profile(work: Work, *, calls: int) -> list[list[object]]:
-    """Return [file, line, function, calls, own seconds] of the functions with the most own time."""
+def _profile(work: Work, *, calls: int) -> Message:
+    """Return the seconds that cProfile saw, and what it would write to a file."""
     profile = cProfile.Profile()
     for _ in range(calls):
         profile.runcall(work.call)
-    stats: dict[tuple[str, int, str], tuple[int, int, float, float, object]]
-    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    rows = [
-        (file, line, function, calls, own) for (file, line, function), (_, calls, own, _, _) in stats.items()
-    ]
-    return [list(row) for row in sorted(rows, key=lambda row: -row[4])[:_PROFILED_FUNCTIONS]]
+    stats = pstats.Stats(profile)
+    written = marshal.dumps(stats.stats)  # type: ignore[attr-defined]
+    return {
+        "seconds": stats.total_tt,  # type: ignore[attr-defined]
+        "stats": base64.b64encode(written).decode(),
+    }

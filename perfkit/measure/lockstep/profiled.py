@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-import statistics
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.measure.agent.channel import Message
 from perfkit.measure.lockstep.player import BenchmarkError, Player
 from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import SIDES, Side
 
-# A stall of the machine spoils one turn of one side, and a median does not see it.
+# A stall of the machine spoils one turn of one side, and the turn in the middle is another one.
 _TURNS = 5
 
 
-_Function = tuple[str, int, str]
-
-
 @dataclass(frozen=True, kw_only=True)
-class OwnTime:
-    """A function's own time under cProfile, in seconds per call of the benchmark."""
+class ProfiledTurn:
+    """Some calls of a benchmark: the seconds that cProfile saw of them, and the content of its file."""
 
-    file: str
-    line: int
-    function: str
-    own_s: float
+    calls: int
+    seconds: float
+    stats: bytes
 
 
 def profile_sides(
     children: Sequence[Child], *, calls: int, limit_s: float
-) -> Mapping[Side, tuple[OwnTime, ...]] | None:
-    """Return the functions of each side; None where a side failed, for then there is nothing to compare.
+) -> Mapping[Side, ProfiledTurn] | None:
+    """Return a turn of each side; None where a side failed, for then there is nothing to compare.
 
-    ``calls`` are made by turns, and each function has the median over its side's turns; a benchmark that
+    ``calls`` are made by turns, and the one in the middle by its time per call is returned; a benchmark that
     allows fewer calls has fewer turns.
     """
     players = [Player(child, limit_s=limit_s) for child in children]
@@ -42,38 +37,30 @@ def profile_sides(
             player.arrive()
         for player in players:
             player.child.stop()
-        return _by_turns(players, max(1, round(calls / _TURNS)))
+        turns = _by_turns(players, max(1, round(calls / _TURNS)))
     except BenchmarkError:
         return None
     finally:
         for child in children:
             child.end()
+    return {side: _middle(found) for side, found in turns.items()} if all(turns.values()) else None
 
 
-def _by_turns(players: Sequence[Player], calls: int) -> Mapping[Side, tuple[OwnTime, ...]]:
-    turns: dict[Side, list[Mapping[_Function, float]]] = {side: [] for side in SIDES}
+def _by_turns(players: Sequence[Player], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
+    turns: dict[Side, list[ProfiledTurn]] = {side: [] for side in SIDES}
     for turn in range(_TURNS):
         for player in players[:: -1 if turn % 2 else 1]:
             answer = player.profile(calls)
             if answer["calls"]:
-                turns[player.side].append(_own_times(answer))
-    return {side: _medians(found) for side, found in turns.items()}
+                turns[player.side].append(
+                    ProfiledTurn(
+                        calls=answer["calls"],
+                        seconds=answer["seconds"],
+                        stats=base64.b64decode(answer["stats"]),
+                    )
+                )
+    return turns
 
 
-def _own_times(answer: Message) -> Mapping[_Function, float]:
-    return {
-        (file, line, function): own / answer["calls"] for file, line, function, _, own in answer["functions"]
-    }
-
-
-def _medians(turns: Sequence[Mapping[_Function, float]]) -> tuple[OwnTime, ...]:
-    functions = {function for turn in turns for function in turn}
-    return tuple(
-        OwnTime(
-            file=file,
-            line=line,
-            function=function,
-            own_s=statistics.median(turn.get((file, line, function), 0.0) for turn in turns),
-        )
-        for file, line, function in functions
-    )
+def _middle(turns: Sequence[ProfiledTurn]) -> ProfiledTurn:
+    return sorted(turns, key=lambda turn: turn.seconds / turn.calls)[len(turns) // 2]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.records.differences import Amount, Difference, Part, Section, Unit
 from perfkit.units import human_seconds, signed_seconds
-from perfkit.views.explain.terminal import calls_text, shown_parts
+from perfkit.views.explain.terminal import MOST_PARTS, calls_text, shown_parts
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -16,33 +16,17 @@ def difference_markdown(difference: Difference) -> str:
     lines += [f"- {escape(line)}" for line in difference.findings]
     lines += [f"- note: {escape(line)}" for line in difference.warnings]
     for section in difference.sections:
-        lines += ["", *_section(section, difference.unit)]
+        lines += ["", *section_rows(section, difference.unit)]
     return "\n".join(lines) + "\n"
 
 
-def _section(section: Section, unit: str) -> list[str]:
-    shown, rest, count = shown_parts(section)
-    whole = section.whole
+def section_rows(section: Section, unit: Unit, most: int = MOST_PARTS) -> list[str]:
+    """Return a table of the parts that moved most, what the rest sums up to, and the whole."""
+    shown, rest, count = shown_parts(section, most)
     rows = [[_name(part), *_cells(part.amount)] for part in shown]
     if count:
-        rows.append(
-            [
-                f"{count} more",
-                human_seconds(rest.base_s),
-                human_seconds(rest.head_s),
-                signed_seconds(rest.moved_s),
-                "",
-            ]
-        )
-    rows.append(
-        [
-            "**all**",
-            human_seconds(whole.base_s),
-            human_seconds(whole.head_s),
-            signed_seconds(whole.moved_s),
-            "",
-        ]
-    )
+        rows.append([f"{count} more", *_cells(rest)])
+    rows.append(["**all**", *_cells(section.whole)])
     return [*table_head([f"{section.title}, a {unit}", *_HEADINGS]), *map(table_row, rows)]
 
 

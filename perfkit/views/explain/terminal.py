@@ -5,16 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.differences import Amount, Difference, Part, Section
-from perfkit.units import human_seconds, signed_seconds
+from perfkit.units import human_calls, human_seconds, signed_seconds
 
 _COLUMNS = 80
-_MOST_PARTS = 10
+# What the columns of numbers leave for a name and its place.
+_NAME_COLUMNS = 44
+MOST_PARTS = 10
 # Of the whole: what moved less than that is not shown, and is in the line of the rest.
 _WORTH_SHOWING = 0.002
 # Of a function's move, and how many of its callees at most.
@@ -25,17 +28,17 @@ _MOST_CALLEES = 2
 def difference_view(difference: Difference) -> Group:
     """Return what differs, the sentences first."""
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
-    said = [*_listed(difference.findings), *_listed(difference.warnings, "note: ")]
-    sections = (_section(section) for section in difference.sections)
+    said = [*listed(difference.findings), *listed(difference.warnings, "note: ")]
+    sections = (section_table(section) for section in difference.sections)
     parts: tuple[RenderableType, ...] = (head, Text("\n".join(said)), *sections)
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
-def shown_parts(section: Section) -> tuple[Sequence[Part], Amount, int]:
+def shown_parts(section: Section, most: int = MOST_PARTS) -> tuple[Sequence[Part], Amount, int]:
     """Return the parts worth showing, and what the others sum up to and how many they are."""
     least = _least(section)
     by_move = sorted(section.parts, key=lambda part: -abs(part.amount.moved_s))
-    kept = {id(part) for part in by_move[:_MOST_PARTS] if abs(part.amount.moved_s) >= least}
+    kept = {id(part) for part in by_move[:most] if abs(part.amount.moved_s) >= least}
     # Phases stand as a step goes through them, all of them.
     shown = [part for part in section.parts if id(part) in kept or part.kind == "phase"]
     seen = {id(part) for part in shown}
@@ -57,19 +60,21 @@ def telling_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
-def _listed(lines: Sequence[str], begin: str = "") -> list[str]:
+def listed(lines: Sequence[str], begin: str = "") -> list[str]:
+    """Return sentences as entries of a list, folded."""
     return [
         textwrap.fill(f"{begin}{line}", width=_COLUMNS, initial_indent="- ", subsequent_indent="  ")
         for line in lines
     ]
 
 
-def _section(section: Section) -> Table:
+def section_table(section: Section, most: int = MOST_PARTS) -> Table:
+    """Return the parts that moved most, what the rest sums up to, and the whole."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
     table.add_column(Text(section.title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in ("base", "head", "moved", "calls"):
         table.add_column(heading, justify="right", no_wrap=True)
-    shown, rest, count = shown_parts(section)
+    shown, rest, count = shown_parts(section, most)
     for part in shown:
         table.add_row(_name(part), *_cells(part.amount))
         for callee in telling_callees(part):
@@ -87,10 +92,18 @@ def _section(section: Section) -> Table:
 def _name(part: Part) -> Text:
     text = Text(part.name)
     if part.place:
-        text.append(f"  {part.place}", style="dim")
+        text.append(f"  {_shortened(part.place, _NAME_COLUMNS - cell_len(part.name))}", style="dim")
     if part.was:
         text.append(f"  was {part.was}", style="yellow")
     return text
+
+
+def _shortened(place: str, columns: int) -> str:
+    """Return a path without its first folders, where it is too long: the file and its line tell most."""
+    tail = place
+    while cell_len(tail) > columns and "/" in tail.removeprefix("…/"):
+        tail = f"…/{tail.removeprefix('…/').partition('/')[2]}"
+    return tail
 
 
 def _cells(amount: Amount) -> tuple[str, str, str, str]:
@@ -106,5 +119,5 @@ def calls_text(amount: Amount) -> str:
     """Return the calls on both sides, once where they are the same."""
     if amount.base_calls is None or amount.head_calls is None:
         return ""
-    base, head = f"{amount.base_calls:.3g}", f"{amount.head_calls:.3g}"
+    base, head = human_calls(amount.base_calls), human_calls(amount.head_calls)
     return base if base == head else f"{base} -> {head}"

@@ -9,10 +9,12 @@ from perfkit.records import Commit
 from perfkit.units import human_seconds
 from perfkit.verdict.model import Comparison, Explanation, GateReport
 from perfkit.views.change_log.markdown import machine_title
+from perfkit.views.explain.markdown import section_rows
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
+    MOST_MOVED,
     accept_command,
     change_text,
     details,
@@ -23,7 +25,6 @@ from perfkit.views.gate.wording import (
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
-_MOVED_HEADINGS = ("Function", "Where", "Base", "Head")
 _LINE_BREAK = "\\\n"
 
 
@@ -78,25 +79,14 @@ def _remark(comparison: Comparison, names: Mapping[str, str]) -> str:
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
-    rows = [
-        table_row(
-            [
-                cell_code(moved.function),
-                cell_code(f"{moved.file}:{moved.line}"),
-                human_seconds(moved.base_s),
-                human_seconds(moved.head_s),
-            ]
-        )
-        for moved in explanation.functions
-    ]
-    summary = f"<code>{name}</code>: own time per call that moved most (profiled once per side)"
     lines = (
         "<details>",
-        f"<summary>{summary}</summary>",
+        f"<summary><code>{name}</code>: what moved, per call under cProfile</summary>",
         "",
-        *table_head(_MOVED_HEADINGS),
-        *rows,
+        *section_rows(explanation.section, "call", MOST_MOVED),
         "",
+        *(f"- {escape(line)}" for line in explanation.findings),
+        *([""] if explanation.findings else []),
         "</details>",
     )
     return "\n".join(lines)

@@ -13,10 +13,12 @@ from rich.text import Text
 from perfkit.records import Commit
 from perfkit.units import human_seconds
 from perfkit.verdict.model import ApartReport, Comparison, Explanation, GateReport, Verdict
+from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
+    MOST_MOVED,
     accept_command,
     change_text,
     details,
@@ -120,17 +122,13 @@ def _in_columns(command: str) -> str:
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
-    """Return the functions whose own time moved most, as one profiled pass per side saw them."""
-    title = f"{names.get(explanation.benchmark, explanation.benchmark)}: own time per call that moved most"
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(overflow="fold", ratio=1)
-    table.add_column(justify="right", no_wrap=True)
-    for moved in explanation.functions:
-        table.add_row(
-            Text(f"{moved.function}  {moved.file}:{moved.line}"),
-            f"{human_seconds(moved.base_s)} -> {human_seconds(moved.head_s)}",
-        )
-    return Group(Text(f"{title} (profiled once per side)"), Padding(table, (0, 0, 0, 2)))
+    """Return what moved most, as a profile of each side saw it."""
+    name = names.get(explanation.benchmark, explanation.benchmark)
+    return Group(
+        Text(f"{name}: what moved, per call under cProfile"),
+        Padding(section_table(explanation.section, MOST_MOVED), (0, 0, 0, 2)),
+        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings)),
+    )
 
 
 def _notes(notes: Sequence[str]) -> Iterator[RenderableType]:

@@ -13,6 +13,8 @@ from perfkit.verdict.model import Comparison, Estimate, Need, Verdict
 _ORDER: tuple[Verdict, ...] = (
     "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "IMPROVED", "UNCHANGED",
 )  # fmt: skip
+# Functions shown of a regressed benchmark.
+MOST_MOVED = 5
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
