@@ -1,13 +1,16 @@
-"""What all tests share: a clean environment and a real git repository."""
+"""What all tests share: a clean environment, a real git repository, one import of torch for all passes."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
+
+from perfkit.profiling.processes import Launcher
 
 pytest_plugins = ["pytester"]
 
@@ -32,3 +35,10 @@ def repository(tmp_path: Path) -> Repository:
     root = tmp_path / "project"
     root.mkdir()
     return Repository(root, create_repository(root))
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    """Return what starts passes, as a command has one."""
+    with Launcher() as launcher:
+        yield launcher

@@ -56,7 +56,7 @@ def profile(
 ) -> None:
     """Profile a training loop: a clean pass, one under cProfile, one under torch.profiler.
 
-    Each pass is a fresh process; only the clean pass gives times to the ledger.
+    Each pass is a process of its own; only the clean pass gives times to the ledger.
     """
     from perfkit.config import load_project
     from perfkit.jobs.profile import ProfileRequest, run_profile

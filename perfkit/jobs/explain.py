@@ -17,6 +17,7 @@ from perfkit.jobs.show import code_names
 from perfkit.measure.lock import machine_lock
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
+from perfkit.profiling.processes import Launcher
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target
 from perfkit.reading.files import read_profile
@@ -85,8 +86,9 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
         machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
         checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
         tempfile.TemporaryDirectory(prefix="perfkit-explain-") as folder,
+        Launcher() as launcher,
     ):
-        scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder))
+        scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder), launcher)
         return _measured(scene, pair, listener)
 
 
@@ -122,11 +124,12 @@ class _Scene:
     target: Target
     roots: Roots
     folder: Path
+    launcher: Launcher
 
     def side_by_side(self, name: PassName) -> SideBySide:
         """Make a pass on both sides by turns."""
         base, head = (self._spec(name, side, f"{name}-{side}") for side in SIDES)
-        both = run_side_by_side((base, head), lambda _: None)
+        both = run_side_by_side((base, head), lambda _: None, self.launcher)
         for side, spec, result in zip(SIDES, (base, head), both.results, strict=True):
             _check(side, spec, result)
         return both
@@ -134,7 +137,7 @@ class _Scene:
     def profile(self, side: Side, number: int) -> Path:
         """Make a cProfile of a side and return its file."""
         spec = self._spec("cprofile", side, f"cprofile-{number}-{side}")
-        _check(side, spec, run_pass(spec, lambda _: None))
+        _check(side, spec, run_pass(spec, lambda _: None, self.launcher))
         return Path(spec.folder) / f"{_NAME}{_STAT}"
 
     def _spec(self, name: PassName, side: Side, folder: str) -> PassSpec:

@@ -16,6 +16,7 @@ from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import output_tail, run_pass
 from perfkit.profiling.lines import choose_functions
+from perfkit.profiling.processes import Launcher
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
 from perfkit.reading.files import read_profile
@@ -43,8 +44,12 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         NotMeasuredError: the target failed; the traceback lies beside ``out``, older artifacts stay.
     """
     run = settle(request, project)
-    with staging(run.out) as folder, PassProgress(enabled=request.progress) as progress:
-        passes = _make_passes(run, folder, progress)
+    with (
+        staging(run.out) as folder,
+        PassProgress(enabled=request.progress) as progress,
+        Launcher() as launcher,
+    ):
+        passes = _make_passes(_Scene(run=run, folder=folder, progress=progress, launcher=launcher))
         if passes.results:
             summary = _summarise(run, passes, folder)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
@@ -53,6 +58,16 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
             _fail(run, passes, folder)
     list_in_index(run)
     return summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scene:
+    """What is asked of the passes, where they leave their files, who hears of them, and who starts them."""
+
+    run: SettledProfile
+    folder: Path
+    progress: PassProgress
+    launcher: Launcher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +88,13 @@ class _Passes:
     failure: _Failure | None = None
 
 
-def _make_passes(run: SettledProfile, folder: Path, progress: PassProgress) -> _Passes:
+def _make_passes(scene: _Scene) -> _Passes:
     """Make the passes; where the target fails, those that are left end with the last step before that."""
+    run = scene.run
     results: list[PassResult] = []
     failure: _Failure | None = None
     for name in run.passes:
-        result = _make_pass(run, name, folder, results, progress, failure)
+        result = _make_pass(scene, name, results, failure)
         if name == "clean":
             record(run, result)
         problem = result.problem
@@ -98,22 +114,21 @@ def _make_passes(run: SettledProfile, folder: Path, progress: PassProgress) -> _
 
 
 def _make_pass(
-    run: SettledProfile,
-    name: PassName,
-    folder: Path,
-    earlier: Sequence[PassResult],
-    progress: PassProgress,
-    failure: _Failure | None,
+    scene: _Scene, name: PassName, earlier: Sequence[PassResult], failure: _Failure | None
 ) -> PassResult:
     """Make one pass and move its files up into the folder of all."""
-    spec = _spec(run, name, folder / name, earlier)
+    folder, progress = scene.folder, scene.progress
+    spec = _spec(scene.run, name, folder / name, earlier)
     if failure is not None:
-        spec = replace(spec, artifact=f"{run.name}{PARTIAL}", steps=failure.steps)
+        spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=failure.steps)
     Path(spec.folder).mkdir()
     progress.begin(name, spec.steps or spec.known_steps)
     clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
     beside = name == "balance" and clean is not None and not clean.on_device
-    result = _beside_clean(spec, clean, progress) if beside and clean else run_pass(spec, progress.advance)
+    if beside and clean:
+        result = _beside_clean(scene, spec, clean)
+    else:
+        result = run_pass(spec, progress.advance, scene.launcher)
     for file in result.files:
         (Path(spec.folder) / file).rename(folder / file)
     if result.summary is not None:
@@ -121,13 +136,13 @@ def _make_pass(
     return result
 
 
-def _beside_clean(spec: PassSpec, clean: PassSummary, progress: PassProgress) -> PassResult:
+def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
     """Make a pass beside a clean one for as long as it takes to tell what its hooks cost."""
     step_s = clean.typical_step_s or _BESIDE_S
     steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
     companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
     Path(companion.folder).mkdir()
-    both = run_side_by_side((companion, spec), progress.advance)
+    both = run_side_by_side((companion, spec), scene.progress.advance, scene.launcher)
     result = both.results[1]
     if result.balance is None:
         return result

@@ -1,1 +1,1 @@
-"""Profiles of a training loop: one pass per fresh process, and what they say."""
+"""Profiles of a training loop: one process for each pass, and what they say."""

@@ -1,4 +1,4 @@
-"""One pass in a fresh process: ``python -m perfkit.profiling.child SPEC.json``."""
+"""One pass in a process of its own: ``python -m perfkit.profiling.child SPEC.json PROGRESS [TURNS]``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,14 @@ from perfkit.records import Environment, PassSummary
 _REPORT_EVERY_S = 0.5
 
 
-def main(spec_file: str) -> None:
-    """Make the pass that a file describes, and leave the result in the pass's folder."""
+def main(spec_file: str, *, progress: int, turns: int | None) -> None:
+    """Make the pass that a file describes, and leave the result in the pass's folder.
+
+    How many steps are done is told through the descriptor ``progress``; with ``turns`` the loop waits there
+    for its turn, which is a number of steps.
+    """
     spec = read_spec(Path(spec_file))
-    reporter = Reporter(spec.progress_descriptor, spec.turn_descriptor)
+    reporter = Reporter(progress, turns)
     result = _make_pass(spec, reporter)
     # What still waits for a next step, such as the workers of a loader, ends here.
     gc.collect()
@@ -52,7 +56,7 @@ class Reporter:
     Where turns are given, it waits for the first before the loop begins, and for the next one after each.
     """
 
-    def __init__(self, descriptor: int | None, turns: int | None) -> None:
+    def __init__(self, descriptor: int, turns: int | None) -> None:
         self._descriptor = descriptor
         self._turns = turns
         self._left = 0
@@ -94,8 +98,6 @@ class Reporter:
         self._write(DONE)
 
     def _write(self, word: str) -> None:
-        if self._descriptor is None:
-            return
         try:
             os.write(self._descriptor, f"{word}\n".encode())
         except BrokenPipeError:
@@ -204,4 +206,5 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    _, file, progress_descriptor, *turn_descriptor = sys.argv
+    main(file, progress=int(progress_descriptor), turns=int(turn_descriptor[0]) if turn_descriptor else None)

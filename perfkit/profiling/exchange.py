@@ -38,7 +38,6 @@ class PassSpec:
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
     ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
     ``from_root`` runs the target as if it were started there, and refuses code of the project from elsewhere.
-    With a ``turn_descriptor`` the loop waits there for its turn, which is a number of steps.
     """
 
     name: PassName
@@ -55,8 +54,6 @@ class PassSpec:
     line_entries: tuple[ProfileEntry, ...] = ()
     environment_reader: str | None = None
     from_root: bool = False
-    progress_descriptor: int | None = None
-    turn_descriptor: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

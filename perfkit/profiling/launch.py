@@ -1,4 +1,4 @@
-"""A pass in a fresh process, seen from the parent."""
+"""A pass in a process of its own, seen from the parent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from perfkit.profiling.exchange import (
@@ -25,25 +23,26 @@ from perfkit.profiling.exchange import (
     read_result,
     write_spec,
 )
+from perfkit.profiling.processes import Launcher, PassProcess
 
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
 _TAIL_LINES = 20
 
 
-def run_pass(spec: PassSpec, on_steps: Callable[[int], None]) -> PassResult:
-    """Make a pass in a fresh process and return what it gave; ``on_steps`` hears how many steps are done.
+def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: Launcher) -> PassResult:
+    """Make a pass and return what it gave; ``on_steps`` hears how many steps are done.
 
     What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
     """
-    with running(spec, on_steps) as child:
+    with running(spec, on_steps, launcher) as child:
         child.follow()
         return child.result()
 
 
 @contextlib.contextmanager
 def running(
-    spec: PassSpec, on_steps: Callable[[int], None], *, by_turns: bool = False
+    spec: PassSpec, on_steps: Callable[[int], None], launcher: Launcher, *, by_turns: bool = False
 ) -> Iterator[RunningPass]:
     """Start a pass in a process group of its own, and end whatever is left of that group."""
     reading, writing = os.pipe()
@@ -51,10 +50,16 @@ def running(
     folder = Path(spec.folder)
     given = [descriptor for descriptor in (writing, turn_end) if descriptor is not None]
     ours = [descriptor for descriptor in (reading, giving) if descriptor is not None]
-    write_spec(replace(spec, progress_descriptor=writing, turn_descriptor=turn_end), folder / "spec.json")
+    write_spec(spec, folder / "spec.json")
     try:
         with (folder / OUTPUT_FILE).open("wb") as output:
-            process = _start(spec, folder / "spec.json", output.fileno(), given)
+            process = launcher.start(
+                (folder / "spec.json").absolute(),
+                folder=spec.root if spec.from_root else str(Path.cwd()),
+                output=output.fileno(),
+                progress=writing,
+                turns=turn_end,
+            )
     finally:
         for descriptor in given:
             os.close(descriptor)
@@ -80,7 +85,7 @@ class RunningPass:
     def __init__(
         self,
         spec: PassSpec,
-        process: subprocess.Popen[bytes],
+        process: PassProcess,
         reading: int,
         giving: int | None,
         on_steps: Callable[[int], None],
@@ -139,20 +144,6 @@ class RunningPass:
             return self._process.wait(_FAREWELL_S)
         except subprocess.TimeoutExpired:
             return None
-
-
-def _start(spec: PassSpec, spec_file: Path, output: int, descriptors: list[int]) -> subprocess.Popen[bytes]:
-    # -P: the current folder must not shadow the modules that the harness needs before the target runs.
-    command = [sys.executable, "-P", "-X", "faulthandler", "-m", "perfkit.profiling.child", str(spec_file)]
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        pass_fds=descriptors,
-        cwd=spec.root if spec.from_root else None,
-        start_new_session=True,
-    )
 
 
 def _died(spec: PassSpec, status: int | None) -> PassResult:

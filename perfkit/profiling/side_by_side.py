@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import RunningPass, running
+from perfkit.profiling.processes import Launcher
 from perfkit.records import RatioInterval
 from perfkit.stats.interval import location_interval
 
@@ -47,7 +48,9 @@ class SideBySide:
         return _ratio(logs)
 
 
-def run_side_by_side(specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None]) -> SideBySide:
+def run_side_by_side(
+    specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: Launcher
+) -> SideBySide:
     """Make two passes at once: while one has its turn, every process of the other is stopped.
 
     ``on_steps`` hears of the second one's steps. Both must have the same number of steps before them.
@@ -55,7 +58,7 @@ def run_side_by_side(specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int],
     with ExitStack() as stack:
         listeners = (_hear_nothing, on_steps)
         sides = [
-            stack.enter_context(running(spec, listener, by_turns=True))
+            stack.enter_context(running(spec, listener, launcher, by_turns=True))
             for spec, listener in zip(specs, listeners, strict=True)
         ]
         turns = _alternate(sides, most_steps=_most_steps(specs))

@@ -63,7 +63,7 @@ class Balance:
 
 @dataclass(frozen=True, kw_only=True)
 class PassSummary:
-    """One pass over a training loop, in a fresh process.
+    """One pass over a training loop, in a process of its own.
 
     ``total_s`` is the target's wall time; ``step_s`` holds the time between the ends of consecutive
     optimizer steps (the first from the target's start), in measured order. ``data_wait_s`` is the part of

@@ -1,4 +1,4 @@
-"""``perfkit profile`` on real training loops: passes in fresh processes, artifacts, rows and failures."""
+"""``perfkit profile`` on real training loops: passes of one process each, artifacts, rows and failures."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.launch import run_pass
+from perfkit.profiling.processes import Launcher
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName, PassSummary
@@ -71,12 +72,12 @@ def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+def both(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> SideBySide:
     """Return a loop beside one that takes three times as long, the latter with the balance hooks."""
     place = tmp_path_factory.mktemp("both")
     heard: list[int] = []
     return run_side_by_side(
-        (_spec(place / "quick"), _spec(place / "slow", seconds=0.03, name="balance")), heard.append
+        (_spec(place / "quick"), _spec(place / "slow", seconds=0.03, name="balance")), heard.append, launcher
     )
 
 
@@ -114,10 +115,10 @@ def test_phases_hold_no_time_of_the_other_side(both: SideBySide) -> None:
     assert pytest.approx(second.step_s[1:], rel=0.1) == balance.step_s[1:]
 
 
-def test_a_side_that_fails_lets_the_other_end(tmp_path: Path) -> None:
+def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: Launcher) -> None:
     """Its problem is told, the other side has its times, and there is no ratio."""
     both = run_side_by_side(
-        (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None
+        (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None, launcher
     )
 
     assert both.results[0].problem is not None
@@ -126,7 +127,7 @@ def test_a_side_that_fails_lets_the_other_end(tmp_path: Path) -> None:
     assert both.ratio is None
 
 
-def test_code_from_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_code_from_elsewhere_is_refused(tmp_path: Path, launcher: Launcher) -> None:
     """A module that the side has must come from there: else another code would be measured."""
     spec = _spec(tmp_path / "side")
     (tmp_path / "side/slow.py").write_text(DETOUR)
@@ -134,7 +135,7 @@ def test_code_from_elsewhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "installed").mkdir()
     (tmp_path / "installed/helper.py").write_text("")
 
-    found = run_pass(replace(spec, arguments=(str(tmp_path / "installed"),)), lambda _: None)
+    found = run_pass(replace(spec, arguments=(str(tmp_path / "installed"),)), lambda _: None, launcher)
 
     assert found.problem is not None
     assert '"helper" was imported from' in found.problem.message

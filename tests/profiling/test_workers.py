@@ -9,6 +9,7 @@ import pytest
 
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import run_pass
+from perfkit.profiling.processes import Launcher
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName
 
@@ -42,7 +43,7 @@ def main():
 """
 
 
-def _run(root: Path, name: PassName, *, start: str, stay: bool) -> PassResult:
+def _run(root: Path, name: PassName, launcher: Launcher, *, start: str, stay: bool) -> PassResult:
     (root / "numbers_loop.py").write_text(TRAINING.format(start=start, stay=stay))
     (root / "folder").mkdir()
     spec = PassSpec(
@@ -54,15 +55,20 @@ def _run(root: Path, name: PassName, *, start: str, stay: bool) -> PassResult:
         folder=str(root / "folder"),
         artifact="first",
     )
-    return run_pass(spec, lambda _: None)
+    return run_pass(spec, lambda _: None, launcher)
 
 
 @pytest.mark.parametrize(
     ("start", "stay"), [("fork", False), ("spawn", True)], ids=["forked for each epoch", "spawned to stay"]
 )
-def test_each_worker_leaves_its_profile(tmp_path: Path, start: str, stay: bool) -> None:  # noqa: FBT001 (a case)
+def test_each_worker_leaves_its_profile(
+    tmp_path: Path,
+    launcher: Launcher,
+    start: str,
+    stay: bool,  # noqa: FBT001 (a case)
+) -> None:
     """Two epochs of twelve numbers: half of them are each worker's, whatever processes it had."""
-    result = _run(tmp_path, "cprofile", start=start, stay=stay)
+    result = _run(tmp_path, "cprofile", launcher, start=start, stay=stay)
 
     assert None is result.problem
     assert ["worker0", "worker1"] == [role.role for role in result.roles]
@@ -73,9 +79,9 @@ def test_each_worker_leaves_its_profile(tmp_path: Path, start: str, stay: bool) 
         assert 12 == next(entry.calls for entry in role.entries if entry.function == "prepared")
 
 
-def test_workers_tell_how_long_a_batch_takes(tmp_path: Path) -> None:
+def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: Launcher) -> None:
     """Spawned workers too, which know of the balance pass by their environment alone."""
-    result = _run(tmp_path, "balance", start="spawn", stay=False)
+    result = _run(tmp_path, "balance", launcher, start="spawn", stay=False)
 
     assert None is result.problem
     assert result.balance is not None
