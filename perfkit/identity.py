@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import textwrap
 import time
 import uuid
 from collections.abc import Callable, Mapping
+
+from perfkit.agent.source import source_of
 
 _FACTS_DIGITS = 12
 _SOURCE_DIGITS = 16
@@ -36,11 +37,7 @@ def function_version(function: Callable[..., object]) -> str:
     Decorators belong to the source; what they refer to does not, so a new parameter value begins a new
     benchmark and leaves the others their history.
     """
-    try:
-        source = inspect.getsource(inspect.unwrap(function))
-    except (OSError, TypeError):
-        source = f"{function.__module__}.{function.__qualname__}"
-    return source_version(source)
+    return source_version(source_of(function))
 
 
 def source_version(source: str) -> str:

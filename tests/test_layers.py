@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
-    "torch": {"measure", "profiling", "workloads", "machine"},
+    "torch": {"agent", "measure", "profiling", "workloads", "machine"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
     "pandas": {"ledger"},
@@ -21,8 +21,8 @@ HOMES = {
     "cpuinfo": {"machine"},
     "pynvml": {"machine"},
     "typer": {"cli"},
-    "pytest": {"plugin", "measure/agent"},
-    "pytest_benchmark": {"measure/agent"},
+    "pytest": {"plugin", "agent"},
+    "pytest_benchmark": {"agent"},
     "scipy": {"stats"},
     "line_profiler": {"profiling"},
     "sklearn": {"workloads"},

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import sys
 from collections.abc import Mapping
 
+from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.identity import fingerprint
 from perfkit.records import Environment
 
@@ -34,7 +34,7 @@ def read_environment(
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": _version("torch"),
         **{name: variables[name] for name in _VARIABLES if name in variables},
-        **(_torch_settings() if torch_settings is None else torch_settings),
+        **(read_torch_settings() if torch_settings is None else torch_settings),
     }
     return Environment(env_id=fingerprint(facts), facts=facts)
 
@@ -44,16 +44,3 @@ def _version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "absent"
-
-
-def _torch_settings() -> dict[str, str]:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {}
-    return {
-        "cuda": str(torch.version.cuda),
-        "threads": str(torch.get_num_threads()),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
-    }

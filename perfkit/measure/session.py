@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from perfkit.measure.agent.benchmark_fixture import Reading
+from perfkit.agent.benchmark_fixture import Reading
 from perfkit.measure.clock import utc_now
 from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, Status
 

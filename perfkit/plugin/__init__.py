@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-from perfkit.measure.agent import MARKER
+from perfkit.agent import MARKER
 
 _RECORDER_NAME = "perfkit-recorder"
 
@@ -59,7 +59,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Synchronise the accelerator around what is timed, whether it is recorded or not."""
     fixture = getattr(item, "funcargs", {}).get("benchmark")
     if fixture is not None:
-        from perfkit.measure.agent.benchmark_fixture import synchronise_timer
+        from perfkit.agent.benchmark_fixture import synchronise_timer
 
         synchronise_timer(fixture)
     return (yield)

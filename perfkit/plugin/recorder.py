@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from perfkit.agent.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
+from perfkit.agent.provenance import foreign_modules
+from perfkit.agent.reports import judge
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, LedgerError
 from perfkit.identity import function_version, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
-from perfkit.measure.agent.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
-from perfkit.measure.agent.provenance import foreign_modules
-from perfkit.measure.agent.reports import judge
 from perfkit.measure.session import SessionRecord
 from perfkit.records import Benchmark, Commit, Machine
 from perfkit.repo.commits import read_commit

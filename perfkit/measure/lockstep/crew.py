@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from perfkit.measure.agent.imports import preloadable
+from perfkit.agent.imports import preloadable
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.preloading import (
     HARNESS,

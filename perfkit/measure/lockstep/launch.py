@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
 from perfkit.measure.lockstep.player import BenchmarkError, Player
 from perfkit.measure.lockstep.preloading import Child

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep import processes
 from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import Side, Status

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from perfkit import agent
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
-from perfkit.measure import agent
-from perfkit.measure.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep import processes
 from perfkit.records import Side
 

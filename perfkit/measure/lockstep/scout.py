@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
 from perfkit.identity import source_version
-from perfkit.measure.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep.launch import SideReport, read_report
 from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import Benchmark

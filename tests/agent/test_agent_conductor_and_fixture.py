@@ -15,9 +15,9 @@ import pytest
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.measure.agent.benchmark_fixture import LockstepFixture, Work, install
-from perfkit.measure.agent.channel import Channel, Message
-from perfkit.measure.agent.conductor import RemoteConductor
+from perfkit.agent.benchmark_fixture import LockstepFixture, Work, install
+from perfkit.agent.channel import Channel, Message
+from perfkit.agent.conductor import RemoteConductor
 
 HOST = BenchmarkFixture
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from perfkit.measure.agent.plant import slowed
+from perfkit.agent.plant import slowed
 
 ITERATION_S = 0.0005
 

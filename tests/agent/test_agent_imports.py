@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.measure import agent
+from perfkit import agent
 
 PRELUDE = """
 import importlib, importlib.util, json, os, site, sys

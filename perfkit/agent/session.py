@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from . import MARKER
 from .benchmark_fixture import FIXTURE_NAME
 from .channel import Channel
 from .reports import MESSAGE_LIMIT, judge
+from .source import source_of
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
 # What would break lockstep in a user's options, and what undoes it when it comes last.
@@ -159,18 +159,11 @@ def _describe(item: pytest.Item) -> dict[str, object]:
     return {
         "node": item.nodeid,
         "file": Path(item.path).relative_to(item.config.rootpath).as_posix(),
-        "source": _source(function),
+        "source": source_of(function),
         "params": {name: str(value) for name, value in (callspec.params if callspec else {}).items()},
         "group": mark.kwargs.get("group") if mark else None,
         "settings": {name: str(value) for name, value in own.kwargs.items()} if own else {},
     }
-
-
-def _source(function: Callable[..., object]) -> str:
-    try:
-        return inspect.getsource(inspect.unwrap(function))
-    except (OSError, TypeError):
-        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:

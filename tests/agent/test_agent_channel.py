@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from perfkit.measure.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
 
 # More than a socket takes at once.
 LARGE = {"nodes": [f"benchmarks/bench_it.py::test_{number}" for number in range(20_000)]}
