@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report peers clean
+.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness peers clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -44,6 +44,10 @@ calibration: $(INSTALLED)
 
 calibration-report: $(INSTALLED)
 	$(BIN)/python benchmarks/calibration/render.py
+
+# Twenty fresh processes count the whole suite: some ten minutes.
+exactness: $(INSTALLED)
+	$(BIN)/python benchmarks/exact/repeat.py
 
 # The same pairs of commits through asv, pytest-benchmark and pyperf: hours; goes on where it stood.
 # The first pairs only: make peers PEERS=1

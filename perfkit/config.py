@@ -14,6 +14,11 @@ import msgspec
 from perfkit.errors import ConfigError
 
 DEFAULT_LEDGER = "benchmarks/ledger"
+# What can be counted, as rows and reports name it.
+COUNTS = (
+    "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
+    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident",
+)  # fmt: skip
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -46,6 +51,24 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     preload: tuple[str, ...] | None = None
 
 
+class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.exact]``: what is counted beside the times, and which counts decide.
+
+    ``gate`` names the counts that decide, by more than ``tolerance``; a new sync in a training step always
+    does where it is named. ``targets`` are those whose training steps the gate counts, None for all.
+    """
+
+    count: bool = True
+    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak")
+    tolerance: str = "5%"
+    targets: tuple[str, ...] | None = None
+
+    @property
+    def tolerance_share(self) -> float:
+        """The tolerance as a share: 0.05 for ``"5%"``."""
+        return parse_percent(self.tolerance, key="tolerance")
+
+
 class BenchmarkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of ``[[tool.perfkit.rules]]``: how benchmarks whose node id matches a glob are judged."""
 
@@ -73,6 +96,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     link: tuple[str, ...] = ()
     prepare: str | None = None
     gate: GateConfig = GateConfig()
+    exact: ExactConfig = ExactConfig()
     rules: tuple[BenchmarkRule, ...] = ()
 
     @property
@@ -183,6 +207,7 @@ def _type_message(error: msgspec.ValidationError, file: Path) -> str:
 def _check_values(config: Config, file: Path) -> None:
     _check_percent(config.margin, "tool.perfkit.margin", file)
     _check_gate(config.gate, file)
+    _check_exact(config, file)
     for index, rule in enumerate(config.rules):
         if rule.margin is not None:
             _check_percent(rule.margin, f"tool.perfkit.rules[{index}].margin", file)
@@ -201,6 +226,17 @@ def _check_gate(gate: GateConfig, file: Path) -> None:
         raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
     _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
     _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
+
+
+def _check_exact(config: Config, file: Path) -> None:
+    exact = config.exact
+    _check_percent(exact.tolerance, "tool.perfkit.exact.tolerance", file)
+    for key, names, known in (("gate", exact.gate, COUNTS), ("targets", exact.targets, config.targets)):
+        for name in names or ():
+            if name not in known:
+                raise ConfigError(
+                    f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {_nearest(name, [*known])}'
+                )
 
 
 def _check_percent(text: str, key: str, file: Path) -> None:

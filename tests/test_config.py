@@ -97,7 +97,10 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("[tool.perfkit]\nledgr = 'x'", 'unknown key "tool.perfkit.ledgr"; did you mean "ledger"?'),
-        ("[tool.perfkit]\nqqq = 1", "known keys: benchmarks, copy, gate, ledger, link, log, margin"),
+        ('[tool.perfkit.exact]\ngate = ["synks"]', 'exact.gate: there is no "synks"; did you mean "syncs"?'),
+        ('[tool.perfkit.exact]\ntolerance = "much"', "tool.perfkit.exact.tolerance must be a percentage"),
+        ('[tool.perfkit.exact]\ntargets = ["train"]', 'exact.targets: there is no "train"'),
+        ("[tool.perfkit]\nqqq = 1", "known keys: benchmarks, copy, exact, gate, ledger, link, log"),
         ("[tool.perfkit.log]\nfil = 'x'", 'unknown key "tool.perfkit.log.fil"; did you mean "file"?'),
         ("[[tool.perfkit.log.columns]]\ntitel = 'x'", 'log.columns[0].titel"; did you mean "title"?'),
         ("[[tool.perfkit.log.columns]]\ntitle = 'x'", "missing required field benchmark"),

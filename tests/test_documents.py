@@ -14,7 +14,14 @@ import pytest
 from repositories import create_repository
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ["README.md", "docs/gate.md", "docs/ledger.md", "docs/profiling.md", "docs/trust.md"]
+DOCUMENTS = [
+    "README.md",
+    "docs/exact.md",
+    "docs/gate.md",
+    "docs/ledger.md",
+    "docs/profiling.md",
+    "docs/trust.md",
+]
 # Nothing in these is to be typed.
 TEXTS = ["docs/calibration.md", "docs/method.md"]
 # Few benchmarks and little training are enough to see that a command works. A plugin that none of them uses

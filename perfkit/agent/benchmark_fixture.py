@@ -7,6 +7,7 @@ are where the function, its arguments and the rounds meet.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -45,6 +46,14 @@ class Work:
     keep: Callable[[int, float], None]
     loops: int | None = None
     rounds: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """A benchmarked function to be called again, ``most`` times at most, outside any clock."""
+
+    call: Callable[[], object]
+    most: float = math.inf
 
 
 class Conductor(Protocol):
@@ -116,7 +125,7 @@ class _Pedantic:
 
     def __init__(
         self,
-        fixture: LockstepFixture,
+        fixture: BenchmarkFixture,
         target: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
@@ -160,6 +169,33 @@ def install(conductor: Conductor) -> None:
     """Let every ``benchmark`` fixture made from now on be led by ``conductor``."""
     LockstepFixture.conductor = conductor
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
+
+
+def remember_calls(fixture: object) -> Callable[[], Calls | None]:
+    """Return what tells, once a fixture has measured, how to call its function again; None if it has not."""
+    known: list[Calls] = []
+    if isinstance(fixture, BenchmarkFixture):
+        raw, pedantic = fixture._raw, fixture._raw_pedantic  # noqa: SLF001 (the seam)
+
+        def remember(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+            known.append(Calls(call=lambda: function(*args, **kwargs)))
+            return raw(function, *args, **kwargs)
+
+        def remember_pedantic(
+            target: Callable[..., object],
+            args: tuple[object, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
+            setup: Callable[[], Any] | None = None,
+            teardown: Callable[..., object] | None = None,
+            **options: object,
+        ) -> object:
+            again = _Pedantic(fixture, target, args, dict(kwargs or {}), setup, teardown)
+            # Without a setup each call may use up what the next one needs.
+            known.append(Calls(call=again.call, most=math.inf if setup else 0))
+            return pedantic(target, args, kwargs, setup, teardown, **options)
+
+        fixture._raw, fixture._raw_pedantic = remember, remember_pedantic  # noqa: SLF001 (the seam)
+    return lambda: known[-1] if known else None
 
 
 def synchronise_timer(fixture: object) -> None:

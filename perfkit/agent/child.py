@@ -17,6 +17,7 @@ from .process import adopt_orphans
 from .provenance import check_before_import, foreign_modules, loaded_files, own_names
 from .session import ChildPlugin, run_session
 from .torch_settings import read_torch_settings
+from .training import count_steps
 
 
 def run_child(assignment: Message, descriptor: int) -> NoReturn:
@@ -59,13 +60,11 @@ def _measure(assignment: Message, channel: Channel) -> None:
     if strangers:
         channel.send({"kind": "done", "foreign": strangers})
         return
-    install(RemoteConductor(channel, assignment["plants"]))
-    plugin = ChildPlugin(channel, assignment["nodes"])
-    paths = [path for path in assignment["paths"] if (root / path).exists()]
-    if paths or not assignment["paths"]:
-        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+    if assignment["training"] is not None:
+        steps = count_steps(assignment["training"], root=root, steps=assignment["steps"])
+        channel.send({"kind": "trained", **steps})
     else:
-        plugin.find_nothing()
+        _run_benchmarks(assignment, channel, root)
     channel.send(
         {
             "kind": "done",
@@ -75,6 +74,16 @@ def _measure(assignment: Message, channel: Channel) -> None:
             "torch": read_torch_settings(),
         }
     )
+
+
+def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
+    install(RemoteConductor(channel, assignment["plants"]))
+    plugin = ChildPlugin(channel, assignment["nodes"])
+    paths = [path for path in assignment["paths"] if (root / path).exists()]
+    if paths or not assignment["paths"]:
+        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+    else:
+        plugin.find_nothing()
 
 
 def _libraries(before: set[str], root: Path) -> list[str]:

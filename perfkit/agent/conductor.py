@@ -9,11 +9,14 @@ import math
 import pstats
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from .benchmark_fixture import Work
 from .channel import Channel, Message
+from .counted import counts_of_call
+from .counting.model import as_message
 from .plant import slowed
 from .process import minor_faults
 
@@ -46,6 +49,9 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
+    if order["kind"] == "count":
+        counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
+        return {"kind": "counted", **as_message(counts)}
     pytest.skip(order["reason"])
 
 

@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --base v1.2 --margin 1% --markdown comment.md",
             "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
             "perfkit gate --base ../before --head ../after --benchmarks tests/test_speed.py",
+            "perfkit gate --exact-only",
             "perfkit gate --from-ledger 3f2a",
         )
     )(gate)
@@ -66,6 +67,9 @@ def gate(
     ] = None,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
+    ] = False,
+    exact_only: Annotated[
+        bool, typer.Option("--exact-only", help="Time nothing: count what repeats to the digit.")
     ] = False,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
@@ -109,6 +113,7 @@ def gate(
             as_is=as_is,
             ledger=place,
             seed=seed,
+            exact_only=exact_only,
         )
         # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

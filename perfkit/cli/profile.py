@@ -40,7 +40,9 @@ def profile(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="End each pass after this many optimizer steps.")] = None,
-    passes: Annotated[str, typer.Option(help="Which passes to make.")] = "clean,balance,cprofile,torch",
+    passes: Annotated[
+        str, typer.Option(help="Which passes to make.")
+    ] = "clean,balance,counts,cprofile,torch",
     lines: Annotated[
         list[str] | None,
         typer.Option(metavar="FUNCTION", help="Time package.module:function by line; auto: your slowest."),
@@ -54,7 +56,7 @@ def profile(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Profile a training loop: a clean pass, one under cProfile, one under torch.profiler.
+    """Profile a training loop: its times, what a step is made of and counts, and two profilers' views.
 
     Each pass is a process of its own; only the clean pass gives times to the ledger.
     """

@@ -16,7 +16,8 @@ from perfkit.records import Row
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS, meant_by
-from perfkit.verdict.model import Comparison
+from perfkit.verdict.from_rows import exact_comparisons_of
+from perfkit.verdict.model import Comparison, ExactComparison
 
 _RUN_DIGITS = 12
 
@@ -43,14 +44,21 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     kept = Ledger(ledger)
     gate = _newest_gate(kept, resolve(repository, ref).sha)
     head = next(row for row in gate if _is_judged(row))
-    finding = _finding(judge_anew(gate, kept), benchmark, run=head.run_id[-_RUN_DIGITS:])
+    exact = exact_comparisons_of(gate)
+    finding = _finding([*judge_anew(gate, kept), *exact], benchmark, run=head.run_id[-_RUN_DIGITS:])
+    counts = {
+        one.metric.name: one.head or 0.0
+        for one in exact
+        if one.benchmark.name == finding.benchmark.name and _blocks(one)
+    }
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
         commit=head.commit.sha,
         author=author_name(repository),
         verdict=finding.verdict,
-        ratio=finding.estimate.ratio if finding.estimate else None,
+        ratio=finding.estimate.ratio if isinstance(finding, Comparison) and finding.estimate else None,
+        counts=counts,
         run_id=head.run_id,
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,
@@ -72,9 +80,15 @@ def _is_judged(row: Row) -> bool:
     return row.placement.side == "head" and "verdict" in row.policy
 
 
-def _finding(comparisons: Sequence[Comparison], benchmark: str, *, run: str) -> Comparison:
-    """Return the one blocking finding that is meant."""
-    judged = {comparison.benchmark.name: comparison for comparison in comparisons}
+def _finding(
+    comparisons: Sequence[Comparison | ExactComparison], benchmark: str, *, run: str
+) -> Comparison | ExactComparison:
+    """Return the blocking finding that is meant: that of a benchmark's times, or else of its counts."""
+    judged: dict[str, Comparison | ExactComparison] = {}
+    for comparison in comparisons:
+        known = judged.get(comparison.benchmark.name)
+        if known is None or (_blocks(comparison) and not _blocks(known)):
+            judged[comparison.benchmark.name] = comparison
     blocking = [f"{name} ({found.verdict})" for name, found in judged.items() if _blocks(found)]
     meant = meant_by(benchmark, judged)
     if len(meant) > 1:
@@ -90,9 +104,9 @@ def _finding(comparisons: Sequence[Comparison], benchmark: str, *, run: str) -> 
     return found
 
 
-def _blocks(comparison: Comparison) -> bool:
+def _blocks(comparison: Comparison | ExactComparison) -> bool:
     return comparison.verdict in BLOCKING and comparison.gating
 
 
-def _state(comparison: Comparison) -> str:
+def _state(comparison: Comparison | ExactComparison) -> str:
     return comparison.verdict + ("" if comparison.gating else ", not gating,")

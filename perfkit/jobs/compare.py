@@ -8,6 +8,7 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
+from perfkit.jobs.compare_counts import compare_counted
 from perfkit.jobs.gates.field import Rules, finding_on, under_rules
 from perfkit.ledger.store import Ledger
 from perfkit.records import WALL_TIME, Benchmark, Commit, Row
@@ -46,12 +47,20 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
     base, head = (resolve(repository, ref) for ref in (request.base, request.head))
     if base.sha == head.sha:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
-    rows = [row for row in Ledger(request.ledger).rows() if _is_time(row)]
+    kept = Ledger(request.ledger).rows()
+    rows = [row for row in kept if _is_time(row)]
     clean = [row for row in rows if not row.commit.dirty]
-    place = _common_place(clean, base, head, request.ledger)
+    rules = Rules.of(project.config, margin=request.margin)
+    exact = compare_counted(kept, base, head, project=project, rules=rules)
+    untimed: tuple[str, ...] = ()
+    try:
+        place = _common_place(clean, base, head, request.ledger)
+    except NotMeasuredError as error:
+        if not exact:
+            raise
+        clean, place, untimed = [], ("", ""), (f"no times: {error}",)
     here = [row for row in clean if _place(row) == place]
     sides = {commit.sha: _by_name(here, commit) for commit in (base, head)}
-    rules = Rules.of(project.config, margin=request.margin)
     names = list(dict.fromkeys([*sides[base.sha], *sides[head.sha]]))
     gating = [name for name in names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or names if name in sides[base.sha] and name in sides[head.sha]]
@@ -61,7 +70,7 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
         _compare(name, sides[base.sha].get(name, []), sides[head.sha].get(name, []), here, rules, policy)
         for name in names
     )
-    sample = next(row for row in here if row.commit.sha == head.sha)
+    sample = next(row for row in (here or kept) if row.commit.sha == head.sha)
     return ApartReport(
         base=base,
         head=head,
@@ -69,8 +78,9 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
         environment=sample.environment,
         policy=policy,
         comparisons=comparisons,
-        exit_code=exit_code(comparisons),
-        notes=tuple(_notes(rows, here, (base, head))),
+        exit_code=exit_code((*comparisons, *exact)),
+        exact=exact,
+        notes=(*untimed, *_notes(rows, here, (base, head))),
     )
 
 

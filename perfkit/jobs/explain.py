@@ -19,7 +19,7 @@ from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
 from perfkit.profiling.processes import Launcher
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
-from perfkit.profiling.targets import Target, resolve_target
+from perfkit.profiling.targets import Target, resolve_target, target_on
 from perfkit.reading.files import read_profile
 from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
@@ -145,7 +145,7 @@ class _Scene:
         (self.folder / folder).mkdir()
         return PassSpec(
             name=name,
-            target=self._target_on(root),
+            target=target_on(self.target, root, project=self.project.root),
             arguments=self.request.arguments,
             root=str(root),
             own=self.project.config.own,
@@ -154,15 +154,6 @@ class _Scene:
             steps=self.request.steps,
             from_root=True,
         )
-
-    def _target_on(self, root: Path) -> Target:
-        """Return the target as it is on a side: a script lies in its checkout."""
-        if not self.target.is_script:
-            return self.target
-        script = Path(self.target.place)
-        if not script.is_relative_to(self.project.root):
-            raise UsageError(f"{script} lies outside of {self.project.root}: no commit has it")
-        return replace(self.target, place=str(root / script.relative_to(self.project.root)))
 
 
 def _check(side: Side, spec: PassSpec, result: PassResult) -> None:

@@ -16,10 +16,11 @@ from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
 from perfkit.identity import new_run_id
 from perfkit.jobs.gates.accepting import find_acceptances
+from perfkit.jobs.gates.counting import Tally, count_contenders, count_targets, joined
 from perfkit.jobs.gates.explaining import explain
 from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
 from perfkit.jobs.gates.prior import Prior, find_prior
-from perfkit.jobs.gates.rows import Occasion, finding_row, launch_rows
+from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
 from perfkit.jobs.project_roots import project_roots, subfolder
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
@@ -28,16 +29,17 @@ from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.crew import Crew, Ground
-from perfkit.measure.lockstep.launch import Failure
+from perfkit.measure.lockstep.launch import Failure, SideReport
 from perfkit.measure.lockstep.schedule import schedule
-from perfkit.records import SIDES, Commit, Row
+from perfkit.records import SIDES, Commit, Row, Side
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.sides import SidePair, changed_files, identical_sides, resolve_sides
-from perfkit.verdict.acceptance import apply, unused_notes
+from perfkit.verdict.acceptance import apply, apply_to_counts, unused_notes
+from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import NOT_TIMED
-from perfkit.verdict.model import Comparison, Explanation, GateReport, Policy, Verdict
+from perfkit.verdict.model import Comparison, ExactComparison, Explanation, GateReport, Policy, Verdict
 
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 _LEAST_BUDGET_S = 30.0
@@ -60,7 +62,8 @@ class Rehearsal:
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate.
+    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate but its counting. With
+    ``exact_only`` nothing is timed.
     """
 
     base: str | None
@@ -73,6 +76,7 @@ class GateRequest:
     as_is: bool
     ledger: Path
     seed: int
+    exact_only: bool = False
     rehearsal: Rehearsal | None = None
 
 
@@ -168,7 +172,11 @@ class _Gate:
         self._request, self._project, self._scene, self._field = request, project, scene, field
         config = project.config.gate
         timed = [contender for contender in field.contenders if contender.gating] or field.contenders
+        self._loaded: frozenset[str] = frozenset()
         self._policy = Policy(alpha=request.alpha or config.alpha, family=max(len(timed), 1), looks=LOOKS)
+        self._exact_policy = ExactPolicy(
+            gating=project.config.exact.gate, tolerance=project.config.exact.tolerance_share
+        )
         self._budget_s = request.budget_s or max(
             _LEAST_BUDGET_S, config.seconds_per_benchmark * len(field.contenders)
         )
@@ -189,15 +197,21 @@ class _Gate:
     def run(self, listener: Listener) -> GateReport:
         """Measure, judge, explain, file."""
         try:
-            self._measure(listener)
-            comparisons = [*self._judged(), *self._field.findings]
+            if not self._request.exact_only:
+                self._measure(listener)
+            tally = self._count(listener)
+            reports = self._comparison.reports or tally.reports or {}
+            self._prove_code(reports)
+            self._loaded = tally.loaded.union(*(report.loaded for report in reports.values()))
+            comparisons = [*self._judged(), *self._field.findings, *tally.findings]
             explanations = self._explain(comparisons, listener)
         except KeyboardInterrupt:
             file = self._file([])
             kept = f"its launches so far are in {file}" if file else "no launch was complete"
             raise RunInterruptedError(f"interrupted; {kept}") from None
-        self._file(comparisons)
-        return self._report(comparisons, explanations)
+        exact = tally.compared(self._exact_policy)
+        self._file(comparisons, tally, exact)
+        return self._report(comparisons, explanations, exact, tally.notes)
 
     def _measure(self, listener: Listener) -> None:
         if self._contenders:
@@ -205,11 +219,29 @@ class _Gate:
             crew.warm_up(self._field.libraries)
             listener.say("measuring")
             self._comparison.run(schedule(seed=self._request.seed), listener)
-        self._prove_code()
 
-    def _prove_code(self) -> None:
-        """Refuse times of any other code than that of the sides."""
-        for side, report in self._comparison.reports.items():
+    def _count(self, listener: Listener) -> Tally:
+        """Count what repeats to the digit, once all is timed."""
+        exact, request = self._project.config.exact, self._request
+        if request.rehearsal or not (exact.count or request.exact_only):
+            return Tally()
+        listener.say("counting")
+        benchmarks = Tally()
+        if self._contenders:
+            benchmarks = count_contenders(
+                tuple(self._contenders.values()),
+                self._scene.crew,
+                say=lambda node: listener.say(f"counting {node}"),
+                decide=request.exact_only,
+            )
+        config = self._project.config
+        names = config.targets if exact.targets is None else exact.targets
+        rules = Rules.of(config, margin=request.margin)
+        return joined([benchmarks, count_targets(names, self._project, self._scene.crew, rules)])
+
+    def _prove_code(self, reports: Mapping[Side, SideReport]) -> None:
+        """Refuse times and counts of any other code than that of the sides."""
+        for side, report in reports.items():
             if report.foreign:
                 name, file = min(report.foreign.items())
                 raise NotMeasuredError(
@@ -218,6 +250,8 @@ class _Gate:
                 )
 
     def _judged(self) -> Iterator[Comparison]:
+        if self._request.exact_only:
+            return
         for name, trial in self._comparison.trials.items():
             if trial.failure is None:
                 yield trial.judge(self._policy)
@@ -243,7 +277,12 @@ class _Gate:
         )
         return [explanation for explanation in found if explanation is not None]
 
-    def _file(self, comparisons: Sequence[Comparison]) -> Path | None:
+    def _file(
+        self,
+        comparisons: Sequence[Comparison],
+        tally: Tally | None = None,
+        exact: Sequence[ExactComparison] = (),
+    ) -> Path | None:
         """Write what was measured and found as one file of the ledger."""
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
         occasion = dataclasses.replace(self._occasion, common={**self._occasion.common, **self._times()})
@@ -254,10 +293,17 @@ class _Gate:
             for one in comparisons
             if one.verdict in NOT_TIMED or one.benchmark.name not in timed
         ]
+        rows += count_rows(tally.pairs if tally else (), exact, occasion)
         return self._ledger.append(rows) if rows else None
 
-    def _report(self, comparisons: Sequence[Comparison], explanations: Sequence[Explanation]) -> GateReport:
-        accepted, notes = self._accept(comparisons)
+    def _report(
+        self,
+        comparisons: Sequence[Comparison],
+        explanations: Sequence[Explanation],
+        exact: Sequence[ExactComparison],
+        counting_notes: Sequence[str],
+    ) -> GateReport:
+        accepted, counts, notes = self._accept(comparisons, exact)
         return GateReport(
             run_id=self._occasion.run_id,
             recorded_at=self._occasion.recorded_at,
@@ -269,20 +315,24 @@ class _Gate:
             budget_s=self._budget_s,
             wall_s=time.monotonic() - self._scene.begun,
             comparisons=accepted,
-            exit_code=exit_code(accepted),
-            notes=(*self._scene.roots.warnings, *self._field.notes, *self._notes(), *notes),
+            exit_code=exit_code((*accepted, *counts)),
+            notes=(*self._scene.roots.warnings, *self._field.notes, *self._notes(), *counting_notes, *notes),
             explanations=tuple(explanations),
+            exact=counts,
         )
 
-    def _accept(self, found: Sequence[Comparison]) -> tuple[tuple[Comparison, ...], tuple[str, ...]]:
+    def _accept(
+        self, found: Sequence[Comparison], exact: Sequence[ExactComparison]
+    ) -> tuple[tuple[Comparison, ...], tuple[ExactComparison, ...], tuple[str, ...]]:
         """Let pass what people accepted; a side outside git has nobody's word, nor has a rehearsal."""
         base, head = self._scene.pair.base, self._scene.pair.head
         if self._request.rehearsal or "directory" in (base.kind, head.kind):
-            return tuple(found), ()
+            return tuple(found), tuple(exact), ()
         acceptances, warnings = find_acceptances(
             head.source, base=base.commit, head=head.commit, ledger=self._request.ledger
         )
-        return apply(found, acceptances), (*warnings, *unused_notes(found, acceptances))
+        notes = (*warnings, *unused_notes(found, acceptances, exact))
+        return apply(found, acceptances), apply_to_counts(exact, acceptances), notes
 
     def _describe(self) -> Occasion:
         crew, pair = self._scene.crew, self._scene.pair
@@ -335,11 +385,7 @@ class _Gate:
             return []
         changed = changed_files(self._scene.pair) or ()
         folder = subfolder(self._project, self._scene.pair, "head")
-        loaded = {
-            (folder / file).as_posix()
-            for report in self._comparison.reports.values()
-            for file in report.loaded
-        }
+        loaded = {(folder / file).as_posix() for file in self._loaded}
         return [file for file in changed if file.endswith(".py") and file not in loaded]
 
 

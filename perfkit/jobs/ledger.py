@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row, RunSummary
+from perfkit.verdict.from_rows import is_count
 
 
 def list_runs(ledger: Path) -> list[RunSummary]:
@@ -42,6 +43,6 @@ def _summarise(rows: Sequence[Row]) -> RunSummary:
         benchmarks=len({row.outcome.benchmark.name for row in rows}),
         launches=len({(row.commit.sha, row.placement.launch) for row in rows}),
         rows=len(rows),
-        failed=sum(row.outcome.status != "ok" for row in rows),
+        failed=sum(row.outcome.status != "ok" and not is_count(row) for row in rows),
         machine_id=first.machine.machine_id,
     )

@@ -95,7 +95,7 @@ def _make_passes(scene: _Scene) -> _Passes:
     failure: _Failure | None = None
     for name in run.passes:
         result = _make_pass(scene, name, results, failure)
-        if name == "clean":
+        if name in ("clean", "counts"):
             record(run, result)
         problem = result.problem
         if problem is None:
@@ -234,6 +234,7 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
         backward=read.backward,
         lines=tuple(line for result in results for line in result.lines),
         roles=tuple(role for result in results for role in result.roles),
+        counts=next((result.counts for result in results if result.counts is not None), None),
         balance=next((result.balance for result in results if result.balance is not None), None),
     )
 

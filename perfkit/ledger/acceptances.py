@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -14,9 +14,13 @@ from perfkit.verdict.model import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class KeptAcceptance(Acceptance):
-    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``."""
+    """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``.
+
+    It covers the ``counts`` that it names and no others.
+    """
 
     verdict: Verdict
+    counts: Mapping[str, float] = field(default_factory=dict)
     run_id: str
     recorded_at: datetime
     diff_hash: str | None = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
+from perfkit.agent.counting.model import Counts
 from perfkit.measure.clock import utc_now
 from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, Status
+from perfkit.verdict.from_rows import count_outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,7 @@ class SessionRecord:
     """The benchmarks of a session in the order in which they ran; one may not occur twice."""
 
     findings: dict[str, Finding] = field(default_factory=dict)
+    counts: dict[str, Counts] = field(default_factory=dict)
 
     def add(
         self, benchmark: Benchmark, reading: Reading | None, *, status: Status, message: str | None
@@ -53,7 +56,8 @@ class SessionRecord:
         machine: Machine,
         environment: Environment,
     ) -> list[Row]:
-        """Return the session as rows of one run."""
+        """Return the session as rows of one run: first the times, then what was counted."""
+        findings = [*self.findings.values(), *self._counted()]
         return [
             Row(
                 run_id=run_id,
@@ -65,5 +69,13 @@ class SessionRecord:
                 outcome=finding.outcome,
                 policy=finding.policy,
             )
-            for finding in self.findings.values()
+            for finding in findings
         ]
+
+    def _counted(self) -> Iterator[Finding]:
+        for name, counts in self.counts.items():
+            timed = self.findings.get(name)
+            if timed is None or timed.outcome.status != "ok":
+                continue
+            for outcome, entries in count_outcomes(timed.outcome.benchmark, counts):
+                yield Finding(outcome=outcome, at=timed.at, policy=entries)

@@ -25,6 +25,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "when --benchmark-autosave or --benchmark-save is given).",
     )
     group.addoption(
+        "--perfkit-no-counts",
+        action="store_true",
+        help="File times only: count no operators, syncs and bytes.",
+    )
+    group.addoption(
         "--perfkit-prove-root",
         metavar="DIR",
         default=None,

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from perfkit.agent.benchmark_fixture import FIXTURE_NAME, group_of, read_fixture
+from perfkit.agent.benchmark_fixture import FIXTURE_NAME, Calls, group_of, read_fixture, remember_calls
+from perfkit.agent.counted import counts_of_call
+from perfkit.agent.counting.compiled import Compilation, read_compilation
+from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_modules
 from perfkit.agent.reports import judge
 from perfkit.config import load_project
@@ -20,6 +23,7 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord
 from perfkit.records import Benchmark, Commit, Machine
 from perfkit.repo.commits import read_commit
+from perfkit.verdict.from_rows import is_count
 
 
 class Recorder:
@@ -33,12 +37,14 @@ class Recorder:
         machine: Machine,
         proven_root: Path | None,
         asked_explicitly: bool,
+        count: bool,
     ) -> None:
         self._ledger = ledger
         self._commit = commit
         self._machine = machine
         self._proven_root = proven_root
         self._asked_explicitly = asked_explicitly
+        self._count = count
         self._record = SessionRecord()
         self._report = ""
 
@@ -62,7 +68,19 @@ class Recorder:
             machine=read_machine(),
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
+            count=project.config.exact.count and not config.getoption("perfkit_no_counts"),
         )
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Count a benchmark once its last timed round is over."""
+        since = read_compilation()
+        calls_of = remember_calls(getattr(item, "funcargs", {}).get(FIXTURE_NAME)) if self._count else None
+        result = yield
+        calls = calls_of() if calls_of is not None else None
+        if calls is not None:
+            self._record.counts[item.nodeid] = _counts(calls, item.config.rootpath, since)
+        return result
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -117,10 +135,19 @@ class Recorder:
             self._report = str(error)
             session.exitstatus = EXIT_NOT_MEASURED
             return
-        failed = sum(row.outcome.status != "ok" for row in rows)
-        state = f"{len(rows)} benchmarks" + (f", {failed} not measured" if failed else "")
+        times = [row for row in rows if not is_count(row)]
+        failed = sum(row.outcome.status != "ok" for row in times)
+        state = f"{len(times)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file}"
+
+
+def _counts(calls: Calls, root: Path, since: Compilation) -> Counts:
+    """Count a function that was measured; what it raises only now is a reason not to."""
+    try:
+        return counts_of_call(calls.call, root=root, most_calls=calls.most, since=since)
+    except Exception as error:  # noqa: BLE001 (whatever the user's function does when called again)
+        return Counts(counts=(), not_counted={"operators": f"called again it raised {type(error).__name__}"})
 
 
 def _identify(item: pytest.Item, group: str | None) -> Benchmark:

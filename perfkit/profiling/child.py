@@ -173,6 +173,7 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
         balance=findings.balance,
         roles=findings.roles,
         lines=findings.lines,
+        counts=findings.counts,
     )
 
 

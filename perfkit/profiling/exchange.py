@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from perfkit.agent.counting.model import Counts
 from perfkit.profiling.targets import Target
 from perfkit.records import (
     Balance,
@@ -84,6 +85,7 @@ class PassResult:
     balance: Balance | None = None
     roles: tuple[RoleProfile, ...] = ()
     lines: tuple[LineTime, ...] = ()
+    counts: Counts | None = None
 
 
 def write_spec(spec: PassSpec, file: Path) -> None:

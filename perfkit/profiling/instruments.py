@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from perfkit.agent.counting.model import Counts
+from perfkit.agent.counting.tensors import TensorWatch
+from perfkit.agent.counting.texts import with_texts
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
     import torch
 
 _MILLISECOND = 1e-3
+# The step whose counts stand for the loop: lazily made state, such as an optimizer's, is there by then.
+COUNTED_STEP = 3
+_REPEATED = 2
 _Call = Callable[[], object]
 
 
@@ -50,6 +56,7 @@ class Findings:
     balance: Balance | None = None
     roles: tuple[RoleProfile, ...] = ()
     lines: tuple[LineTime, ...] = ()
+    counts: Counts | None = None
 
 
 class Instrument(Protocol):
@@ -141,6 +148,34 @@ class BalanceWatch(Clean):
         end_workers()
         times = fetch_times(self._folder)
         return Findings(balance=replace(self._clock.balance(), loader_s=times.batch_s if times else None))
+
+
+class StepCounts(Clean):
+    """Counts what repeats to the digit in the first steps, and ends the target after them."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self.step_limit = min(COUNTED_STEP, spec.steps or COUNTED_STEP)
+        self._root = Path(spec.root)
+        self._watch: TensorWatch | None = None
+
+    def run(self, call: _Call) -> object:
+        """Call, and count until the last of the steps."""
+        with TensorWatch(self._root) as self._watch:
+            return call()
+
+    def end_step(self) -> None:
+        """Close the counts of a step."""
+        if self._watch is not None:
+            self._watch.end_iteration()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+        """Return the counts of the last two steps, None where there were too few to stand for the loop."""
+        if self._watch is None or summary.steps < (self.step_limit or COUNTED_STEP):
+            return Findings()
+        counts = with_texts(self._watch.counts(), self._root)
+        last = tuple(replace(count, values=count.values[-_REPEATED:]) for count in counts.counts)
+        return Findings(counts=replace(counts, counts=last))
 
 
 class CProfile(Clean):
@@ -306,6 +341,7 @@ def own_code_of(spec: PassSpec) -> OwnCode:
 INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
     "clean": Clean,
     "balance": BalanceWatch,
+    "counts": StepCounts,
     "cprofile": CProfile,
     "torch": TorchProfile,
     "lines": LineProfile,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.config import Project
@@ -41,6 +41,20 @@ def resolve_target(name: str, project: Project, *, folder: Path) -> Target:
     if configured is not None:
         return _place(name, configured, folder=project.root, project=project)
     return _place(name, name, folder=folder, project=project)
+
+
+def target_on(target: Target, root: Path, *, project: Path) -> Target:
+    """Return a target of a project as it is in another checkout, at ``root``: a script lies there.
+
+    Raises:
+        UsageError: the script lies outside of the project, so that no checkout has it.
+    """
+    if not target.is_script:
+        return target
+    script = Path(target.place)
+    if not script.is_relative_to(project):
+        raise UsageError(f"{script} lies outside of {project}: no commit has it")
+    return replace(target, place=str(root / script.relative_to(project)))
 
 
 def _place(name: str, place: str, *, folder: Path, project: Project) -> Target:

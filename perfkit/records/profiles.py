@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from perfkit.agent.counting.model import Counts
 from perfkit.records.readings import OperatorTime, WaitTime
 from perfkit.records.results import Commit, Environment, Machine
 
-PassName = Literal["clean", "balance", "cprofile", "torch", "lines"]
+PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +145,9 @@ class ProfileSummary:
     """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
 
     ``backward`` is the backward pass by what each of its nodes differentiates, over the steps of the torch
-    pass: on accelerators it runs in threads that no profiler of Python sees. With a ``problem`` the target
-    failed, and the passes end with the last step before that.
+    pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of the last
+    two of a few steps. With a ``problem`` the target failed, and the passes end with the last step before
+    that.
     """
 
     schema_version: int
@@ -165,6 +167,7 @@ class ProfileSummary:
     lines: tuple[LineTime, ...] = ()
     waits: tuple[WaitTime, ...] = ()
     backward: tuple[OperatorTime, ...] = ()
+    counts: Counts | None = None
     problem: str | None = None
 
     def pass_named(self, name: PassName) -> PassSummary | None:

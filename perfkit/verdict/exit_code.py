@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.verdict.model import Comparison, Verdict
+from perfkit.verdict.model import Comparison, ExactComparison, Verdict
 
 _CODES: dict[Verdict, int] = {
     "REGRESSED": EXIT_REGRESSED,
@@ -21,7 +21,7 @@ _CODES: dict[Verdict, int] = {
 _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
-def exit_code(comparisons: Iterable[Comparison]) -> int:
+def exit_code(comparisons: Iterable[Comparison | ExactComparison]) -> int:
     """Return the exit code of a gate: that of its worst comparison, "not measured" where there is none.
 
     Accepted findings, and comparisons that do not gate, pass.
@@ -30,6 +30,6 @@ def exit_code(comparisons: Iterable[Comparison]) -> int:
     return next((code for code in _WORST_FIRST if code in codes), EXIT_NOT_MEASURED)
 
 
-def _code(comparison: Comparison) -> int:
+def _code(comparison: Comparison | ExactComparison) -> int:
     passes = comparison.accepted is not None or not comparison.gating
     return EXIT_PASS if passes else _CODES[comparison.verdict]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
-from perfkit.records import WALL_TIME, Row, Side
+from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Row, Side
+from perfkit.verdict.exact import compare_count, not_compared
 from perfkit.verdict.judge import compare
-from perfkit.verdict.model import Comparison, LaunchPair, Policy, Verdict
+from perfkit.verdict.model import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 
+# The entry of a row's policy that tells it holds a count, and what stands behind it.
+CAUSES = "causes"
+_MOST_CAUSES = 40
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
@@ -85,6 +91,85 @@ def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> C
         )
     pairs = joined_pairs([pairs_of(run) for run in (*prior, rows)])
     return compare(last.outcome.benchmark, pairs, policy, margin=margin, gating=gating)
+
+
+def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:
+    """Return the comparisons of counts that the rows of both sides of a run lead to."""
+    by_count: dict[tuple[str, str], dict[Side, Row]] = {}
+    for row in rows:
+        if is_count(row) and row.placement.side is not None:
+            key = row.outcome.benchmark.name, row.outcome.metric.name
+            by_count.setdefault(key, {})[row.placement.side] = row
+    return [_exact_comparison(sides.get("base"), sides.get("head")) for sides in by_count.values()]
+
+
+def counts_of(rows: Sequence[Row]) -> Counts:
+    """Return what rows of one benchmark counted; of two rows on one metric the last stands."""
+    latest = {row.outcome.metric.name: row for row in rows}
+    found = {name: count_of(row) for name, row in latest.items()}
+    return Counts(
+        counts=tuple(count for count in found.values() if count is not None),
+        not_counted={
+            name: (latest[name].outcome.message or "").removeprefix("not counted: ")
+            for name, count in found.items()
+            if count is None
+        },
+    )
+
+
+def is_count(row: Row) -> bool:
+    """Tell whether a row holds a count, or says why there is none."""
+    return CAUSES in row.policy
+
+
+def count_of(row: Row) -> Count | None:
+    """Return the count that a row holds; None where it says why there is none."""
+    if not row.outcome.values:
+        return None
+    causes = json.loads(row.policy[CAUSES])
+    return Count(
+        metric=row.outcome.metric.name,
+        unit=row.outcome.metric.unit,
+        values=row.outcome.values,
+        causes=tuple(
+            Cause(what=what, place=place, text=text, amount=amount) for what, place, text, amount in causes
+        ),
+    )
+
+
+def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, Mapping[str, str]]]:
+    """Yield what rows hold of counts, those that could not be made with the reason, and policy entries."""
+    for count in counts.counts:
+        metric = Metric(name=count.metric, unit=count.unit, exact=count.exact)
+        yield (
+            Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values),
+            _causes_entry(count.causes),
+        )
+    for name, why in counts.not_counted.items():
+        metric = Metric(name=name, unit="1")
+        message = f"not counted: {why}"
+        yield (
+            Outcome(benchmark=benchmark, metric=metric, status="skipped", message=message),
+            _causes_entry(()),
+        )
+
+
+def _causes_entry(causes: Sequence[Cause]) -> dict[str, str]:
+    """Return the largest causes of a count as an entry of its row's policy."""
+    kept = [[one.what, one.place, one.text, one.amount] for one in causes[:_MOST_CAUSES]]
+    return {CAUSES: json.dumps(kept)}
+
+
+def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
+    row = head or base
+    assert row is not None  # noqa: S101 (there is one row at least)
+    old, new = (count_of(one) if one is not None else None for one in (base, head))
+    benchmark, metric = row.outcome.benchmark, row.outcome.metric.name
+    if old is None or new is None:
+        return not_compared(benchmark, metric, old, new, row.outcome.message or "not counted on one side")
+    return compare_count(
+        benchmark, old, new, margin=float(row.policy["margin"]), gating=row.policy["gating"] == "true"
+    )
 
 
 def _verdict(text: str) -> Verdict:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records import Benchmark, Commit, Environment, Machine
+from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
 from perfkit.records.differences import Section
 
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
@@ -89,6 +89,41 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MovedCause:
+    """An operator, call or allocation behind a count, and the line it comes from; an amount on each side."""
+
+    what: str
+    place: str
+    base: float
+    head: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactComparison:
+    """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
+
+    ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
+    says why. INCONCLUSIVE is what did not repeat; it never gates.
+    """
+
+    benchmark: Benchmark
+    metric: Metric
+    verdict: Verdict
+    margin: float
+    gating: bool
+    base: float | None
+    head: float | None
+    causes: tuple[MovedCause, ...] = ()
+    message: str | None = None
+    accepted: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Head / base; None where either is not known, or base is zero."""
+        return self.head / self.base if self.base and self.head is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What differs between profiles of a regressed benchmark, per call of it.
 
@@ -105,7 +140,8 @@ class GateReport:
     """A whole gate: what was compared under which rules, what came out, and what a reader should know.
 
     ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
-    that were continued. ``from_ledger`` marks verdicts that were recomputed from kept rows.
+    that were continued. ``exact`` are counts of benchmarks and training steps. ``from_ledger`` marks verdicts
+    that were recomputed from kept rows.
     """
 
     run_id: str
@@ -121,6 +157,7 @@ class GateReport:
     exit_code: int
     notes: tuple[str, ...] = ()
     explanations: tuple[Explanation, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()
     from_ledger: bool = False
 
 
@@ -139,3 +176,4 @@ class ApartReport:
     comparisons: tuple[Comparison, ...]
     exit_code: int
     notes: tuple[str, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()

@@ -11,6 +11,7 @@ from rich.text import Text
 from perfkit.records import Commit
 from perfkit.verdict.model import ApartReport, Comparison, Verdict
 from perfkit.views.gate.decision import decision_sentence
+from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import commit_text, decision_style, result_table, verdict_text
 from perfkit.views.gate.wording import details, in_order, percent
@@ -32,6 +33,7 @@ def apart_view(report: ApartReport) -> Group:
         result_table(ordered, names, counted="runs"),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),
+        *exact_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )
     decision = Text(decision_sentence(report), style=decision_style(report))

@@ -9,20 +9,25 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
+from perfkit.agent.counting.model import Cause, Count
 from perfkit.records import PHASES, Balance, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.records.phases import DATA
 from perfkit.records.readings import WaitTime
 from perfkit.units import counted, human_percent, human_seconds
+from perfkit.verdict.exact import SYNCS, TITLES
+from perfkit.views.counts import amount_text
 
 _COLUMNS = 80
 _ENTRIES = 8
 _NAME_COLUMNS = 43
+_COUNT_COLUMNS = 30
 _WORTH_TELLING = 0.001
 _FEW_STEPS = 3
 _FASTER_THAN_CLEAN = 0.9
 _PASS_TITLES = {
     "clean": "clean",
     "balance": "balance",
+    "counts": "counts",
     "cprofile": "cProfile",
     "torch": "torch",
     "lines": "lines",
@@ -38,6 +43,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
         _headline(summary),
         _passes(summary),
         _balance(summary),
+        _counts(summary),
         *_entry_tables(summary),
         *_role_tables(summary),
         _backward(summary),
@@ -157,6 +163,33 @@ def _cost(balance: Balance) -> str:
         return ""
     low, middle, high = (100 * (value - 1) for value in (cost.low, cost.ratio, cost.high))
     return f"the hooks cost {middle:+.1f} % of a step ({low:+.1f} to {high:+.1f}), by turns with a clean loop"
+
+
+def _counts(summary: ProfileSummary) -> str:
+    """Return what a step counts, each with what there is most of, and every sync with its line."""
+    counts = summary.counts
+    if counts is None:
+        return ""
+    head = f"{'counted in a step':<{_COUNT_COLUMNS}}{'a step':>12}   mostly"
+    lines = [_count_line(count) for count in counts.counts]
+    lines += [
+        f"  not counted: {TITLES.get(metric, metric)} ({why})" for metric, why in counts.not_counted.items()
+    ]
+    syncs = [cause for count in counts.counts if count.metric == SYNCS for cause in count.causes]
+    lines += [f"  sync: {_cause(cause, '1')}" for cause in syncs[:_ENTRIES]]
+    return "\n".join((head, *lines))
+
+
+def _count_line(count: Count) -> str:
+    title = TITLES.get(count.metric, count.metric)
+    most = _cause(count.causes[0], count.unit) if count.causes else ""
+    amount = amount_text(count.values[-1], count.unit)
+    return f"  {title:<{_COUNT_COLUMNS - 2}}{amount:>12}   {most[: _COLUMNS - _COUNT_COLUMNS - 15]}".rstrip()
+
+
+def _cause(cause: Cause, unit: str) -> str:
+    where = f" {cause.place}" if cause.place else ""
+    return f"{amount_text(cause.amount, unit)} {cause.what}{where}"
 
 
 def _backward(summary: ProfileSummary) -> str:

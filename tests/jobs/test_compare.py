@@ -14,8 +14,10 @@ import pytest
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
+from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.records import Environment, Machine, Row
+from perfkit.verdict.from_rows import count_outcomes
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
@@ -217,3 +219,46 @@ def test_mistakes_are_told_in_a_line(scene: Scene, arguments: tuple[str, ...], s
     assert 2 == done.returncode
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def _counted(*operators: int, sha: str, run: str, **options: Any) -> list[Row]:  # noqa: ANN401
+    """Return rows that counted a training step: its operators, and the reason why nothing else."""
+    causes = (Cause(what="aten::mm", place="net.py:3", amount=operators[-1], text="x @ w"),)
+    count = Count(metric="operators", unit="1", values=tuple(map(float, operators)), causes=causes)
+    row = build_row(sha=sha, run=run, name="profile:train", **options)
+    return [
+        replace(row, outcome=outcome, policy=entries)
+        for outcome, entries in count_outcomes(
+            row.outcome.benchmark, Counts(counts=(count,), not_counted={"flops": "no formula"})
+        )
+    ]
+
+
+def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
+    """With equal Python and torch, times or none: what grew decides, with the lines behind it."""
+    elsewhere = Machine(machine_id="another", facts=MACHINE.facts)
+    scene.file(*_counted(100, 100, sha=scene.base, run="base"))
+    scene.file(*_counted(90, 90, sha=scene.head, run="old"))
+    scene.file(*_counted(300, 300, sha=scene.head, run="head", machine=elsewhere, minute=5))
+
+    done, report = scene.compare()
+
+    grown, unknown = report["exact"]
+    assert (1, [], "REGRESSED") == (done.returncode, report["comparisons"], grown["verdict"])
+    assert (100, 300) == (grown["base"], grown["head"])
+    assert [("aten::mm", "net.py:3", 100, 300)] == [
+        (one["what"], one["place"], one["base"], one["head"]) for one in grown["causes"]
+    ]
+    assert "not counted: no formula" == unknown["message"]
+
+
+def test_counts_under_another_torch_are_not_compared(scene: Scene) -> None:
+    """They may differ for that alone; without times either there is nothing to say."""
+    other = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.0.0"})
+    scene.file(*_counted(100, 100, sha=scene.base, run="base"))
+    scene.file(*_counted(300, 300, sha=scene.head, run="head", environment=other))
+
+    done, report = scene.compare()
+
+    assert (4, {}) == (done.returncode, report)
+    assert "has no times" in done.stderr

@@ -154,8 +154,8 @@ def in_demo(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
 
 
 def test_every_pass_counts_steps(demo: Demo) -> None:
-    """All passes see the eight steps, but for the torch pass, which ends after its window."""
-    assert {"clean": 8, "balance": 8, "cprofile": 8, "torch": 5, "lines": 8} == {
+    """All passes see the eight steps, but for those of counts and of torch, which end after their windows."""
+    assert {"clean": 8, "balance": 8, "counts": 3, "cprofile": 8, "torch": 5, "lines": 8} == {
         found.name: found.steps for found in demo.summary.passes
     }
 

@@ -21,6 +21,7 @@ ACCEPTANCE = KeptAcceptance(
     author="A. Tester",
     verdict="REGRESSED",
     ratio=1.08,
+    counts={"operators": 200.0},
     run_id="run-1",
     recorded_at=START,
 )
@@ -39,6 +40,7 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
         "author": "A. Tester",
         "verdict": "REGRESSED",
         "ratio": 1.08,
+        "counts": {"operators": 200.0},
         "run_id": "run-1",
         "recorded_at": "2026-01-02T03:04:05Z",
         "diff_hash": None,

@@ -10,10 +10,10 @@ from perfkit.errors import LedgerError, RepositoryError
 from perfkit.jobs.gates.accepting import find_acceptances
 from perfkit.ledger.store import Ledger
 from perfkit.records import Commit, Row, Side
-from perfkit.verdict.acceptance import apply
+from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.from_rows import comparison_of, policy_of
-from perfkit.verdict.model import Comparison, GateReport
+from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
+from perfkit.verdict.model import Comparison, ExactComparison, GateReport
 
 
 def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
@@ -27,7 +27,10 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     if rows[0].source != "gate":
         raise LedgerError(f'run "{run}" is a {rows[0].source}, not a gate; see "perfkit ledger list"')
     commits = _commits(rows)
-    return _report(rows, commits, _accept(judge_anew(rows, kept), commits, ledger, project))
+    acceptances = _acceptances(commits, ledger, project)
+    comparisons = apply(judge_anew(rows, kept), acceptances)
+    exact = apply_to_counts(exact_comparisons_of(rows), acceptances)
+    return _report(rows, commits, comparisons, exact)
 
 
 def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
@@ -36,7 +39,7 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
     prior = [_by_benchmark(kept.rows_of(earlier)) for earlier in continued]
     return [
         comparison_of(own, [earlier[name] for earlier in prior if name in earlier])
-        for name, own in _by_benchmark(rows).items()
+        for name, own in _by_benchmark([row for row in rows if not is_count(row)]).items()
     ]
 
 
@@ -48,7 +51,10 @@ def _commits(rows: Sequence[Row]) -> Mapping[Side, Commit]:
 
 
 def _report(
-    rows: Sequence[Row], commits: Mapping[Side, Commit], comparisons: Sequence[Comparison]
+    rows: Sequence[Row],
+    commits: Mapping[Side, Commit],
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
 ) -> GateReport:
     first = rows[0]
     return GateReport(
@@ -62,22 +68,21 @@ def _report(
         budget_s=float(first.policy["budget_s"]),
         wall_s=float(first.policy["wall_s"]),
         comparisons=tuple(comparisons),
-        exit_code=exit_code(comparisons),
+        exit_code=exit_code((*comparisons, *exact)),
+        exact=tuple(exact),
         from_ledger=True,
     )
 
 
-def _accept(
-    comparisons: Sequence[Comparison], commits: Mapping[Side, Commit], ledger: Path, project: Project
-) -> tuple[Comparison, ...]:
-    """Let pass what people accepted since, where the commits are still known."""
+def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project) -> tuple[Acceptance, ...]:
+    """Return what people accepted since, where the commits are still known."""
     try:
         acceptances, _ = find_acceptances(
             project.root, base=commits["base"], head=commits["head"], ledger=ledger
         )
     except RepositoryError:
-        return tuple(comparisons)
-    return apply(comparisons, acceptances)
+        return ()
+    return acceptances
 
 
 def _by_benchmark(rows: Sequence[Row]) -> Mapping[str, list[Row]]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from perfkit.experiments.sequential import Contender, Measured
+from perfkit.jobs.gates.counting import CountedPair
 from perfkit.records import SIDES, Commit, Environment, Machine, Outcome, Placement, Row, Side, Source, Status
-from perfkit.verdict.from_rows import policy_entries
-from perfkit.verdict.model import Comparison, Policy, Verdict
+from perfkit.verdict.from_rows import count_outcomes, policy_entries
+from perfkit.verdict.model import Comparison, ExactComparison, Policy, Verdict
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
@@ -46,6 +47,31 @@ def launch_rows(
         )
         for side in SIDES:
             yield _launch_row(one, side, contender, entries, occasion)
+
+
+def count_rows(
+    pairs: Iterable[CountedPair], exact: Iterable[ExactComparison], occasion: Occasion
+) -> Iterator[Row]:
+    """Yield a row for each count of each side, or for the reason why there is none."""
+    judged = {(one.benchmark.name, one.metric.name): one for one in exact}
+    for pair in pairs:
+        for side in SIDES:
+            for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
+                one = judged[pair.benchmark.name, outcome.metric.name]
+                entries = policy_entries(
+                    occasion.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
+                )
+                yield Row(
+                    run_id=occasion.run_id,
+                    recorded_at=occasion.recorded_at,
+                    source=occasion.source,
+                    commit=occasion.commits[side],
+                    machine=occasion.machine,
+                    environment=occasion.environment,
+                    outcome=outcome,
+                    placement=Placement(side=side, seed=occasion.seed),
+                    policy={**occasion.common, **entries, **causes},
+                )
 
 
 def finding_row(comparison: Comparison, occasion: Occasion) -> Row:

@@ -1,4 +1,4 @@
-"""The clean pass of a profile as ledger rows."""
+"""The times and counts of a profile as ledger rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.exchange import PassResult
 from perfkit.records import Benchmark, Environment, Metric, Outcome, PassSummary, Row
+from perfkit.verdict.from_rows import count_outcomes
 
 STEP_TIME = Metric(name="step_time", unit="s")
 TOTAL_TIME = Metric(name="total_time", unit="s")
@@ -16,7 +17,10 @@ UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 
 
 def record(run: SettledProfile, result: PassResult) -> None:
-    """Append the clean pass to the ledger, a failed target too; a mistake in the request is no result."""
+    """Append the times or counts of a pass to the ledger.
+
+    A failed target is recorded too, a mistake in the request is no result.
+    """
     ledger, commit = run.request.ledger, run.commit
     if ledger is None or commit is None or (result.problem is not None and result.problem.kind == "usage"):
         return
@@ -30,24 +34,28 @@ def record(run: SettledProfile, result: PassResult) -> None:
             machine=run.machine,
             environment=result.environment or UNKNOWN_ENVIRONMENT,
             outcome=outcome,
-            policy=_policy(run),
+            policy={**_policy(run), **entries},
         )
-        for outcome in _outcomes(run, result)
+        for outcome, entries in _outcomes(run, result)
     ]
-    Ledger(ledger).append(rows)
+    if rows:
+        Ledger(ledger).append(rows)
 
 
-def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
+def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, Mapping[str, str]]]:
     params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
     benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
-    if result.problem is not None:
-        problem = result.problem
-        return [
-            Outcome(benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message)
-        ]
-    return _times(benchmark, result.summary) if result.summary is not None else []
+    problem, summary = result.problem, result.summary
+    if problem is not None:
+        failed = Outcome(
+            benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message
+        )
+        return [(failed, {})]
+    if result.counts is not None:
+        return list(count_outcomes(benchmark, result.counts))
+    return [(outcome, {}) for outcome in _times(benchmark, summary)] if summary is not None else []
 
 
 def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:

@@ -17,7 +17,7 @@ from perfkit.profiling.targets import Target, resolve_target
 from perfkit.records import Commit, Machine, PassName
 from perfkit.repo.commits import read_commit
 
-DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "cprofile", "torch")
+DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "counts", "cprofile", "torch")
 
 # In place of a function: those with the most own time.
 AUTO = "auto"

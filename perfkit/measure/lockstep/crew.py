@@ -87,6 +87,10 @@ class Crew:
         """The number of the present preloader."""
         return self._source.number if self._source is not None else 0
 
+    def root(self, side: Side) -> Path:
+        """The tree of a side."""
+        return self._ground.roots[side]
+
     def _preload_also(self, modules: Sequence[str]) -> None:
         """Let later preloaders import more of what both sides share; what is a side's own is left out."""
         wanted = preloadable(modules, tuple(self._ground.roots.values()), self._ground.origins)
@@ -146,6 +150,15 @@ class Crew:
 
     def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
         """Start a child that runs ``nodes``, or lists the benchmarks where that is None."""
+        return self._start(side, nodes=None if nodes is None else tuple(nodes))
+
+    def start_training(self, side: Side, place: str, *, steps: int) -> Child:
+        """Start a child that counts steps of a training loop: "package.module:function", or a script."""
+        return self._start(side, nodes=(), training=place, steps=steps)
+
+    def _start(
+        self, side: Side, *, nodes: tuple[str, ...] | None, training: str | None = None, steps: int = 0
+    ) -> Child:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
@@ -156,7 +169,9 @@ class Crew:
             root=str(self._ground.roots[side]),
             origins=tuple(str(origin) for origin in self._ground.origins),
             paths=self._ground.paths,
-            nodes=None if nodes is None else tuple(nodes),
+            nodes=nodes,
+            training=training,
+            steps=steps,
             select=self._ground.select,
             temporary=str(place),
             log=f"{place}.log",

@@ -96,7 +96,10 @@ def run_launch(
         statuses = {child.side: child.end() for child in children}
     return LaunchRecord(
         timings=timings,
-        failures=tuple(_explain(failure, statuses[failure.side], children) for failure in failures),
+        failures=tuple(
+            ended(failure, statuses[failure.side], next(one for one in children if one.side == failure.side))
+            for failure in failures
+        ),
         reports=reports,
         seconds=seconds,
     )
@@ -148,11 +151,11 @@ def _failure(node: str, error: BenchmarkError) -> Failure:
     return Failure(node=node, side=error.side, status=error.status, message=error.message)
 
 
-def _explain(failure: Failure, status: int, children: Sequence[Child]) -> Failure:
+def ended(failure: Failure, status: int, child: Child) -> Failure:
     """Say how a process ended that could not say it itself."""
     if failure.message:
         return failure
-    words = next(child.last_words() for child in children if child.side == failure.side)
+    words = child.last_words()
     if status == -signal.SIGKILL:
         return replace(failure, status="oom", message="its process was killed (out of memory?)")
     if status < 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep import processes
 from perfkit.measure.lockstep.preloading import Child
@@ -73,6 +75,23 @@ class Player:
             return self._receive()
         finally:
             self.child.stop()
+
+    def begin_counting(self, root: Path) -> None:
+        """Let it count its own calls; lines are named by their place in ``root``."""
+        self._send({"kind": "count", "root": str(root)})
+        self.iterations += 1
+
+    def finish_counting(self) -> Message:
+        """Wait for the counts, let the test go on to its end, and return them.
+
+        Raises:
+            BenchmarkError: its end was not a good one, or came before the counts.
+        """
+        answer = self._receive()
+        self._send({"kind": "go_on"})
+        self._inside = False
+        self._receive()
+        return answer
 
     def leave(self) -> None:
         """Let the test go on to its end, and stop: the other side may still have to.

@@ -43,6 +43,7 @@ class Assignment:
 
     ``origins`` are the user's own trees, which no module may come from; ``temporary`` a folder to be made
     for temporary files; ``log`` the file its output goes to. ``plants`` are slowdowns on purpose, as shares.
+    With ``training``, a function or script, no benchmark is run: so many ``steps`` of it are counted.
     """
 
     root: str
@@ -53,6 +54,8 @@ class Assignment:
     temporary: str
     log: str
     plants: Mapping[str, float]
+    training: str | None = None
+    steps: int = 0
 
 
 class Child:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import ApartReport, Comparison, GateReport
+from perfkit.verdict.model import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.views.gate.wording import decides, in_order, percent
 
 _WORDS = {
@@ -27,15 +27,33 @@ def decision_word(report: GateReport | ApartReport) -> str:
 def decision_sentence(report: GateReport | ApartReport) -> str:
     """Return the decision, what it rests on, the rules, the time that measuring took and the exit code."""
     causes = [found for found in report.comparisons if _is_cause(found, report.exit_code)]
+    counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
     besides = [found for found in in_order(report.comparisons) if _is_news(found, causes)]
     parts = [
-        f"{decision_word(report)}: {_reason(report, causes)}",
+        f"{decision_word(report)}: {' and '.join(_reasons(report, causes, counts))}",
         *([f"also {_tally(besides)}"] if besides else []),
-        f"family-wise alpha {report.policy.alpha:g}",
+        *([f"family-wise alpha {report.policy.alpha:g}"] if _timed(report) else []),
         *([human_seconds(report.wall_s)] if isinstance(report, GateReport) else []),
         f"exit code {report.exit_code}",
     ]
     return "; ".join(parts)
+
+
+def _timed(report: GateReport | ApartReport) -> bool:
+    return bool(report.comparisons) or not report.exact
+
+
+def _reasons(
+    report: GateReport | ApartReport, causes: Sequence[Comparison], counts: Sequence[ExactComparison]
+) -> Iterator[str]:
+    """Yield why the decision is what it is: by the times, by the counts, or by both."""
+    if causes or not counts:
+        yield _reason(report, causes)
+    if counts and report.exit_code == EXIT_REGRESSED:
+        grown = counted(len(counts), "count")
+        yield f"{grown} that {'decides' if len(counts) == 1 else 'decide'} grew beyond tolerance"
+    elif counts:
+        yield f"none of {counted(len(counts), 'count')} that decide grew beyond tolerance"
 
 
 def _is_cause(comparison: Comparison, code: int) -> bool:

@@ -11,6 +11,7 @@ from perfkit.verdict.model import Comparison, Explanation, GateReport
 from perfkit.views.change_log.markdown import machine_title
 from perfkit.views.explain.markdown import section_rows
 from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
@@ -20,6 +21,7 @@ from perfkit.views.gate.wording import (
     details,
     in_order,
     interval_text,
+    is_timed,
     launches_text,
 )
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
@@ -38,6 +40,7 @@ def render_comment(report: GateReport) -> str:
         _results(ordered, names),
         _remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
+        exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
         _footer(report, names),
     )
@@ -98,13 +101,16 @@ def _footer(report: GateReport, names: Mapping[str, str]) -> str:
 
 def _footer_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[str]:
     yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
-    yield escape(reading_guide(report, names))
+    if is_timed(report):
+        yield escape(reading_guide(report, names))
     yield f"Machine: {escape(machine_title(report.machine))}"
-    yield _rules(report)
+    if is_timed(report):
+        yield _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     else:
-        yield f"Reproduce: `perfkit gate --base {report.base.sha} --head {report.head.sha}`"
+        counted = "" if is_timed(report) else " --exact-only"
+        yield f"Reproduce: `perfkit gate --base {report.base.sha} --head {report.head.sha}{counted}`"
 
 
 def _commit(commit: Commit) -> str:

@@ -15,6 +15,7 @@ from perfkit.units import human_seconds
 from perfkit.verdict.model import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
@@ -24,6 +25,7 @@ from perfkit.views.gate.wording import (
     details,
     in_order,
     interval_text,
+    is_timed,
     launches_text,
 )
 
@@ -41,10 +43,11 @@ def gate_view(report: GateReport) -> Group:
     ordered = in_order(report.comparisons)
     sections = (
         _heading(report),
-        result_table(ordered, names),
-        Text(reading_guide(report, names), style="dim"),
+        *([result_table(ordered, names)] if ordered else []),
+        *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
         *_remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
+        *exact_sections(report.exact),
         *_notes(report.notes),
         _decision(report),
     )

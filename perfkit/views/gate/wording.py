@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from perfkit.units import human_seconds
-from perfkit.verdict.model import Comparison, Estimate, Need, Verdict
+from perfkit.verdict.model import Comparison, Estimate, ExactComparison, GateReport, Need, Verdict
 
 # The order of a table: what needs a reader most comes first.
 _ORDER: tuple[Verdict, ...] = (
@@ -32,9 +32,14 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
 
 
-def decides(comparison: Comparison) -> bool:
+def decides(comparison: Comparison | ExactComparison) -> bool:
     """Tell whether a comparison has a say in the exit code."""
     return comparison.gating and comparison.accepted is None
+
+
+def is_timed(report: GateReport) -> bool:
+    """Tell whether a gate timed anything, or was to."""
+    return any(found.estimate is not None for found in report.comparisons) or not report.exact
 
 
 def percent(share: float) -> str:

@@ -1,0 +1,74 @@
+"""Counts the suite in fresh processes, each with its own hash seed: ``repeat.py [PROCESSES]``.
+
+Prints the counts that were not the same to the digit in all of them, and exits with 1 where there are any.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from perfkit.agent.counting.model import Counts
+from perfkit.jobs.gates.counting import COUNTED_STEP
+from perfkit.measure.lockstep.counted import count_benchmarks, count_training
+from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.scout import scout
+from perfkit.records import SIDES
+
+ROOT = Path(__file__).parents[2]
+_TRAINING = "perfkit.workloads.metric_learning.training:main"
+_LIMIT_S = 120.0
+_Seen = dict[tuple[str, str], set[tuple[float, ...]]]
+
+
+def main() -> None:
+    """Count, and compare what each process says."""
+    processes = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    seen: _Seen = defaultdict(set)
+    not_exact: set[tuple[str, str]] = set()
+    with tempfile.TemporaryDirectory(prefix="exactness-") as folder:
+        ground = Ground(roots=dict.fromkeys(SIDES, ROOT), origins=(ROOT,), paths=("benchmarks",))
+        with Crew(ground, folder=Path(folder), environment=os.environ, as_is=False, seed=0) as crew:
+            crew.why_no_fork = "fresh processes are what is asked for"
+            nodes = tuple(scout(crew.start("head", nodes=None)).found)
+            for pair in range(processes // len(SIDES)):
+                crew.renew()
+                found = count_benchmarks(crew, nodes, limit_s=lambda _: _LIMIT_S, on_benchmark=lambda _: None)
+                steps = count_training(
+                    crew, dict.fromkeys(SIDES, _TRAINING), steps=COUNTED_STEP, runs=1, limit_s=_LIMIT_S
+                )
+                for side in SIDES:
+                    _note(found.counts[side], seen, not_exact)
+                    (step,) = steps.runs[side]
+                    if isinstance(step, Counts):
+                        _note({"train": step}, seen, not_exact)
+                print(f"{len(SIDES) * (pair + 1)} processes, {len(found.failures)} failures", flush=True)
+    _report(seen, not_exact)
+
+
+def _note(counts: Mapping[str, Counts], seen: _Seen, not_exact: set[tuple[str, str]]) -> None:
+    for name, one in counts.items():
+        for count in one.counts:
+            if count.metric == "resident":
+                continue
+            seen[name, count.metric].add(count.values)
+            if len(count.values) > 1 and not count.exact:
+                not_exact.add((name, count.metric))
+
+
+def _report(seen: _Seen, not_exact: set[tuple[str, str]]) -> None:
+    differing = {key: values for key, values in seen.items() if len(values) > 1}
+    for (name, metric), values in differing.items():
+        said = " (said not to repeat)" if (name, metric) in not_exact else ""
+        print(f"{name} {metric}{said}: {sorted(values)[:4]}")
+    names = {name for name, _ in seen}
+    print(f"{len(seen)} counts of {len(names)} benchmarks and steps, {len(differing)} of them differ")
+    sys.exit(1 if differing.keys() - not_exact else 0)
+
+
+if __name__ == "__main__":
+    main()

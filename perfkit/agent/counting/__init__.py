@@ -1,0 +1,1 @@
+"""Counts what repeats to the digit: operators, syncs, tensor bytes, FLOPs, Python calls, graph breaks."""

@@ -1,0 +1,88 @@
+"""Code that torch.compile runs: whether there was any, and how often it broke its graph.
+
+The seam to dynamo: its counters are read, and a function of its private side is listened to that each call of
+compiled code passes before anything else. Nothing of it is imported before the benchmark did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .forks import undone_in_forks
+from .patches import Patches
+
+_ENTRY = "_is_skip_guard_eval_unsafe_stance"
+# Who calls it for code that is compiled, and not for code that dynamo is told to leave alone.
+_COMPILED_CALL = "_TorchDynamoContext.__call__.<locals>."
+_EAGER = "force_eager"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """What dynamo has compiled in this process: graphs, and where it broke them, by reason."""
+
+    graphs: int
+    breaks: Counter[str]
+
+    def since(self, before: Compilation) -> Compilation:
+        """Return what came after an earlier reading."""
+        return Compilation(graphs=self.graphs - before.graphs, breaks=self.breaks - before.breaks)
+
+
+def read_compilation() -> Compilation:
+    """Read dynamo's counters; all are zero where it is not loaded."""
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return Compilation(
+        graphs=counters.get("stats", {}).get("unique_graphs", 0),
+        breaks=Counter(counters.get("graph_break", {})),
+    )
+
+
+class CompiledCode:
+    """Notices code that is about to be compiled or traced, or to run compiled; calls ``on_entry`` first."""
+
+    def __init__(self, on_entry: Callable[[], None] = lambda: None) -> None:
+        self._on_entry = on_entry
+        self.seen = False
+
+    @contextlib.contextmanager
+    def noticed(self) -> Iterator[None]:
+        """Watch for compiled code."""
+        patches = Patches()
+        dynamo = sys.modules.get("torch._dynamo.eval_frame")
+        torch: Any = sys.modules.get("torch")
+        if dynamo is not None and hasattr(dynamo, _ENTRY):
+            patches.replace(dynamo, _ENTRY, self._noticing(getattr(dynamo, _ENTRY), _enters_compiled))
+        elif torch is not None:
+            # Who compiles for the first time has to come by here.
+            patches.replace(torch, "compile", self._noticing(torch.compile, lambda: True))
+        if torch is not None:
+            patches.replace(torch.jit, "trace", self._noticing(torch.jit.trace, lambda: True))
+        try:
+            with undone_in_forks(patches.undo):
+                yield
+        finally:
+            patches.undo()
+
+    def _noticing(self, call: Callable[..., Any], is_compiled: Callable[[], bool]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def noticing(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
+            if is_compiled():
+                self.seen = True
+                self._on_entry()
+            return call(*args, **kwargs)
+
+        return noticing
+
+
+def _enters_compiled() -> bool:
+    dynamo = sys.modules["torch._dynamo.eval_frame"]
+    stance = getattr(getattr(dynamo, "_stance", None), "stance", "")
+    caller = sys._getframe(2).f_code.co_qualname  # noqa: SLF001 (the documented way to the caller)
+    return stance != _EAGER and caller.startswith(_COMPILED_CALL)

@@ -1,0 +1,171 @@
+"""Counts what one call of a benchmark does, in a few calls of it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .compiled import Compilation, CompiledCode, read_compilation
+from .garbage import without_garbage_collection
+from .model import Cause, Count, Counts
+from .places import Places
+from .python_calls import (
+    PROFILER_IN_USE,
+    TRACING_IN_USE,
+    count_python_calls,
+    is_profiled,
+    is_traced,
+    python_peak,
+)
+from .tally import Tally, causes_of
+from .tensors import COMPILED, UNITS, TensorWatch
+from .threads import StartedThreads
+
+NO_TORCH = "torch is not used"
+OWN_THREADS = "it starts threads of its own"
+TOO_FEW_CALLS = "it may not be called often enough"
+COMPILED_BEFORE = "compiled before counting began"
+# Two that agree tell a count that repeats.
+_TIMES = 2
+_Call = Callable[[], object]
+
+
+def count_calls(
+    call: _Call, *, root: Path, most_calls: float = math.inf, since: Compilation | None = None
+) -> Counts:
+    """Return what one call does, counted in at most five calls.
+
+    The first call is not counted, if there may be a second one: it does what is done once. Then two calls
+    are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` is
+    where dynamo's counters stood before anything of the benchmark was compiled.
+    """
+    return _Counting(call, root, most_calls, since or read_compilation()).run()
+
+
+class _Counting:
+    """The calls of one benchmark, and what they have shown so far."""
+
+    def __init__(self, call: _Call, root: Path, most_calls: float, since: Compilation) -> None:
+        self._call, self._root, self._left, self._since = call, root, most_calls, since
+        self._places = Places(root)
+        self._threads, self._compiled = StartedThreads(), CompiledCode()
+        self._counts: list[Count] = []
+        self._not_counted: dict[str, str] = {}
+        self._compilations: list[Compilation] = []
+
+    def run(self) -> Counts:
+        with self._threads.noticed(), self._compiled.noticed():
+            if self._left > 1:
+                self._left -= 1
+                self._call()
+            with without_garbage_collection():
+                self._count_tensors()
+                self._count_python_calls()
+                self._count_python_memory()
+        self._note_compilation()
+        return Counts(counts=tuple(self._counts), not_counted=self._not_counted)
+
+    def _takes_call(self) -> bool:
+        """Use up one of the calls that are allowed, if any is left."""
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def _count_tensors(self) -> None:
+        if "torch" not in sys.modules:
+            self._not_counted |= dict.fromkeys(UNITS, NO_TORCH)
+            return
+        reason = self._why_no_tensors()
+        if reason is None and self._left >= 1:
+            counts = self._watch_tensors()
+            reason = self._why_no_tensors()
+            if reason is None:
+                self._counts += counts.counts
+                self._not_counted |= counts.not_counted
+        elif reason is None:
+            reason = TOO_FEW_CALLS
+        if reason is not None:
+            self._not_counted |= dict.fromkeys(UNITS, reason)
+
+    def _watch_tensors(self) -> Counts:
+        with TensorWatch(self._root) as watch:
+            for _ in range(_TIMES):
+                if not watch.is_compiled and self._takes_call():
+                    self._call()
+                    watch.end_iteration()
+        self._compiled.seen = self._compiled.seen or watch.is_compiled
+        return watch.counts()
+
+    def _why_no_tensors(self) -> str | None:
+        if self._compiled.seen:
+            return COMPILED
+        return OWN_THREADS if self._threads.seen else None
+
+    def _count_python_calls(self) -> None:
+        if is_profiled():
+            self._not_counted["python_calls"] = PROFILER_IN_USE
+            return
+        tallies: list[Tally] = []
+        while len(tallies) < _TIMES and self._takes_call():
+            tally = count_python_calls(self._call, self._places)
+            self._compilations.append(read_compilation())
+            if tally is None:
+                self._not_counted["python_calls"] = PROFILER_IN_USE
+                return
+            tallies.append(tally)
+        if not tallies:
+            self._not_counted["python_calls"] = TOO_FEW_CALLS
+            return
+        self._counts.append(
+            Count(
+                metric="python_calls",
+                unit="1",
+                values=tuple(float(sum(tally.values())) for tally in tallies),
+                causes=causes_of(tallies[-1]),
+            )
+        )
+
+    def _count_python_memory(self) -> None:
+        if "torch" in sys.modules:
+            # Tensors are what takes memory there, and tracing makes every one of torch's calls slow.
+            return
+        reason = TRACING_IN_USE if is_traced() else None
+        peaks: list[float] = []
+        while reason is None and len(peaks) < _TIMES and self._takes_call():
+            peak = python_peak(self._call)
+            if peak is None:
+                reason = TRACING_IN_USE
+            else:
+                peaks.append(peak)
+        if reason is None and peaks:
+            self._counts.append(Count(metric="python_peak", unit="B", values=tuple(peaks), causes=()))
+        else:
+            self._not_counted["python_peak"] = reason or TOO_FEW_CALLS
+
+    def _note_compilation(self) -> None:
+        """Tell how often dynamo had compiled, and broken its graph, by the end of each such call."""
+        readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
+        last = readings[-1]
+        if last.graphs or last.breaks:
+            self._counts += [
+                Count(
+                    metric="graphs",
+                    unit="1",
+                    values=tuple(float(one.graphs) for one in readings),
+                    causes=(),
+                ),
+                Count(
+                    metric="graph_breaks",
+                    unit="1",
+                    values=tuple(float(one.breaks.total()) for one in readings),
+                    causes=tuple(
+                        Cause(what=reason.partition("\n")[0], place="", amount=float(times))
+                        for reason, times in sorted(last.breaks.items(), key=lambda item: (-item[1], item[0]))
+                    ),
+                ),
+            ]
+        elif self._compiled.seen:
+            self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)

@@ -1,0 +1,79 @@
+"""Which own line of code something comes from."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+
+from ..provenance import own_part
+
+_HERE = f"{Path(__file__).parent}{os.sep}"
+_ALLOWANCE = "# perfkit: sync allowed"
+
+
+class Places:
+    """Names the lines and functions of a tree's own code, "src/losses.py:41", and of libraries in short."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        # By file name: a code object's hash is that of all its constants, and takes ten times as long.
+        self._own: dict[str, str | None] = {}
+        # By a code object's identity and the instruction it stands at, kept so that the identity stays its.
+        self._lines: dict[tuple[int, int], tuple[str, CodeType]] = {}
+        self._allowed: dict[str, bool] = {}
+
+    def line_of(self, frame: FrameType | None) -> str:
+        """Return the innermost own line from a frame outward, "" where there is none."""
+        own = self._own
+        while frame is not None:
+            name = frame.f_code.co_filename
+            try:
+                file = own[name]
+            except KeyError:
+                file = own[name] = self._own_file(name)
+            if file is not None:
+                return self._line(frame, file)
+            frame = frame.f_back
+        return ""
+
+    def function_of(self, code: CodeType) -> str:
+        """Return where a function begins, in own code or in a library."""
+        file = self._own_file(code.co_filename) or _short(code.co_filename)
+        return f"{file}:{code.co_firstlineno}"
+
+    def allows_sync(self, line: str) -> bool:
+        """Tell whether an own line carries the comment that allows it to wait for a device."""
+        if line not in self._allowed:
+            file, _, number = line.rpartition(":")
+            text = linecache.getline(str(self._root / file), int(number)) if file else ""
+            self._allowed[line] = _ALLOWANCE in text
+        return self._allowed[line]
+
+    def _line(self, frame: FrameType, file: str) -> str:
+        code = frame.f_code
+        key = (id(code), frame.f_lasti)
+        known = self._lines.get(key)
+        if known is None:
+            known = self._lines[key] = (f"{file}:{frame.f_lineno}", code)
+        return known[0]
+
+    def _own_file(self, name: str) -> str | None:
+        if name.startswith(("<", _HERE)):
+            return None
+        part = own_part(Path(name), self._root)
+        return part.as_posix() if part is not None else None
+
+
+def is_ours(code: CodeType) -> bool:
+    """Tell whether a function does the counting itself."""
+    return code.co_filename.startswith(_HERE)
+
+
+def _short(name: str) -> str:
+    """Return a library's file as it lies in the folder that it is imported from."""
+    folders = [f"{entry.rstrip(os.sep)}{os.sep}" for entry in sys.path if entry]
+    longest = max((folder for folder in folders if name.startswith(folder)), key=len, default="")
+    return Path(name.removeprefix(longest)).as_posix()

@@ -1,0 +1,167 @@
+"""What makes the host wait for a device: calls of tensors, and operators.
+
+On the CPU nothing waits. What is counted there would wait, were the tensors on a device.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+
+from .places import Places
+from .tally import Tally
+
+# Given an operator's arguments, what it waits for as people write it; None where these do not make it wait.
+Wait = Callable[[tuple[Any, ...], Mapping[str, Any]], str | None]
+
+_WAITING = {
+    "aten::_linalg_check_errors": "torch.linalg",
+    "aten::_local_scalar_dense": "Tensor.item",
+    "aten::_unique": "torch.unique",
+    "aten::_unique2": "torch.unique",
+    "aten::allclose": "torch.allclose",
+    "aten::bincount": "torch.bincount",
+    "aten::equal": "torch.equal",
+    "aten::is_nonzero": "bool(Tensor)",
+    "aten::masked_select": "torch.masked_select",
+    "aten::nonzero": "torch.nonzero",
+    "aten::unique_consecutive": "torch.unique_consecutive",
+    "aten::unique_dim": "torch.unique",
+    "aten::unique_dim_consecutive": "torch.unique_consecutive",
+}
+_MASKED = frozenset({"aten::_unsafe_index", "aten::index"})
+_MASKED_PUT = frozenset(
+    {"aten::_index_put_impl_", "aten::_unsafe_index_put", "aten::index_put", "aten::index_put_"}
+)
+# Methods of Tensor that wait, as people write them.
+METHODS = {
+    "__array__": "numpy.asarray(Tensor)",
+    "__bool__": "bool(Tensor)",
+    "__float__": "float(Tensor)",
+    "__index__": "operator.index(Tensor)",
+    "__int__": "int(Tensor)",
+    "__repr__": "repr(Tensor)",
+    "cpu": "Tensor.cpu",
+    "cuda": "Tensor.cuda",
+    "item": "Tensor.item",
+    "numpy": "Tensor.numpy",
+    "to": "Tensor.to",
+    "tolist": "Tensor.tolist",
+}
+_MOVES = frozenset({"cpu", "cuda", "to"})
+# Where torch keeps tensors on the host on purpose: a sampler's indices, an optimizer's number of steps.
+_HOST_SIDE = ("torch/utils/data/", "torch/optim/optimizer.py")
+# Where it brings tensors together that mostly are on one device already.
+_GATHERING = ("torch/amp/", "torch/nn/utils/", "torch/optim/")
+
+
+class Syncs:
+    """The waits of an iteration: real ones, and those of host tensors, which count where no device is."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        # By whether the line allows it, and whether a device was waited for.
+        self._tallies: dict[tuple[bool, bool], Tally] = {}
+
+    def note(self, what: str, place: str, *, real: bool) -> None:
+        """Count a wait that an own line makes."""
+        kind = (self._places.allows_sync(place), real)
+        self._tallies.setdefault(kind, Counter())[what, place] += 1
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._tallies.clear()
+
+    def tally(self, *, allowed: bool, with_device: bool) -> Tally:
+        """Return the waits: where a device is in use only those for it."""
+        found = self._tallies.get((allowed, True), Counter())
+        return found if with_device else found + self._tallies.get((allowed, False), Counter())
+
+
+def wait_of(schema: Any) -> Wait | None:  # noqa: ANN401 (torch has no type for it)
+    """Return whether calls of an operator wait for a device; None where none does."""
+    name = schema.name
+    if name in _WAITING:
+        return lambda _args, _kwargs: _WAITING[name]
+    if name in _MASKED:
+        return lambda args, _kwargs: "boolean mask" if _masks(args[1]) else None
+    if name in _MASKED_PUT:
+        return _wait_of_put
+    if (name, schema.overload_name) == ("aten::repeat_interleave", "Tensor"):
+        return lambda _args, kwargs: "torch.repeat_interleave" if kwargs.get("output_size") is None else None
+    if name == "aten::_to_copy":
+        return _wait_of_copy_to
+    return _wait_of_copy if name == "aten::copy_" else None
+
+
+def wait_of_method(
+    name: str,
+    tensor: Any,  # noqa: ANN401 (a tensor)
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    result: Any,  # noqa: ANN401 (whatever the method returned)
+) -> bool | None:
+    """Tell whether a call of a method that may wait did so (True), would do so (False), or neither (None)."""
+    if name not in _MOVES:
+        return not tensor.is_cpu
+    if (name == "to" and not _names_device(args, kwargs)) or _is_non_blocking(args, kwargs):
+        return None
+    if not tensor.is_cpu and not result.is_cpu:
+        return None
+    return not (tensor.is_cpu and result.is_cpu)
+
+
+def waits_nowhere(what: str, frame: FrameType | None) -> bool:
+    """Tell whether a frame is of a part of torch that waits for host tensors only, whatever is in use."""
+    if frame is None:
+        return False
+    return _is_of(_GATHERING if what == METHODS["to"] else _HOST_SIDE, frame.f_code.co_filename)
+
+
+@functools.cache
+def _is_of(parts: tuple[str, ...], file: str) -> bool:
+    return any(part in file for part in parts)
+
+
+def _wait_of_put(args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> str | None:
+    indices, values = args[1], args[2]
+    # Torch fills in one number under one mask without looking for the places.
+    fills = values.is_cpu and values.numel() == 1 and sum(index is not None for index in indices) == 1
+    return "boolean mask" if _masks(indices) and not fills else None
+
+
+def _wait_of_copy_to(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    device = kwargs.get("device")
+    if device is None or kwargs.get("non_blocking"):
+        return None
+    return "Tensor.to" if args[0].is_cpu != (device.type == "cpu") else None
+
+
+def _wait_of_copy(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    if kwargs.get("non_blocking") or (len(args) > 2 and args[2]):  # noqa: PLR2004 (target, source, non-blocking)
+        return None
+    return "Tensor.copy_" if args[0].is_cpu != args[1].is_cpu else None
+
+
+def _masks(indices: Any) -> bool:  # noqa: ANN401 (a list of tensors)
+    import torch
+
+    return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices)
+
+
+def _names_device(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    import torch
+
+    if kwargs.get("device") is not None or kwargs.get("other") is not None:
+        return True
+    first = args[0] if args else None
+    return isinstance(first, (str, int, torch.device, torch.Tensor)) and not isinstance(first, bool)
+
+
+def _is_non_blocking(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    # Of the flags that may be given by position the first is this one.
+    flags = [value for value in args if isinstance(value, bool)]
+    return bool(kwargs.get("non_blocking", flags[0] if flags else False))

@@ -1,0 +1,143 @@
+"""What operators do to tensors, iteration by iteration: how many run, wait, allocate, save and compute."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .compiled import CompiledCode
+from .dispatch import Dispatched
+from .forks import undone_in_forks
+from .garbage import collect_recent, without_garbage_collection
+from .memory import Memory
+from .model import Count, Counts
+from .places import Places
+from .saved import SavedTensors
+from .syncs import Syncs
+from .tally import Tally, causes_of
+from .waiting import WaitingMethods
+from .watching import Watching
+
+COMPILED = "compiled"
+UNITS: Mapping[str, str] = {
+    "operators": "1",
+    "syncs": "1",
+    "allowed_syncs": "1",
+    "allocated": "B",
+    "peak": "B",
+    "saved": "B",
+    "flops": "FLOP",
+}
+_UNITS_WITH_DEVICE: Mapping[str, str] = {"to_device": "B", "to_host": "B"}
+
+
+class TensorWatch:
+    """Counts what this thread's operators do to tensors between ``with`` and the end of each iteration.
+
+    ``end_iteration`` closes one and begins the next: around a call, or step by step in a training loop. What
+    is alive from before belongs to no iteration. Where compiled code is about to run the watch ends for good,
+    and ``is_compiled`` holds: under it that code would run as if it had never been compiled. To enter it
+    imports torch.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.is_compiled = False
+        self._watching = Watching()
+        places = Places(root)
+        self._memory, self._syncs = Memory(), Syncs(places)
+        self._saved = SavedTensors(places, self._memory, self._watching)
+        self._methods = WaitingMethods(self._watching, places, self._syncs)
+        self._operators = Dispatched(self._watching, places, self._memory, self._syncs, self._saved)
+        self._values: dict[str, list[float]] = {}
+        self._last: dict[str, Tally] = {}
+        self._around = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as around:
+            around.enter_context(without_garbage_collection())
+            around.enter_context(undone_in_forks(self._leave_process))
+            around.enter_context(CompiledCode(self._meet_compiled_code).noticed())
+            around.callback(self._leave)
+            self._methods.begin()
+            self._saved.begin()
+            self._operators.begin()
+            self._around = around.pop_all()
+        self._watching.on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watching.on = False
+        self._around.close()
+
+    def end_iteration(self) -> None:
+        """Close an iteration and begin the next."""
+        if not self._watching.on:
+            return
+        self._watching.on = False
+        self._last = self._tallies()
+        for metric, tally in self._last.items():
+            self._values.setdefault(metric, []).append(float(sum(tally.values())))
+        collect_recent()
+        for part in (self._memory, self._syncs, self._saved, self._operators):
+            part.forget()
+        self._watching.on = True
+
+    def counts(self) -> Counts:
+        """Return the counts of all iterations that were ended."""
+        if self.is_compiled:
+            return Counts(counts=(), not_counted=dict.fromkeys(UNITS, COMPILED))
+        units = {**UNITS, **(_UNITS_WITH_DEVICE if self._watching.sees_device else {})}
+        not_counted = {}
+        if self._operators.failed_formula:
+            units.pop("flops")
+            not_counted["flops"] = f"torch's formula for {self._operators.failed_formula} failed"
+        return Counts(
+            counts=tuple(
+                Count(
+                    metric=metric,
+                    unit=unit,
+                    values=tuple(self._values[metric]),
+                    causes=causes_of(self._last[metric]),
+                )
+                for metric, unit in units.items()
+                if metric in self._values
+            ),
+            not_counted=not_counted,
+        )
+
+    def _tallies(self) -> dict[str, Tally]:
+        with_device = self._watching.sees_device
+        return {
+            "operators": self._operators.operators.copy(),
+            "syncs": self._syncs.tally(allowed=False, with_device=with_device),
+            "allowed_syncs": self._syncs.tally(allowed=True, with_device=with_device),
+            "allocated": self._memory.allocated(),
+            "peak": self._memory.peak(),
+            "saved": self._saved.tally(),
+            "flops": self._operators.flops.copy(),
+            "to_device": self._operators.to_device.copy(),
+            "to_host": self._operators.to_host.copy(),
+        }
+
+    def _meet_compiled_code(self) -> None:
+        if self._watching.on and self._watching.is_here():
+            self._watching.on = False
+            self.is_compiled = True
+            self._leave()
+
+    def _leave(self) -> None:
+        """Remove what is in torch, but for what the watched code has put something of its own over."""
+        self._methods.end()
+        self._saved.end()
+        self._operators.end()
+
+    def _leave_process(self) -> None:
+        """Count nothing in a forked process: what it inherits of the watch lets everything pass."""
+        self._watching.on = False
+        self._methods.end()
+        self._saved.leave_be()

@@ -1,0 +1,151 @@
+"""Counts of both sides at once: nothing is timed, so neither has to stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.counting.model import Counts
+from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
+from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.records import SIDES, Side, Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedSides:
+    """What was counted of each benchmark on each side, what failed, and what the sides said at their end."""
+
+    counts: Mapping[Side, Mapping[str, Counts]]
+    failures: tuple[Failure, ...]
+    reports: Mapping[Side, SideReport]
+
+
+def count_benchmarks(
+    crew: Crew, nodes: Sequence[str], *, limit_s: Callable[[str], float], on_benchmark: Callable[[str], None]
+) -> CountedSides:
+    """Count each benchmark on both sides; ``on_benchmark`` hears which one is next.
+
+    One that kills or hangs its process costs that side the one benchmark: another process goes on.
+    """
+    sides = [_Side(crew, side, nodes) for side in SIDES]
+    try:
+        for node in nodes:
+            on_benchmark(node)
+            for one in sides:
+                one.begin(node, limit_s(node))
+            for one in sides:
+                one.finish(node)
+        reports = {one.side: report for one in sides if (report := one.report()) is not None}
+    finally:
+        for one in sides:
+            one.end()
+    return CountedSides(
+        counts={one.side: one.counts for one in sides},
+        failures=tuple(failure for one in sides for failure in one.failures),
+        reports=reports,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedSteps:
+    """A training step's counts in each run of a side, or why there are none, and the files it ``loaded``."""
+
+    runs: Mapping[Side, Sequence[Counts | Failure]]
+    loaded: frozenset[str]
+
+
+def count_training(
+    crew: Crew, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
+) -> CountedSteps:
+    """Count a step of a training loop, in so many processes of each side at once."""
+    children = [crew.start_training(side, places[side], steps=steps) for side in SIDES for _ in range(runs)]
+    found: dict[Side, list[Counts | Failure]] = {side: [] for side in SIDES}
+    loaded: set[str] = set()
+    try:
+        for child in children:
+            counts = _counted_steps(child, places[child.side], limit_s)
+            report = read_report(child) if isinstance(counts, Counts) else None
+            if report is not None and report.foreign:
+                counts = _failure(child, places[child.side], "error", _foreign(report.foreign))
+            found[child.side].append(counts)
+            loaded.update(report.loaded if report is not None else ())
+    finally:
+        for child in children:
+            child.end()
+    return CountedSteps(runs=found, loaded=frozenset(loaded))
+
+
+def _failure(child: Child, place: str, status: Status, message: str) -> Failure:
+    return Failure(node=place, side=child.side, status=status, message=message)
+
+
+def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure:
+    try:
+        answer = child.channel.receive(limit_s)
+    except ChannelTimeoutError:
+        return _failure(child, place, "timeout", f"was not done within {limit_s:g} s")
+    except ChannelClosedError:
+        said = child.last_words()
+        return _failure(child, place, "error", f"its process ended before its steps were counted; {said}")
+    if answer["kind"] == "done":
+        return _failure(child, place, "error", _foreign(answer["foreign"]))
+    if "problem" in answer:
+        return _failure(child, place, "error", answer["problem"])
+    return msgspec.convert(answer, Counts)
+
+
+def _foreign(modules: Mapping[str, str]) -> str:
+    name, file = min(modules.items())
+    return f"wrong code imported: {name} came from {file}, not from the checkout"
+
+
+class _Side:
+    """One side's process, and what it has counted."""
+
+    def __init__(self, crew: Crew, side: Side, nodes: Sequence[str]) -> None:
+        self._crew, self.side, self._nodes = crew, side, nodes
+        self._child: Child | None = crew.start(side, nodes=nodes)
+        self._player: Player | None = None
+        self.counts: dict[str, Counts] = {}
+        self.failures: list[Failure] = []
+
+    def begin(self, node: str, limit_s: float) -> None:
+        """Let it count a benchmark."""
+        if self._child is None:
+            self._child = self._crew.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
+        self._player = Player(self._child, limit_s=limit_s)
+        try:
+            self._player.arrive()
+            self._player.begin_counting(self._crew.root(self.side))
+        except BenchmarkError as error:
+            self._fail(node, error)
+
+    def finish(self, node: str) -> None:
+        """Wait for what it counted, unless it has failed by now."""
+        if self._player is None:
+            return
+        try:
+            self.counts[node] = msgspec.convert(self._player.finish_counting(), Counts)
+        except BenchmarkError as error:
+            self._fail(node, error)
+
+    def report(self) -> SideReport | None:
+        """Return what its process says at its end."""
+        return read_report(self._child) if self._child is not None else None
+
+    def end(self) -> int:
+        """End its process."""
+        child, self._child = self._child, None
+        return child.end() if child is not None else 0
+
+    def _fail(self, node: str, error: BenchmarkError) -> None:
+        self._player = None
+        failure = Failure(node=node, side=self.side, status=error.status, message=error.message)
+        child = self._child
+        assert child is not None  # noqa: S101 (it has just failed there)
+        self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

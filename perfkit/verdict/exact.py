@@ -1,0 +1,193 @@
+"""Verdicts on counts that repeat to the digit: no statistics, only more, less or the same."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.records import Benchmark, Metric
+from perfkit.verdict.model import ExactComparison, MovedCause, Verdict
+
+SYNCS = "syncs"
+# What a count is, where its name alone does not say it.
+TITLES: Mapping[str, str] = {
+    "operators": "operators dispatched",
+    SYNCS: "host-device syncs",
+    "allowed_syncs": "syncs marked as allowed",
+    "allocated": "bytes allocated",
+    "peak": "peak live bytes",
+    "saved": "bytes saved for backward",
+    "flops": "floating-point operations",
+    "to_device": "bytes to the device",
+    "to_host": "bytes to the host",
+    "kernels": "kernel launches",
+    "python_calls": "Python function calls",
+    "python_peak": "peak bytes of Python objects",
+    "resident": "peak resident bytes of a call",
+    "graph_breaks": "graph breaks",
+    "graphs": "compiled graphs",
+}
+_MOST_CAUSES = 20
+# Of a count that is not exact: by less it says nothing.
+_NEWS = 0.05
+_FEW_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactPolicy:
+    """Which counts decide: those named, where they grow by more than the share ``tolerance``.
+
+    A sync is worth a word in any benchmark, and decides in a training step alone: there one more is too many.
+    """
+
+    gating: tuple[str, ...]
+    tolerance: float
+
+    def margin(self, metric: str) -> float:
+        """Return the share by which a count may grow."""
+        return 0.0 if metric == SYNCS else self.tolerance
+
+    def gates(self, metric: str, *, training: bool) -> bool:
+        """Tell whether a count decides."""
+        return metric in self.gating and (training or metric != SYNCS)
+
+
+def compare_counts(
+    benchmark: Benchmark, base: Counts, head: Counts, policy: ExactPolicy, *, training: bool, gating: bool
+) -> Iterator[ExactComparison]:
+    """Yield a comparison for each count that either side has, or says why it has it not."""
+    olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
+    for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
+        old, new = olds.get(metric), news.get(metric)
+        decides = gating and policy.gates(metric, training=training)
+        if old is None or new is None:
+            yield not_compared(benchmark, metric, old, new, _why(metric, base, head))
+        else:
+            yield compare_count(benchmark, old, new, margin=policy.margin(metric), gating=decides)
+
+
+def compare_count(
+    benchmark: Benchmark, old: Count, new: Count, *, margin: float, gating: bool
+) -> ExactComparison:
+    """Return the verdict on one count; one that did not repeat on a side never decides."""
+    base, head = _typical(old), _typical(new)
+    unsteady = [side for side, count in (("base", old), ("head", new)) if not count.exact]
+    verdict = _verdict(base, head, margin)
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=new.metric, unit=new.unit, exact=not unsteady),
+        verdict="INCONCLUSIVE" if unsteady and base != head else verdict,
+        margin=margin,
+        gating=gating and not unsteady,
+        base=base,
+        head=head,
+        causes=() if base == head else _moved(old.causes, new.causes),
+        message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
+    )
+
+
+def _verdict(base: float, head: float, margin: float) -> Verdict:
+    if head > base * (1 + margin):
+        return "REGRESSED"
+    return "IMPROVED" if head < base * (1 - margin) else "UNCHANGED"
+
+
+def _typical(count: Count) -> float:
+    """Return the count; of values that differ their mean."""
+    return count.values[-1] if count.exact else math.fsum(count.values) / len(count.values)
+
+
+def not_compared(
+    benchmark: Benchmark, metric: str, old: Count | None, new: Count | None, why: str
+) -> ExactComparison:
+    """Return a count that a side lacks, with the reason."""
+    known = new or old
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=metric, unit=known.unit if known else "1"),
+        verdict="INCONCLUSIVE",
+        margin=0.0,
+        gating=False,
+        base=_typical(old) if old else None,
+        head=_typical(new) if new else None,
+        message=why,
+    )
+
+
+def _why(metric: str, base: Counts, head: Counts) -> str:
+    reasons = {side: one.not_counted.get(metric) for side, one in (("base", base), ("head", head))}
+    told = {side: reason for side, reason in reasons.items() if reason}
+    if len(set(told.values())) == 1 and len(told) == len(reasons):
+        return f"not counted: {next(iter(told.values()))}"
+    return "; ".join(f"not counted on {side}: {reason}" for side, reason in told.items()) or "not counted"
+
+
+def _moved(olds: Iterable[Cause], news: Iterable[Cause]) -> tuple[MovedCause, ...]:
+    """Return what stands behind a count that moved, the most moved first."""
+    before, after = _by_file(olds), _by_file(news)
+    pairs = (
+        pair
+        for key in dict.fromkeys([*after, *before])
+        for pair in _pairs(before.get(key, []), after.get(key, []))
+    )
+    moved = [
+        MovedCause(what=(new or old)[0].what, place=(new or old)[0].place, base=_total(old), head=_total(new))
+        for old, new in pairs
+    ]
+    changed = [one for one in moved if one.base != one.head]
+    return tuple(sorted(changed, key=lambda one: -abs(one.head - one.base))[:_MOST_CAUSES])
+
+
+def _by_file(causes: Iterable[Cause]) -> Mapping[tuple[str, str], Sequence[Cause]]:
+    found: dict[tuple[str, str], list[Cause]] = defaultdict(list)
+    for cause in causes:
+        found[cause.what, cause.place.rpartition(":")[0]].append(cause)
+    return found
+
+
+def _pairs(olds: Sequence[Cause], news: Sequence[Cause]) -> Iterator[tuple[list[Cause], list[Cause]]]:
+    """Pair the lines of a file: by their text, since numbers move with every change above them.
+
+    What is left was edited, as far as both sides have such lines: these are paired in the order in which they
+    stand.
+    """
+    before, after = _by_text(olds), _by_text(news)
+    for text in before.keys() & after.keys():
+        yield before.pop(text), after.pop(text)
+    left = (sorted(side.values(), key=_line) for side in (before, after))
+    for old, new in zip_longest(*left, fillvalue=None):
+        yield old or [], new or []
+
+
+def _by_text(causes: Iterable[Cause]) -> dict[str, list[Cause]]:
+    found: dict[str, list[Cause]] = defaultdict(list)
+    for cause in causes:
+        found[cause.text].append(cause)
+    return found
+
+
+def _line(causes: Sequence[Cause]) -> int:
+    number = causes[0].place.rpartition(":")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _total(causes: Iterable[Cause]) -> float:
+    return math.fsum(cause.amount for cause in causes)
+
+
+def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
+    """Return the counts that are not the same on both sides, those that decide first."""
+    known = (one for one in comparisons if one.base is not None and one.head is not None)
+    # What is not exact is news only beyond its margin.
+    moved = [one for one in known if one.base != one.head and (one.metric.exact or _grew(one))]
+    return sorted(moved, key=lambda one: (not one.gating, one.verdict != "REGRESSED"))
+
+
+def _grew(one: ExactComparison) -> bool:
+    moved = abs((one.head or 0.0) - (one.base or 0.0))
+    few = one.metric.unit == "B" and moved < _FEW_BYTES
+    return not few and (one.ratio is None or abs(one.ratio - 1) > max(one.margin, _NEWS))

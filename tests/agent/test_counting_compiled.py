@@ -1,0 +1,183 @@
+"""Code that torch.compile runs: its graphs are counted, its tensors are not, and it stays compiled."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch._dynamo.eval_frame
+from counting_code import Own, causes, metric, values
+from torch._dynamo.utils import counters
+
+from perfkit.agent.counting.compiled import read_compilation
+from perfkit.agent.counting.counting import COMPILED_BEFORE
+from perfkit.agent.counting.tensors import COMPILED, UNITS
+
+COMPILED_CODE = """
+import torch
+given = torch.ones(3)
+@torch.compile(backend="eager")
+def double(given):
+    return given * 2 + torch.ones(3)
+def run():
+    return double(given)
+"""
+
+
+def test_dynamo_has_what_is_listened_to() -> None:
+    """A release that renames one of these must be met here and not in a measurement."""
+    assert callable(torch._dynamo.eval_frame._is_skip_guard_eval_unsafe_stance)
+    assert "default" == torch._dynamo.eval_frame._stance.stance
+    assert hasattr(counters, "get")
+    wrapper = torch.compile(torch.sin, backend="eager").__code__
+    assert wrapper.co_qualname.startswith("_TorchDynamoContext.__call__.<locals>.")
+
+
+def test_graphs_are_counted_and_tensors_are_not(tmp_path: Path) -> None:
+    """Under a dispatch mode compiled code would run eagerly, and the counts would be those of other code."""
+    own = Own(tmp_path, COMPILED_CODE)
+
+    counts = own.counts()
+
+    assert dict.fromkeys(UNITS, COMPILED).items() <= counts.not_counted.items()
+    assert (1.0, 1.0) == values(counts, "graphs")
+    assert (0.0, 0.0) == values(counts, "graph_breaks")
+    assert metric(counts, "graphs").exact
+    assert "python_calls" in {count.metric for count in counts.counts}
+
+
+def test_a_graph_break_is_counted_with_its_reason(tmp_path: Path) -> None:
+    """Two graphs, for there is something on either side of it."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.ones(3)
+        @torch.compile(backend="eager")
+        def broken(given):
+            more = given * 2
+            torch._dynamo.graph_break()
+            return more + 1
+        def run():
+            return broken(given)
+        """,
+    )
+
+    counts = own.counts()
+
+    assert (2.0, 2.0) == values(counts, "graphs")
+    assert (1.0, 1.0) == values(counts, "graph_breaks")
+    ((reason, place),) = causes(counts, "graph_breaks")
+    assert "graph_break" in reason
+    assert "\n" not in reason
+    assert not place
+
+
+def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:
+    """A number that changes with each call is compiled in anew."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        kinds = iter([torch.float32, torch.float64, torch.int64, torch.int32, torch.float16])
+        @torch.compile(backend="eager")
+        def double(given):
+            return given * 2
+        def run():
+            return double(torch.ones(3, dtype=next(kinds)))
+        """,
+    )
+
+    counts = own.counts()
+
+    assert (2.0, 3.0) == values(counts, "graphs")
+    assert not metric(counts, "graphs").exact
+
+
+def test_what_was_compiled_before_is_told_apart(tmp_path: Path) -> None:
+    """No new graphs are not the same as no graphs; an earlier reading has them."""
+    own = Own(tmp_path, COMPILED_CODE)
+    before = read_compilation()
+    own.call()()
+
+    late, early = own.counts(), own.counts(since=before)
+
+    assert COMPILED_BEFORE == late.not_counted["graphs"] == late.not_counted["graph_breaks"]
+    assert (1.0, 1.0) == values(early, "graphs")
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_code_that_is_compiled_first_while_it_is_counted_is_compiled(tmp_path: Path, most: int) -> None:
+    """Dynamo would leave alone for ever what it meets first under a dispatch mode or hooks."""
+    own = Own(tmp_path, COMPILED_CODE)
+
+    counts = own.counts(most_calls=most)
+    graphs = read_compilation().graphs
+    own.call()()
+
+    assert (1.0,) == values(counts, "graphs")
+    assert dict.fromkeys(UNITS, COMPILED).items() <= counts.not_counted.items()
+    assert graphs == read_compilation().graphs
+
+
+def test_a_watch_in_a_loop_ends_at_compiled_code(tmp_path: Path) -> None:
+    """What it saw by then would stand for a part of the step."""
+    own = Own(tmp_path, COMPILED_CODE)
+
+    counts = own.watched()
+
+    assert () == counts.counts
+    assert dict.fromkeys(UNITS, COMPILED) == counts.not_counted
+    assert 0 == torch._C._len_torch_dispatch_stack()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "torch.compile(torch.sin, backend='eager')(given)",
+        "torch.cond(given.sum() > 0, torch.sin, torch.cos, (given,))",
+        "torch.jit.trace(lambda given: given * 2, (given,))(given)",
+    ],
+)
+def test_a_compiler_at_work_is_not_disturbed(tmp_path: Path, code: str) -> None:
+    """Its first work in a process, too: none of them runs under a mode as it would without."""
+    script = f"""
+import torch
+from pathlib import Path
+from perfkit.agent.counting.counting import count_calls
+given = torch.ones(3)
+results = []
+def run():
+    results.append({code})
+run()
+for most in (1, 5):
+    assert "compiled" == count_calls(run, root=Path("/"), most_calls=most).not_counted["operators"]
+assert all(torch.equal(results[0], result) for result in results)
+"""
+
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
+def test_code_that_is_told_to_run_eagerly_is_counted(tmp_path: Path) -> None:
+    """And so is what dynamo is told to leave alone, as torch does of its optimizers."""
+    own = Own(
+        tmp_path,
+        f"""{COMPILED_CODE}
+parameter = torch.ones(3, requires_grad=True)
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+def eager():
+    optimizer.zero_grad()
+    torch.compiler.disable(lambda: parameter.sum().backward())()
+    optimizer.step()
+    with torch.compiler.set_stance("force_eager"):
+        return run()
+""",
+    )
+
+    counts = own.counts("eager")
+
+    assert ("aten::mul", own.place("given * 2")) in causes(counts, "operators")
+    assert metric(counts, "operators").exact
+    assert "graphs" not in counts.not_counted

@@ -1,0 +1,146 @@
+"""Calls of Python functions, and the memory of Python objects where torch is not there."""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting_code import Own, causes, metric, values
+
+from perfkit.agent.counting.counting import NO_TORCH, TOO_FEW_CALLS
+from perfkit.agent.counting.python_calls import PROFILER_IN_USE, TRACING_IN_USE
+
+SAYS = """
+import json, sys
+from pathlib import Path
+from perfkit.agent.counting.counting import count_calls
+from perfkit.agent.counting.model import as_message
+{body}
+counts = count_calls(run, root=Path({root!r}), most_calls={most})
+print(json.dumps([as_message(counts), "torch" in sys.modules]))
+"""
+
+
+def counted_without_torch(folder: Path, body: str, most: str = "10") -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the counts by metric, and what was not counted, of a process of its own."""
+    script = folder / "script.py"
+    script.write_text(SAYS.format(body=textwrap.dedent(body), root=str(folder), most=most))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    message, has_torch = json.loads(done.stdout)
+    assert not has_torch
+    return {count["metric"]: count for count in message["counts"]}, message["not_counted"]
+
+
+def test_python_functions_are_counted_with_where_they_begin(tmp_path: Path) -> None:
+    """Methods and nested functions by their qualified names; what is built in does not count."""
+    own = Own(
+        tmp_path,
+        """
+        class Sum:
+            def add(self, number):
+                return sum([number, 1])
+        def run():
+            total = Sum()
+            return [total.add(number) for number in range(5)], sorted([2, 1], key=lambda number: number)
+        """,
+    )
+
+    counts = own.counts()
+
+    lines = "def add", "def run", "lambda"
+    add, run, key = (own.place(line) for line in lines)
+    found = causes(counts, "python_calls")
+    assert (5, 1) == (found["Sum.add", add], found["run", run])
+    assert 2 == found["run.<locals>.<lambda>", key]
+    assert metric(counts, "python_calls").exact
+
+
+def test_library_code_is_named_by_a_short_path(tmp_path: Path) -> None:
+    """As it is imported, wherever the environment lies."""
+    own = Own(tmp_path, "import json, torch\ndef run(): json.dumps({}, indent=1); torch.nn.Identity()(1)")
+
+    found = causes(own.counts(), "python_calls")
+
+    files = {place.rpartition(":")[0] for _, place in found}
+    assert {"own.py", "json/__init__.py", "json/encoder.py", "torch/nn/modules/module.py"} <= files
+
+
+def test_recursion_counts_each_call(tmp_path: Path) -> None:
+    """A function that calls itself is called as often as that."""
+    own = Own(tmp_path, "def count(n): return n and count(n - 1)\ndef run(): return count(10)")
+
+    assert (12.0, 12.0) == values(own.counts(), "python_calls")
+
+
+def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
+    """It sees what it would see, and the calls are not counted."""
+    own = Own(tmp_path, "def run(): pass")
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        counts = own.counts()
+    finally:
+        profile.disable()
+
+    assert PROFILER_IN_USE == counts.not_counted["python_calls"]
+    assert any("run" in str(entry.code) for entry in profile.getstats())
+
+
+def test_a_call_that_profiles_itself_is_not_counted(tmp_path: Path) -> None:
+    """Its profiler takes the place of the one that counts."""
+    own = Own(
+        tmp_path,
+        """
+        import cProfile
+        def run():
+            with cProfile.Profile():
+                sorted([1])
+        """,
+    )
+
+    assert PROFILER_IN_USE == own.counts().not_counted["python_calls"]
+
+
+def test_without_torch_there_is_python_memory_and_no_torch(tmp_path: Path) -> None:
+    """Counting never imports torch."""
+    counts, not_counted = counted_without_torch(
+        tmp_path, "def run():\n    block = bytearray(1_000_000)\n    return len(block)"
+    )
+
+    assert {"python_calls", "python_peak"} == set(counts)
+    assert 1_000_000 <= counts["python_peak"]["values"][-1] < 1_010_000
+    assert 2 == len(counts["python_peak"]["values"])
+    tensors = "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops"
+    assert dict.fromkeys(tensors, NO_TORCH) == not_counted
+
+
+@pytest.mark.parametrize(
+    ("most", "calls", "peaks"), [("1", 1, 0), ("2", 1, 0), ("3", 2, 0), ("4", 2, 1), ("5", 2, 2)]
+)
+def test_without_torch_calls_go_to_functions_first(tmp_path: Path, most: str, calls: int, peaks: int) -> None:
+    """Then to memory, as far as they are allowed."""
+    counts, not_counted = counted_without_torch(tmp_path, "def run(): pass", most)
+
+    assert calls == len(counts["python_calls"]["values"])
+    if peaks:
+        assert peaks == len(counts["python_peak"]["values"])
+    else:
+        assert TOO_FEW_CALLS == not_counted["python_peak"]
+
+
+def test_memory_that_is_traced_already_is_left_alone(tmp_path: Path) -> None:
+    """Who traces goes on tracing."""
+    counts, not_counted = counted_without_torch(
+        tmp_path, "import tracemalloc\ntracemalloc.start()\ndef run(): assert tracemalloc.is_tracing()"
+    )
+
+    assert TRACING_IN_USE == not_counted["python_peak"]
+    assert "python_calls" in counts
+    assert not tracemalloc.is_tracing()

@@ -1,0 +1,339 @@
+"""Operators, bytes and FLOPs of functions whose counts are known, and the lines they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counting_code import Own, causes, metric, values
+
+FLOAT = 4
+
+
+def test_each_operator_is_counted_with_its_line(tmp_path: Path) -> None:
+    """Three lines make three operators, each where it stands, and the count repeats."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        def run():
+            ones = torch.ones(10)
+            more = ones + 1
+            return more.sum()
+        """,
+    )
+
+    counts = own.watched()
+
+    assert (3.0, 3.0) == values(counts, "operators")
+    assert metric(counts, "operators").exact
+    assert {
+        ("aten::ones", own.place("torch.ones")): 1,
+        ("aten::add", own.place("ones + 1")): 1,
+        ("aten::sum", own.place("sum")): 1,
+    } == causes(counts, "operators")
+
+
+def test_a_backward_pass_comes_from_the_line_that_calls_it(tmp_path: Path) -> None:
+    """The engine runs below that call; the forward pass has its own line, inside torch's modules too."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        layer = torch.nn.Linear(3, 5, bias=False)
+        given = torch.ones(2, 3)
+        def run():
+            layer.zero_grad()
+            result = layer(given).sum()
+            result.backward()
+        """,
+    )
+
+    flops = causes(own.watched(), "flops")
+
+    product = 2 * 2 * 3 * 5
+    assert {
+        ("aten::mm", own.place("layer(given)")): product,
+        ("aten::mm", own.place("backward")): product,
+    } == flops
+
+
+def test_operators_of_a_custom_backward_have_its_lines(tmp_path: Path) -> None:
+    """What is written in Python is own code, whoever calls it."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, given):
+                ctx.save_for_backward(given)
+                return given * 2
+            @staticmethod
+            def backward(ctx, gradient):
+                given, = ctx.saved_tensors
+                return gradient * 2 + 0 * given
+        given = torch.ones(4, requires_grad=True).exp().detach().requires_grad_()
+        def run():
+            Double.apply(given * 1).sum().backward()
+        """,
+    )
+
+    counts = own.watched()
+
+    assert 2 == causes(counts, "operators")["aten::mul", own.place("0 * given")]
+    # Where it is saved is a line of torch's; the own line is the caller's.
+    assert 4 * FLOAT == causes(counts, "saved")["Double", own.place("apply")]
+
+
+def test_code_of_others_has_no_place(tmp_path: Path) -> None:
+    """Where no own line is on the stack there is none to name."""
+    own = Own(tmp_path, "import torch\ndef run(): torch.ones(3)")
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    own.root = elsewhere
+
+    assert {("aten::ones", ""): 1} == causes(own.watched(), "operators")
+
+
+def test_installed_code_is_not_own_code(tmp_path: Path) -> None:
+    """An environment may lie inside the tree."""
+    installed = tmp_path / "venv" / "site-packages"
+    installed.mkdir(parents=True)
+    own = Own(installed, "import torch\ndef run(): torch.ones(3)")
+    own.root = tmp_path
+
+    assert {("aten::ones", ""): 1} == causes(own.watched(), "operators")
+
+
+def test_bytes_are_those_of_new_storages_and_the_peak_those_alive_at_once(tmp_path: Path) -> None:
+    """Views and operators in place make none; what is freed makes room."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        def run():
+            first = torch.zeros(1000)
+            second = first + 1
+            del first
+            third = second.view(10, 100) + 1
+            third += 1
+            del second
+            return third.t().contiguous()
+        """,
+    )
+
+    counts = own.watched()
+
+    size = 1000 * FLOAT
+    assert (4.0 * size,) * 2 == values(counts, "allocated")
+    assert (2.0 * size,) * 2 == values(counts, "peak")
+    assert {
+        ("aten::zeros", own.place("zeros")): size,
+        ("aten::add", own.place("first + 1")): size,
+    } == causes(counts, "peak")
+
+
+def test_every_new_result_of_an_operator_counts(tmp_path: Path) -> None:
+    """Sorting returns values and indices, each in a storage of its own."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.arange(100.0)
+        def run():
+            return given.sort()
+        """,
+    )
+
+    assert (100.0 * (FLOAT + 8),) * 2 == values(own.watched(), "allocated")
+
+
+def test_a_constructor_allocates_and_borrowed_memory_does_not(tmp_path: Path) -> None:
+    """``torch.tensor`` copies what it is given; ``from_numpy`` looks at it."""
+    own = Own(
+        tmp_path,
+        """
+        import numpy
+        import torch
+        array = numpy.ones(100)
+        def run():
+            return torch.tensor([1, 2, 3]), torch.from_numpy(array)
+        """,
+    )
+
+    assert (3.0 * 8,) * 2 == values(own.watched(), "allocated")
+
+
+def test_what_is_alive_from_before_belongs_to_no_iteration(tmp_path: Path) -> None:
+    """Momentum made in the first step neither counts in the second, nor does freeing it."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        kept = []
+        def run():
+            kept.append(torch.ones(100))
+            if len(kept) == 3:
+                kept.clear()
+            return torch.ones(50)
+        """,
+    )
+
+    counts = own.watched(iterations=3)
+
+    assert (150.0 * FLOAT,) * 3 == values(counts, "allocated")
+    assert (150.0 * FLOAT, 150.0 * FLOAT, 100.0 * FLOAT) == values(counts, "peak")
+
+
+def test_garbage_in_cycles_is_freed_at_no_moment_of_its_own(tmp_path: Path) -> None:
+    """When the collector runs must not decide a peak."""
+    own = Own(
+        tmp_path,
+        """
+        import gc
+        import torch
+        class Cycle:
+            def __init__(self):
+                self.me, self.tensor = self, torch.ones(100)
+        seen = []
+        def run():
+            for _ in range(20):
+                Cycle()
+            seen.append(gc.isenabled())
+        """,
+    )
+
+    assert (20.0 * 100 * FLOAT,) * 2 == values(own.watched(), "peak")
+    assert [False, False] == own.module.seen
+
+
+def test_saved_bytes_are_distinct_storages_without_parameters(tmp_path: Path) -> None:
+    """A storage saved twice counts once; weights count never, nor do their views."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.ones(2, 3)
+        layer = torch.nn.Linear(3, 5)
+        def run():
+            hidden = layer(given)
+            curved = hidden.exp()
+            return curved * curved
+        """,
+    )
+
+    counts = own.watched()
+
+    assert {
+        ("aten::addmm", own.place("layer(given)")): 2 * 3 * FLOAT,
+        ("aten::exp", own.place("exp")): 2 * 5 * FLOAT,
+    } == causes(counts, "saved")
+
+
+def test_a_saved_input_is_named_by_the_operator_that_saves_it(tmp_path: Path) -> None:
+    """Not by the one that made it, which saves nothing."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.ones(8, requires_grad=True)
+        def run():
+            total = given + 1
+            return total * total
+        """,
+    )
+
+    assert {("aten::mul", own.place("total * total")): 8 * FLOAT} == causes(own.watched(), "saved")
+
+
+@pytest.mark.parametrize("context", ["inference_mode", "no_grad"])
+def test_without_gradients_the_same_operators_run(tmp_path: Path, context: str) -> None:
+    """Under inference mode composite operators come undivided: they are taken apart as they are elsewhere."""
+    own = Own(
+        tmp_path,
+        f"""
+        import torch
+        weight, bias, given = torch.ones(4, 3), torch.ones(4), torch.ones(2, 3)
+        def run():
+            with torch.{context}():
+                return torch.nn.functional.linear(given, weight, bias)
+        """,
+    )
+
+    counts = own.watched()
+
+    assert {"aten::t", "aten::addmm"} == {name for name, _ in causes(counts, "operators")}
+    assert (2.0 * 2 * 3 * 4,) * 2 == values(counts, "flops")
+    assert (2.0 * 4 * FLOAT,) * 2 == values(counts, "allocated")
+
+
+def test_attention_on_the_cpu_counts_as_elsewhere(tmp_path: Path) -> None:
+    """Torch has formulas for attention on devices; the same hold here."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        query = torch.ones(1, 2, 16, 8)
+        def run():
+            return torch.nn.functional.scaled_dot_product_attention(query, query, query)
+        """,
+    )
+
+    assert (2.0 * 2 * 2 * 16 * 16 * 8,) * 2 == values(own.watched(), "flops")
+
+
+def test_a_convolution_has_flops(tmp_path: Path) -> None:
+    """Torch's own formulas decide."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        layer = torch.nn.Conv2d(3, 4, 3, bias=False)
+        given = torch.ones(2, 3, 8, 8)
+        def run():
+            return layer(given)
+        """,
+    )
+
+    assert (2.0 * 2 * 4 * 6 * 6 * 3 * 3 * 3,) * 2 == values(own.watched(), "flops")
+
+
+def test_causes_are_largest_first_and_few(tmp_path: Path) -> None:
+    """A hundred at most, and those of one size in an order that repeats."""
+    lines = "\n".join(f"    torch.ones({number})" for number in range(1, 151))
+    own = Own(tmp_path, f"import torch\ndef run():\n{lines}")
+
+    counts = own.watched()
+
+    amounts = [cause.amount for cause in metric(counts, "allocated").causes]
+    assert [FLOAT * number for number in range(150, 50, -1)] == amounts
+    places = [cause.place for cause in metric(counts, "operators").causes]
+    assert sorted(places) == places
+    assert (150.0, 150.0) == values(counts, "operators")
+
+
+def test_no_device_is_reported_where_there_is_none(tmp_path: Path) -> None:
+    """Bytes to and from a device are counted where one was met; tensors without memory are no device."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        def run():
+            return torch.ones(100, device="meta") + 1, torch.ones(100)
+        """,
+    )
+
+    counts = own.watched()
+
+    assert [
+        "operators",
+        "syncs",
+        "allowed_syncs",
+        "allocated",
+        "peak",
+        "saved",
+        "flops",
+    ] == [count.metric for count in counts.counts]
+    assert (100.0 * FLOAT,) * 2 == values(counts, "allocated")

@@ -1,0 +1,270 @@
+"""`perfkit gate --exact-only` on a real project: what grew is caught, with the line it comes from."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from gating import PERFKIT, Gated, GitProject, git_project
+
+from perfkit.ledger.store import Ledger
+from perfkit.verdict.from_rows import is_count
+
+CONFIGURATION = """
+[tool.perfkit.targets]
+train = "demo.training:main"
+"""
+TRAINING = """
+import torch
+from torch import nn
+
+from demo.losses import pull, push
+
+
+def main():
+    torch.manual_seed(0)
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(5):
+        optimizer.zero_grad()
+        loss = pull(model(torch.randn(16, 8))) + push(torch.ones(4, 4))
+        loss.backward()
+        optimizer.step()
+        note(loss)
+
+
+def note(loss):
+    pass
+"""
+LOSSES = """
+import torch
+
+
+def pull(values):
+    return (values * values).sum()
+
+
+def push(values):
+    return torch.empty(1000).fill_(0.0).sum() + values.sum()
+"""
+BENCHMARKS = """
+import torch
+
+from demo.losses import pull, push
+
+
+def test_pull(benchmark):
+    values = torch.ones(32, 8)
+    benchmark(pull, values)
+
+
+def test_push(benchmark):
+    benchmark(push, torch.ones(4, 4))
+
+
+def test_plain(benchmark):
+    benchmark(sorted, [3, 1, 2])
+"""
+FILES = {
+    "pyproject.toml": CONFIGURATION,
+    "demo/__init__.py": "",
+    "demo/training.py": TRAINING,
+    "demo/losses.py": LOSSES,
+    "benchmarks/test_losses.py": BENCHMARKS,
+}
+CHANGED = {
+    "demo/training.py": TRAINING.replace(
+        "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
+    ),
+    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)").replace(
+        "(values * values).sum()", "sum((row * row).sum() for row in values)"
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """A gate that timed nothing, and its counts that moved by what they are of."""
+
+    gated: Gated
+
+    def moved(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the counts of a benchmark or target that moved, by metric."""
+        return {
+            one["metric"]["name"]: one
+            for one in self.gated.report["exact"]
+            if one["benchmark"]["name"].endswith(name) and one["base"] != one["head"]
+        }
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a project with a training loop, two losses and their benchmarks."""
+    return git_project(tmp_path_factory.mktemp("exact"), FILES)
+
+
+def _gate(project: GitProject, files: dict[str, str]) -> Counted:
+    """Commit changes on top of the first commit, and gate them against it."""
+    project.repository.git.git.checkout("--quiet", "-B", "main", _base(project))
+    project.commit(files, "Change")
+    return _gate_again(project)
+
+
+def _gate_again(project: GitProject) -> Counted:
+    return Counted(gated=project.gate("--exact-only", "--base", _base(project), "--head", "HEAD"))
+
+
+def _base(project: GitProject) -> str:
+    return str(project.repository.git.git.rev_list("--max-parents=0", "HEAD")).strip()
+
+
+def _place(file: str, text: str) -> str:
+    """Return where a text stands in a file as changed."""
+    lines = CHANGED[file].splitlines()
+    return f"{file}:{1 + next(at for at, line in enumerate(lines) if text in line)}"
+
+
+@pytest.fixture(scope="module")
+def changed(project: GitProject) -> Counted:
+    """Return a gate of a commit with an `.item()` more, a buffer twice as large, and a loop for a tensor."""
+    return _gate(project, CHANGED)
+
+
+def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
+    """One `.item()` a step fails the gate, and its line is named."""
+    sync = changed.moved("train")["syncs"]
+
+    assert 1 == changed.gated.exit_code
+    assert ("REGRESSED", True, 1.0) == (sync["verdict"], sync["gating"], sync["head"] - sync["base"])
+    place = _place("demo/training.py", "loss.item()")
+    assert [("Tensor.item", place)] == [(cause["what"], cause["place"]) for cause in sync["causes"]]
+
+
+def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
+    """A comment on its line says that someone meant it; it is counted by itself, and decides nothing."""
+    allowed = changed.moved("train")["allowed_syncs"]
+
+    assert (1, False) == (allowed["head"], allowed["gating"])
+    assert _place("demo/training.py", "tolist") == allowed["causes"][0]["place"]
+
+
+def test_a_doubled_allocation_is_caught(changed: Counted) -> None:
+    """Bytes are counted to the digit, in the benchmark and in the training step that uses it."""
+    allocated = changed.moved("test_push")["allocated"]
+
+    assert ("REGRESSED", True, 4000) == (
+        allocated["verdict"],
+        allocated["gating"],
+        allocated["head"] - allocated["base"],
+    )
+    (cause,) = allocated["causes"]
+    assert (_place("demo/losses.py", "torch.empty"), 4000, 8000) == (
+        cause["place"],
+        cause["base"],
+        cause["head"],
+    )
+    assert {"aten::empty"} <= {cause["what"] for cause in changed.moved("train")["allocated"]["causes"]}
+
+
+def test_a_python_loop_in_place_of_a_tensor_is_caught(changed: Counted) -> None:
+    """Its operators are told by the line they come from, those of the backward pass too."""
+    operators = changed.moved("test_pull")["operators"]
+
+    assert ("REGRESSED", True) == (operators["verdict"], operators["gating"])
+    assert operators["head"] > 10 * operators["base"]
+    place = _place("demo/losses.py", "for row in")
+    assert place in {cause["place"] for cause in operators["causes"]}
+    step = changed.moved("train")["operators"]
+    backward = next(at for at in CHANGED["demo/training.py"].splitlines() if "backward" in at)
+    assert {place, _place("demo/training.py", backward)} <= {cause["place"] for cause in step["causes"]}
+
+
+def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted) -> None:
+    """A person reads what decides first, and what stands behind it."""
+    shown = subprocess.run(
+        project.command("--from-ledger", changed.gated.run_id),
+        cwd=project.root,
+        env=project.environment({"COLUMNS": "100"}),
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
+
+    assert "train  host-device syncs" in shown
+    assert f"Tensor.item, from {_place('demo/training.py', 'loss.item()')}" in shown
+    assert "counts that decide grew beyond tolerance" in shown
+
+
+@pytest.fixture(scope="module")
+def alike(project: GitProject) -> Counted:
+    """Return a gate of commits that differ in a comment alone."""
+    return _gate(project, {"demo/losses.py": f"# Losses.\n{LOSSES}"})
+
+
+def test_alike_code_counts_alike(alike: Counted) -> None:
+    """Every count is the same to the digit, and the gate passes."""
+    assert 0 == alike.gated.exit_code
+    assert [] == [one for one in alike.gated.report["exact"] if one["base"] != one["head"]]
+    metrics = {
+        one["metric"]["name"] for one in alike.gated.report["exact"] if one["benchmark"]["name"] == "train"
+    }
+    assert {"operators", "syncs", "allocated", "peak", "saved", "flops"} <= metrics
+
+
+def test_what_uses_no_torch_has_its_calls_counted(alike: Counted) -> None:
+    """In a process that has torch loaded there is nothing of it to count in a plain function."""
+    plain = {
+        one["metric"]["name"]: one["head"]
+        for one in alike.gated.report["exact"]
+        if one["benchmark"]["name"].endswith("test_plain")
+    }
+
+    assert 0 == plain["operators"]
+    assert "python_calls" in plain
+
+
+def test_counts_are_filed_and_judged_anew(project: GitProject, alike: Counted) -> None:
+    """Each side's counts are rows of the ledger, exact ones, and lead to the same comparisons."""
+    rows = [row for row in Ledger(project.ledger).rows() if row.run_id == alike.gated.run_id]
+    again = project.gate("--from-ledger", alike.gated.run_id)
+
+    assert all(is_count(row) for row in rows)
+    assert {"base", "head"} == {row.placement.side for row in rows}
+    assert {True} == {row.outcome.metric.exact for row in rows if row.outcome.metric.name == "operators"}
+    assert 0 == again.exit_code
+    assert _numbers(alike.gated) == _numbers(again)
+
+
+def _numbers(gated: Gated) -> dict[tuple[str, str], tuple[float, float, str]]:
+    return {
+        (one["benchmark"]["name"], one["metric"]["name"]): (one["base"], one["head"], one["verdict"])
+        for one in gated.report["exact"]
+        if one["head"] is not None
+    }
+
+
+def test_growth_can_be_accepted(project: GitProject, changed: Counted) -> None:
+    """With a reason it passes, up to what was accepted."""
+    project.repository.git.git.checkout("--quiet", changed.gated.report["head"]["sha"])
+    for name in ("test_push", "test_pull", "train"):
+        command = [str(PERFKIT), "accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
+        done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+        assert 0 == done.returncode, done.stderr
+    again = _gate_again(project)
+
+    assert 0 == again.gated.exit_code
+    accepted = [one["accepted"] for one in again.gated.report["exact"] if one["accepted"]]
+    assert accepted
+    assert all("worth it" in word for word in accepted)
+
+
+def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:
+    """What cannot be counted on head, and could on base, is no pass."""
+    broken = _gate(project, {"demo/training.py": TRAINING.replace("    pass\n", "    raise ValueError\n")})
+
+    assert 4 == broken.gated.exit_code
+    (finding,) = broken.gated.report["comparisons"]
+    assert ("train", "FAILED") == (finding["benchmark"]["name"], finding["verdict"])
+    assert "ValueError" in finding["message"]

@@ -1,0 +1,209 @@
+"""Verdicts on counts: more, less or the same, and what stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.records import Benchmark
+from perfkit.verdict.acceptance import Acceptance, apply_to_counts, unused_notes
+from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.model import ExactComparison, MovedCause
+
+STEP = Benchmark(name="train", version="v")
+POLICY = ExactPolicy(gating=("syncs", "operators"), tolerance=0.05)
+
+
+def counted(metric: str, *values: float, causes: tuple[Cause, ...] = ()) -> Count:
+    """Return a count of two iterations, or of so many."""
+    return Count(metric=metric, unit="1", values=values, causes=causes)
+
+
+def counts(*found: Count, not_counted: Mapping[str, str] | None = None) -> Counts:
+    """Return several counts of one benchmark."""
+    return Counts(counts=found, not_counted=not_counted or {})
+
+
+def compared(base: Count, head: Count, *, training: bool = True) -> ExactComparison:
+    """Return the comparison of one count."""
+    (one,) = compare_counts(STEP, counts(base), counts(head), POLICY, training=training, gating=True)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("head", "verdict"), [(100, "UNCHANGED"), (105, "UNCHANGED"), (106, "REGRESSED"), (94, "IMPROVED")]
+)
+def test_growth_beyond_the_tolerance_decides(head: float, verdict: str) -> None:
+    """Five percent more operators pass, six do not."""
+    one = compared(counted("operators", 100, 100), counted("operators", head, head))
+
+    assert (verdict, True, 0.05) == (one.verdict, one.gating, one.margin)
+    assert (1 if verdict == "REGRESSED" else 0) == exit_code([one])
+
+
+def test_one_new_sync_in_a_training_step_decides() -> None:
+    """There is no tolerance for it; in a benchmark it only informs."""
+    step = compared(counted("syncs", 30, 30), counted("syncs", 31, 31))
+    benchmark = compared(counted("syncs", 30, 30), counted("syncs", 31, 31), training=False)
+
+    assert [("REGRESSED", True), ("REGRESSED", False)] == [
+        (one.verdict, one.gating) for one in (step, benchmark)
+    ]
+    assert [1, 0] == [exit_code([one]) for one in (step, benchmark)]
+
+
+def test_what_grew_from_nothing_grew() -> None:
+    """Zero has no share that could be tolerated."""
+    one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
+
+    assert ("REGRESSED", None) == (one.verdict, one.ratio)
+
+
+def test_what_did_not_repeat_does_not_decide() -> None:
+    """A count that differs between two iterations is not exact, and says on which side."""
+    one = compared(counted("operators", 100, 100), counted("operators", 200, 202))
+
+    assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
+    assert "did not repeat on head: not exact" == one.message
+    assert (100, 201) == (one.base, one.head)
+    assert 0 == exit_code([one])
+
+
+def test_what_only_counts_beside_informs() -> None:
+    """A count that the policy does not name never decides."""
+    one = compared(counted("flops", 1, 1), counted("flops", 9, 9))
+
+    assert ("REGRESSED", False) == (one.verdict, one.gating)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "message"),
+    [
+        ({"operators": "compiled"}, {"operators": "compiled"}, "not counted: compiled"),
+        ({}, {"operators": "compiled"}, "not counted on head: compiled"),
+        (
+            {"operators": "torch is not used"},
+            {"operators": "compiled"},
+            "not counted on base: torch is not used; not counted on head: compiled",
+        ),
+    ],
+)
+def test_why_something_was_not_counted_is_told(
+    base: dict[str, str], head: dict[str, str], message: str
+) -> None:
+    """It decides nothing, and is not silent."""
+    old = counts(*([] if base else [counted("operators", 7, 7)]), not_counted=base)
+    (one,) = compare_counts(STEP, old, counts(not_counted=head), POLICY, training=True, gating=True)
+
+    assert (message, False) == (one.message, one.gating)
+    assert (None if base else 7, None) == (one.base, one.head)
+
+
+def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
+    """Return a cause whose line reads like its own number, unless a text is given."""
+    return Cause(what=what, place=place, amount=amount, text=text or place)
+
+
+def test_what_moved_is_behind_it_with_its_line() -> None:
+    """The most moved first; what is as often as before is left out, wherever its line is now."""
+    one = compared(
+        counted(
+            "operators",
+            30,
+            30,
+            causes=(
+                cause("aten::mm", "net.py:10", 20, "return x @ w"),
+                cause("aten::add", "net.py:11", 10, "return x + b"),
+            ),
+        ),
+        counted(
+            "operators",
+            235,
+            235,
+            causes=(
+                cause("aten::item", "losses.py:41", 200, "value.item()"),
+                cause("aten::mm", "net.py:15", 20, "return x @ w"),
+                cause("aten::add", "net.py:16", 15, "return x + b"),
+            ),
+        ),
+    )
+
+    assert (
+        MovedCause(what="aten::item", place="losses.py:41", base=0, head=200),
+        MovedCause(what="aten::add", place="net.py:16", base=10, head=15),
+    ) == one.causes
+
+
+def test_an_edited_line_is_one_line() -> None:
+    """What neither side has besides is paired as it stands, so that a doubled buffer reads as that."""
+    one = compared(
+        counted("operators", 3, 3, causes=(cause("a", "f.py:3", 1), cause("a", "f.py:9", 2))),
+        counted("operators", 7, 7, causes=(cause("a", "f.py:10", 4), cause("a", "f.py:4", 3))),
+    )
+
+    assert {
+        MovedCause(what="a", place="f.py:4", base=1, head=3),
+        MovedCause(what="a", place="f.py:10", base=2, head=4),
+    } == set(one.causes)
+
+
+def test_what_is_gone_is_told_with_its_old_line() -> None:
+    """A cause that head lacks stands at base's line."""
+    one = compared(
+        counted("operators", 2, 2, causes=(cause("aten::mm", "net.py:3", 2),)), counted("operators", 0, 0)
+    )
+
+    assert (MovedCause(what="aten::mm", place="net.py:3", base=2, head=0),) == one.causes
+
+
+def test_what_decides_comes_first() -> None:
+    """Counts that are alike are not among those that moved."""
+    alike = compared(counted("operators", 5, 5), counted("operators", 5, 5))
+    informing = compared(counted("flops", 1, 1), counted("flops", 9, 9))
+    deciding = compared(counted("syncs", 1, 1), counted("syncs", 2, 2))
+
+    assert [deciding, informing] == moved_counts([alike, informing, deciding])
+
+
+REGRESSED = compared(counted("operators", 100, 100), counted("operators", 200, 200))
+
+
+def acceptance(
+    counts: Mapping[str, float] | None, *, benchmark: str = "train", ratio: float | None = None
+) -> Acceptance:
+    """Return someone's word."""
+    return Acceptance(
+        benchmark=benchmark, reason="why", commit="c" * 40, verdict="REGRESSED", counts=counts, ratio=ratio
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "covered"),
+    [
+        (None, True),
+        ({"operators": 200.0}, True),
+        ({"operators": 199.0}, False),
+        ({"syncs": 900.0}, False),
+        ({}, False),
+    ],
+)
+def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | None, *, covered: bool) -> None:
+    """Up to the count that was accepted; one from a commit's message covers whatever grew."""
+    (found,) = apply_to_counts([REGRESSED], [acceptance(counts)])
+
+    assert covered == (found.accepted is not None)
+    assert (0 if covered else 1) == exit_code([found])
+    assert (0 if covered else 1) == len(unused_notes([], [acceptance(counts)], [REGRESSED]))
+
+
+def test_an_acceptance_of_another_benchmark_covers_nothing() -> None:
+    """Nor does one of what informs."""
+    informing = replace(REGRESSED, gating=False)
+
+    for exact, word in ((REGRESSED, acceptance(None, benchmark="other")), (informing, acceptance(None))):
+        (found,) = apply_to_counts([exact], [word])
+        assert found.accepted is None
