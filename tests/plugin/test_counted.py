@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from repositories import create_repository
+from repositories import Repository, create_repository
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import WALL_TIME, Row
@@ -35,32 +37,34 @@ def test_once(benchmark):
 """
 
 
-@pytest.fixture
-def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+def _suite(root: Path) -> Repository:
     """Return a suite in a repository of its own."""
-    pytester.makepyfile(test_suite=SUITE)
-    pytester.makeini("[pytest]\naddopts = --benchmark-max-time=0.01\n")
-    repository = create_repository(pytester.path)
-    repository.git.add("--all")
-    repository.git.commit("--quiet", "-m", "Add a suite")
-    return pytester
+    root.mkdir()
+    repository = Repository(root, create_repository(root))
+    settings = "[pytest]\naddopts = --benchmark-max-time=0.01 -p no:cacheprovider\n"
+    repository.commit(
+        {"test_suite.py": SUITE, "pytest.ini": settings, ".gitignore": "__pycache__/\n"}, "Begin"
+    )
+    return repository
 
 
-def _rows(folder: Path) -> dict[str, dict[str, Row]]:
+def _rows(root: Path) -> dict[str, dict[str, Row]]:
+    """Record a session and return what it filed, by test and metric."""
+    command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert "4 passed" in done.stdout
+    assert "perfkit: 4 benchmarks, commit " in done.stdout
     found: dict[str, dict[str, Row]] = {}
-    for row in Ledger(folder).rows():
+    for row in Ledger(root / "ledger").rows():
         test = row.outcome.benchmark.name.rpartition("::")[2]
         found.setdefault(test, {})[row.outcome.metric.name] = row
     return found
 
 
-@pytest.fixture
-def rows(suite: pytest.Pytester) -> dict[str, dict[str, Row]]:
-    """Return what a recorded session filed, by test and metric."""
-    ran = suite.runpytest_subprocess("--perfkit-ledger=ledger")
-    ran.assert_outcomes(passed=4)
-    ran.stdout.fnmatch_lines(["perfkit: 4 benchmarks, commit *"])
-    return _rows(suite.path / "ledger")
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
+    """Return what a recorded session filed."""
+    return _rows(_suite(tmp_path_factory.mktemp("counted") / "project").root)
 
 
 def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
@@ -74,7 +78,7 @@ def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
     assert 2 == len(operators.values)
     assert (1.0, 1.0) == product["syncs"].outcome.values
     assert (96.0, 96.0) == product["flops"].outcome.values
-    assert "test_suite.py:6" in product["syncs"].policy["causes"]
+    assert "test_suite.py:7" in product["syncs"].policy["causes"]
     assert product["time"].outcome.benchmark == operators.benchmark
 
 
@@ -102,9 +106,9 @@ def test_what_raises_when_called_again_was_measured(rows: dict[str, dict[str, Ro
     assert "not counted: called again it raised ValueError" == once["operators"].outcome.message
 
 
-def test_counting_can_be_switched_off(suite: pytest.Pytester) -> None:
+def test_counting_can_be_switched_off(tmp_path: Path) -> None:
     """Then only times are filed."""
-    suite.makepyprojecttoml("[tool.perfkit.exact]\ncount = false\n")
-    suite.runpytest_subprocess("--perfkit-ledger=ledger").assert_outcomes(passed=4)
+    repository = _suite(tmp_path / "project")
+    repository.commit({"pyproject.toml": "[tool.perfkit.exact]\ncount = false\n"}, "Count nothing")
 
-    assert {"time"} == {name for found in _rows(suite.path / "ledger").values() for name in found}
+    assert {"time"} == {name for found in _rows(repository.root).values() for name in found}
