@@ -48,9 +48,13 @@ def test_a_file_is_named_from_its_library_or_project_on(file: str, kind: str, sh
 @pytest.mark.parametrize(
     ("file", "kind", "shown"),
     [
-        ("/work/base/src/loss.py", "own", "src/loss.py"),
-        ("/work/base/.venv/lib/python3.11/site-packages/torch/nn/module.py", "library", "torch/nn/module.py"),
-        ("/work/base2/src/loss.py", "library", "base2/src/loss.py"),
+        ("/home/me/base/src/loss.py", "own", "src/loss.py"),
+        (
+            "/home/me/base/.venv/lib/python3.11/site-packages/torch/nn/module.py",
+            "library",
+            "torch/nn/module.py",
+        ),
+        ("/home/me/base2/src/loss.py", "library", "base2/src/loss.py"),
         ("/usr/lib/python3.11/threading.py", "library", "threading.py"),
         ("<ipython-input-3-0a1b>", "own", "<ipython-input-3-0a1b>"),
         ("loss.py", "library", "loss.py"),
@@ -58,7 +62,7 @@ def test_a_file_is_named_from_its_library_or_project_on(file: str, kind: str, sh
 )
 def test_a_root_says_what_is_own_and_whence_it_is_named(file: str, kind: str, shown: str) -> None:
     """Two checkouts of one project name their files alike; what lies elsewhere is a library's."""
-    code = CodeNames(root="/work/base")
+    code = CodeNames(root="/home/me/base")
     assert (kind, shown) == (code.kind(file), code.shown(file))
 
 
