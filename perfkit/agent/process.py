@@ -44,10 +44,10 @@ def resident_growth(call: Callable[[], object]) -> int | None:
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
         before = _status_bytes("VmRSS")
-        call()
-        return max(_status_bytes("VmHWM") - before, 0)
     except OSError:
         return None
+    call()
+    return max(_status_bytes("VmHWM") - before, 0)
 
 
 def _status_bytes(name: str) -> int:

@@ -9,7 +9,7 @@ from perfkit.explain.findings import findings
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work, equal_work
 from perfkit.records import RatioInterval
-from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import OperatorTime, PhaseTime, Place, Reading
 
@@ -145,7 +145,7 @@ def _operator_sections(base: Reading, head: Reading, work: Work) -> Iterable[Sec
             yield Section(
                 title=title,
                 whole=_seconds(sum(map(_own, olds.values())), sum(map(_own, news.values())), work),
-                parts=tuple(sorted(_operator_parts(olds, news, place, work), key=_moved)),
+                parts=most_moved_first(_operator_parts(olds, news, place, work)),
             )
 
 
@@ -172,10 +172,6 @@ def _operator_parts(
 
 def _own(one: OperatorTime) -> float:
     return one.own_s
-
-
-def _moved(part: Part) -> float:
-    return -abs(part.amount.moved_s)
 
 
 def _seconds(base_s: float, head_s: float, work: Work) -> Amount:

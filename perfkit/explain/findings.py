@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from perfkit.explain.waits import DEVICE
 from perfkit.explain.work import Work
 from perfkit.records import RatioInterval
-from perfkit.records.differences import Amount, Part, Section
+from perfkit.records.differences import Amount, Part, Section, most_moved_first
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import Reading
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
@@ -64,10 +64,7 @@ def _cause_among_phases(section: Section, work: Work, base: Reading, head: Readi
     whole = section.whole.moved_s
     if abs(whole) < _WORTH_TELLING * section.whole.base_s:
         return
-    with_whole = sorted(
-        (part for part in section.parts if part.amount.moved_s * whole > 0),
-        key=lambda part: -abs(part.amount.moved_s),
-    )
+    with_whole = most_moved_first(part for part in section.parts if part.amount.moved_s * whole > 0)
     if not with_whole:
         return
     first, *others = with_whole

@@ -8,7 +8,7 @@ from perfkit.explain.blame import Blame, Through, blame
 from perfkit.explain.pairing import Pair, pair_functions
 from perfkit.explain.waits import fold_waits, sink_of
 from perfkit.explain.work import Work
-from perfkit.records.differences import Amount, Part, PartKind, Section
+from perfkit.records.differences import Amount, Part, PartKind, Section, most_moved_first
 from perfkit.records.readings import FunctionTime, Reading, WaitTime
 
 _NOBODY = "code that no own function called"
@@ -27,12 +27,8 @@ def function_section(
     return Section(
         title=title,
         whole=Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head),
-        parts=tuple(sorted((*parts, *nobody, *waits), key=_moved)),
+        parts=most_moved_first((*parts, *nobody, *waits)),
     )
-
-
-def _moved(part: Part) -> float:
-    return -abs(part.amount.moved_s)
 
 
 def _function_part(pair: Pair, work: Work, kind: PartKind) -> Part:
@@ -83,7 +79,7 @@ def _through(pair: Pair, work: Work) -> tuple[Part, ...]:
         )
         for name in dict.fromkeys([*base, *head])
     ]
-    return tuple(sorted(parts, key=_moved))
+    return most_moved_first(parts)
 
 
 def _nobody(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Part]:

@@ -6,7 +6,7 @@ import msgspec
 
 from perfkit.errors import UsageError
 from perfkit.records import Balance, ProfileEntry, ProfileSummary
-from perfkit.records.phases import PHASES, RESIDUAL
+from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import FunctionTime, PhaseTime, Reading, StepTimes
 
 # No profile has as many, and what reads on holds them.
@@ -66,7 +66,5 @@ def phases_of_balance(balance: Balance, steps: int) -> tuple[PhaseTime, ...]:
     """Return the phases of a balance pass as those of so many steps."""
     typical = balance.typical
     scale = steps / max(len(balance.step_s[typical]), 1)
-    found = {phase.name: phase.seconds for phase in balance.phases}
-    in_order = [*(name for name in PHASES if name in found), *(name for name in found if name not in PHASES)]
-    seconds = {**{name: found[name] for name in in_order}, RESIDUAL: balance.residual_s}
+    seconds = {**{phase.name: phase.seconds for phase in balance.in_order}, RESIDUAL: balance.residual_s}
     return tuple(PhaseTime(name=name, seconds=sum(times[typical]) * scale) for name, times in seconds.items())

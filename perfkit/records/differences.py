@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,11 @@ class Part:
     place: str = ""
     was: str = ""
     through: tuple[Part, ...] = ()
+
+
+def most_moved_first(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts by how far they moved, in whichever direction."""
+    return tuple(sorted(parts, key=lambda part: -abs(part.amount.moved_s)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.agent.counting.model import Counts
+from perfkit.records.phases import PHASES
 from perfkit.records.readings import OperatorTime, WaitTime
 from perfkit.records.results import Commit, Environment, Machine
 
@@ -55,6 +56,12 @@ class Balance:
             whole - sum(phase.seconds[step] for phase in self.phases)
             for step, whole in enumerate(self.step_s)
         )
+
+    @property
+    def in_order(self) -> tuple[PhaseSeconds, ...]:
+        """The phases as a step goes through them, then those that the user named."""
+        known = {name: place for place, name in enumerate(PHASES)}
+        return tuple(sorted(self.phases, key=lambda phase: known.get(phase.name, len(known))))
 
     @property
     def typical(self) -> slice:

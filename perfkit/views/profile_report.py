@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from perfkit.agent.counting.model import Cause, Count
-from perfkit.records import PHASES, Balance, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records import Balance, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.records.phases import DATA
 from perfkit.records.readings import WaitTime
 from perfkit.units import counted, human_percent, human_seconds
@@ -113,17 +113,10 @@ def _balance(summary: ProfileSummary) -> str:
     if balance is None or not balance.step_s:
         return ""
     head = f"{'a step is made of':<{_NAME_COLUMNS}}{'median':>11}{'p95':>11}{'share':>9}"
-    lines = [_phase_line(name, seconds, balance) for name, seconds in phases_in_order(balance)]
+    lines = [_phase_line(phase.name, phase.seconds, balance) for phase in balance.in_order]
     lines.append(_phase_line("residual: what no hook saw", balance.residual_s, balance))
     said = (_bound(summary, balance), _cost(balance))
     return "\n".join((head, *lines, *(f"  {line}" for line in said if line)))
-
-
-def phases_in_order(balance: Balance) -> list[tuple[str, tuple[float, ...]]]:
-    """Return the phases as a step goes through them, then those that the user named."""
-    found = {phase.name: phase.seconds for phase in balance.phases}
-    names = [name for name in PHASES if name in found] + [name for name in found if name not in PHASES]
-    return [(name, found[name]) for name in names]
 
 
 def _phase_line(name: str, seconds: Sequence[float], balance: Balance) -> str:
@@ -143,7 +136,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
 def _bound(summary: ProfileSummary, balance: Balance) -> str:
     """Say what the loader could deliver and what the rest of a step could take, in samples a second."""
     main = summary.main_pass
-    waits = dict(phases_in_order(balance)).get(DATA)
+    waits = next((phase.seconds for phase in balance.phases if phase.name == DATA), None)
     if waits is None or not main.samples or not main.steps:
         return ""
     each = main.samples / main.steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.experiments.sequential import Contender, Measured
@@ -61,17 +61,8 @@ def count_rows(
                 entries = policy_entries(
                     occasion.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
                 )
-                yield Row(
-                    run_id=occasion.run_id,
-                    recorded_at=occasion.recorded_at,
-                    source=occasion.source,
-                    commit=occasion.commits[side],
-                    machine=occasion.machine,
-                    environment=occasion.environment,
-                    outcome=outcome,
-                    placement=Placement(side=side, seed=occasion.seed),
-                    policy={**occasion.common, **entries, **causes},
-                )
+                placement = Placement(side=side, seed=occasion.seed)
+                yield _row(outcome, side, placement, {**entries, **causes}, occasion)
 
 
 def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
@@ -86,21 +77,8 @@ def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
         gating=comparison.gating,
         verdict=comparison.verdict,
     )
-    return Row(
-        run_id=occasion.run_id,
-        recorded_at=occasion.recorded_at,
-        source=occasion.source,
-        commit=occasion.commits["head"],
-        machine=occasion.machine,
-        environment=occasion.environment,
-        outcome=Outcome(
-            benchmark=comparison.benchmark,
-            status=status,
-            message=comparison.message,
-        ),
-        placement=Placement(side="head", seed=occasion.seed),
-        policy={**occasion.common, **entries},
-    )
+    outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
+    return _row(outcome, "head", Placement(side="head", seed=occasion.seed), entries, occasion)
 
 
 def _launch_row(
@@ -108,26 +86,35 @@ def _launch_row(
 ) -> Row:
     timing = one.timing
     faults = timing.faults_per_iteration[side]
+    outcome = Outcome(
+        benchmark=contender.benchmark,
+        warmup=timing.pace.untimed,
+        loops=timing.pace.loops,
+        values=timing.base_s if side == "base" else timing.head_s,
+    )
+    placement = Placement(
+        side=side,
+        launch=one.slot.launch,
+        preloader=one.preloader,
+        block=one.slot.block,
+        order=0 if one.slot.begins == side else 1,
+        seed=occasion.seed,
+    )
+    told = {**entries, "minor_faults_per_iteration": f"{faults:.1f}"}
+    return replace(_row(outcome, side, placement, told, occasion), recorded_at=one.at)
+
+
+def _row(
+    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], occasion: Occasion
+) -> Row:
     return Row(
         run_id=occasion.run_id,
-        recorded_at=one.at,
+        recorded_at=occasion.recorded_at,
         source=occasion.source,
         commit=occasion.commits[side],
         machine=occasion.machine,
         environment=occasion.environment,
-        outcome=Outcome(
-            benchmark=contender.benchmark,
-            warmup=timing.pace.untimed,
-            loops=timing.pace.loops,
-            values=timing.base_s if side == "base" else timing.head_s,
-        ),
-        placement=Placement(
-            side=side,
-            launch=one.slot.launch,
-            preloader=one.preloader,
-            block=one.slot.block,
-            order=0 if one.slot.begins == side else 1,
-            seed=occasion.seed,
-        ),
-        policy={**occasion.common, **entries, "minor_faults_per_iteration": f"{faults:.1f}"},
+        outcome=outcome,
+        placement=placement,
+        policy={**occasion.common, **entries},
     )

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.units import human_calls, human_seconds, signed_seconds
 
 _COLUMNS = 80
@@ -37,7 +37,7 @@ def difference_view(difference: Difference) -> Group:
 def shown_parts(section: Section, most: int = MOST_PARTS) -> tuple[Sequence[Part], Amount, int]:
     """Return the parts worth showing, and what the others sum up to and how many they are."""
     least = _least(section)
-    by_move = sorted(section.parts, key=lambda part: -abs(part.amount.moved_s))
+    by_move = most_moved_first(section.parts)
     kept = {id(part) for part in by_move[:most] if abs(part.amount.moved_s) >= least}
     # Phases stand as a step goes through them, all of them.
     shown = [part for part in section.parts if id(part) in kept or part.kind == "phase"]
