@@ -27,8 +27,10 @@ types: $(INSTALLED)
 layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 
+# Most tests in two processes; then those that nothing may run beside.
 unit: $(INSTALLED)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+	$(BIN)/pytest -m alone
 
 # Another comparison: make gate GATE="--base HEAD~3"
 gate: $(INSTALLED)

@@ -22,6 +22,14 @@ settings.load_profile("unhurried")
 # second on importing it.
 os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 
+# These tests may be divided among processes; the sessions they start are whole ones, which measure.
+os.environ.pop("PYTEST_XDIST_WORKER", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the file that takes longest: begun last, it would keep one process waiting for the other."""
+    items.sort(key=lambda item: item.path.name != "test_documents.py")
+
 
 @pytest.fixture(autouse=True)
 def _no_claimed_commit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def test_whole_iterations_are_run(iterations: int, share: float, run: int) -> No
     assert [run] == block.asked
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("iterations", "share"), [(1, 0.5), (3, 0.2), (10, 0.25)])
 @pytest.mark.parametrize("more_calls", [True, False])
 def test_the_time_holds_the_share(iterations: int, share: float, more_calls: bool) -> None:  # noqa: FBT001

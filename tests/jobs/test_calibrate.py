@@ -38,6 +38,7 @@ def _calibrate(project: GitProject, *arguments: str) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.alone
 def test_a_stopped_study_goes_on(project: GitProject) -> None:
     """Ctrl-C keeps the finished gates; the same command runs the rest, finds the plant, and compacts."""
     with subprocess.Popen(

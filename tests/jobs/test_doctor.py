@@ -26,6 +26,7 @@ def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.alone
 def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
     """Any machine is fit for a margin of 10,000 %, with conditions, noise and a decision to show for it."""
     done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "4", "--json", "-")
@@ -42,6 +43,7 @@ def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
     assert ["perfkit-measuring.lock"] == [path.name for path in (tmp_path / "tmp").iterdir()]
 
 
+@pytest.mark.alone
 def test_no_machine_is_fit_for_next_to_nothing(tmp_path: Path) -> None:
     """A margin far below any noise is exit code 3; options for the user's tests change nothing."""
     done = _doctor(tmp_path, "--margin", "0.001%", "--seconds", "1", PYTEST_ADDOPTS="-k nothing_of_it")
