@@ -5,9 +5,7 @@ import torch
 from PIL import Image
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from perfkit.workloads.metric_learning.augmentation import Augmentation
-from perfkit.workloads.metric_learning.data import ImageFiles, read_image
-from perfkit.workloads.metric_learning.loading import (
+from perfkit.workloads.image_loading import (
     Augmenting,
     CachedImages,
     LazyImages,
@@ -15,6 +13,8 @@ from perfkit.workloads.metric_learning.loading import (
     batch_loader,
     collate,
 )
+from perfkit.workloads.images import ImageFiles, read_image
+from perfkit.workloads.metric_learning.augmentation import Augmentation
 from perfkit.workloads.metric_learning.sampler import PKSampler
 
 P, K = 10, 20

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from perfkit.workloads.metric_learning.data import ImageFiles, digits_folder, find_images
+from perfkit.workloads.images import ImageFiles, digits_folder, find_images
 
 CLASSES = 10
 # The calibration suite is measured between commits of its own.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from perfkit.workloads.metric_learning.data import (
+from perfkit.workloads.images import (
     DataError,
     ImageFiles,
     cache_folder,
@@ -64,6 +64,15 @@ def test_images_of_any_folder_tree_are_found_by_class(tmp_path: Path) -> None:
     assert (0, 0, 1) == images.labels
     assert ("cats", "dogs") == images.classes
     assert "L" == read_image(images.paths[0]).mode
+
+
+def test_images_are_read_grey_or_coloured(tmp_path: Path) -> None:
+    """A coloured file keeps its colours in mode RGB, and a grey one has three equal levels there."""
+    Image.new("RGB", (4, 3), (255, 0, 9)).save(tmp_path / "coloured.png")
+    Image.new("L", (4, 3), 7).save(tmp_path / "grey.png")
+    assert (255, 0, 9) == read_image(tmp_path / "coloured.png", "RGB").getpixel((0, 0))
+    assert (7, 7, 7) == read_image(tmp_path / "grey.png", "RGB").getpixel((0, 0))
+    assert 7 == read_image(tmp_path / "grey.png").getpixel((0, 0))
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,17 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from perfkit.workloads.metric_learning.augmentation import Augmentation, as_tensor, autocontrast
-from perfkit.workloads.metric_learning.data import DataError, ImageFiles, find_images
-from perfkit.workloads.metric_learning.loading import (
+from perfkit.workloads.image_loading import (
     Augmenting,
     CachedImages,
     LazyImages,
+    as_tensor,
     augmented,
     batch_loader,
     plain_images,
 )
+from perfkit.workloads.images import DataError, ImageFiles, find_images
+from perfkit.workloads.metric_learning.augmentation import Augmentation, autocontrast
 from perfkit.workloads.metric_learning.sampler import PKSampler
 
 AUGMENTATION = Augmentation(image_size=12)
@@ -125,3 +126,22 @@ def test_plain_images_are_not_augmented(images: ImageFiles) -> None:
     assert (8, 1, 8, 8) == tensor.shape
     with Image.open(images.paths[0]) as image:
         assert torch.equal(as_tensor(image), tensor[0])
+
+
+def test_coloured_images_become_planes_of_red_green_and_blue() -> None:
+    """Each level of a pixel lands in the plane of its colour, at the pixel's place."""
+    image = Image.new("RGB", (3, 2))
+    image.putpixel((2, 1), (255, 51, 0))
+    planes = torch.zeros(3, 2, 3)
+    planes[0, 1, 2], planes[1, 1, 2] = 1.0, 0.2
+    assert torch.equal(planes, as_tensor(image))
+
+
+@pytest.mark.parametrize("how", ["lazy", "cached"])
+def test_datasets_read_images_in_the_mode_asked_for(how: Augmenting, images: ImageFiles) -> None:
+    """Grey files read in mode RGB have three equal planes, those that mode L has one of."""
+    # Autocontrast alone is for grey images only.
+    plain = Augmentation(image_size=12, autocontrast_probability=0)
+    grey, _ = augmented(images, plain, how=how, seed=1)[0]
+    coloured, _ = augmented(images, plain, how=how, seed=1, mode="RGB")[0]
+    assert torch.equal(grey.expand(3, -1, -1), coloured)

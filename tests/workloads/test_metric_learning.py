@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from perfkit.workloads.metric_learning.data import digits_folder
-from perfkit.workloads.metric_learning.loading import Augmenting
+from perfkit.workloads.image_loading import Augmenting
+from perfkit.workloads.images import digits_folder
 from perfkit.workloads.metric_learning.loggers import CompoundLogger, Part, evaluating
 from perfkit.workloads.metric_learning.training import (
     LossName,

@@ -7,7 +7,6 @@ from typing import cast
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +63,3 @@ def _stretch(darkest: int, brightest: int) -> bytes:
     """Return the new level of every level: PIL works this table out anew for every image."""
     scale = 255 / (brightest - darkest)
     return bytes(min(max(int(level * scale - darkest * scale), 0), 255) for level in range(256))
-
-
-def as_tensor(image: Image.Image) -> Tensor:
-    """Return a grey image as a (1, height, width) float tensor from 0 to 1."""
-    # torch reads a bytearray as it stands, and a list of numbers one by one.
-    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-    return pixels.reshape(1, image.height, image.width).float() / 255

@@ -6,7 +6,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from perfkit.workloads.metric_learning.data import indices_by_class
+from perfkit.workloads.images import indices_by_class
 from perfkit.workloads.metric_learning.distances import fellows_and_strangers, precompute_pairwise_distances
 
 

@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Literal, NoReturn, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from perfkit.workloads.metric_learning.augmentation import Augmentation
-from perfkit.workloads.metric_learning.data import (
+from perfkit.workloads.command_line import OneLineParser
+from perfkit.workloads.image_loading import Augmenting, augmented, batch_loader, plain_images
+from perfkit.workloads.images import (
     ImageFiles,
     digits_folder,
     find_images,
     split_stratified,
     spread,
 )
-from perfkit.workloads.metric_learning.loading import Augmenting, augmented, batch_loader, plain_images
+from perfkit.workloads.metric_learning.augmentation import Augmentation
 from perfkit.workloads.metric_learning.loggers import (
     CompoundLogger,
     InterclusterLogger,
@@ -276,15 +277,9 @@ def main(argv: Sequence[str] | None = None) -> TrainingResult:
         parser.error(str(error).strip().splitlines()[-1])
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """End with one line: the usage, which argparse would print as well, is under --help."""
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
 def _parser() -> argparse.ArgumentParser:
     default = TrainingConfig()
-    parser = _Parser(prog="metric_learning", description=__doc__, argument_default=argparse.SUPPRESS)
+    parser = OneLineParser(prog="metric_learning", description=__doc__, argument_default=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help="folder with one subfolder of images per class")
     parser.add_argument("--augmentation", choices=get_args(Augmenting))
     parser.add_argument("--loss", choices=get_args(LossName))

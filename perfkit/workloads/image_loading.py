@@ -2,31 +2,40 @@
 
 import random
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from perfkit.workloads.metric_learning.augmentation import Augmentation, as_tensor
-from perfkit.workloads.metric_learning.data import ImageFiles, read_image
-from perfkit.workloads.metric_learning.sampler import PKSampler
+from perfkit.workloads.images import ImageFiles, ImageMode, read_image
 
 Item = tuple[Tensor, int]
 Augmenting = Literal["lazy", "cached"]
+
+
+class Augmentation(Protocol):
+    """A random change to an image that leaves its class alone, and gives all images one size."""
+
+    def __call__(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
+        """Return a changed copy; all chance comes from the generator."""
+        ...
 
 
 class LazyImages(Dataset[Item]):
     """Images decoded and augmented at every access, differently in every epoch.
 
     What an access gives depends on the seed, the epoch and the index only, so any number of worker
-    processes gives the same images.
+    processes gives the same images. The mode says whether they are grey or coloured.
     """
 
-    def __init__(self, images: ImageFiles, augmentation: Augmentation, *, seed: int) -> None:
+    def __init__(
+        self, images: ImageFiles, augmentation: Augmentation, *, seed: int, mode: ImageMode = "L"
+    ) -> None:
         self._images = images
         self._augmentation = augmentation
+        self._mode = mode
         self._seed = seed
         self._epoch = 0
 
@@ -39,15 +48,17 @@ class LazyImages(Dataset[Item]):
 
     def __getitem__(self, index: int) -> Item:
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + self._epoch) * 1_000_003 + index)
-        image = self._augmentation(read_image(self._images.paths[index]), generator)
+        image = self._augmentation(read_image(self._images.paths[index], self._mode), generator)
         return as_tensor(image), self._images.labels[index]
 
 
 class CachedImages(Dataset[Item]):
     """Images decoded and augmented once: less work per epoch, and the same images in each."""
 
-    def __init__(self, images: ImageFiles, augmentation: Augmentation, *, seed: int) -> None:
-        lazy = LazyImages(images, augmentation, seed=seed)
+    def __init__(
+        self, images: ImageFiles, augmentation: Augmentation, *, seed: int, mode: ImageMode = "L"
+    ) -> None:
+        lazy = LazyImages(images, augmentation, seed=seed, mode=mode)
         self._items = [lazy[index] for index in range(len(lazy))]
 
     def set_epoch(self, epoch: int) -> None:
@@ -61,11 +72,28 @@ class CachedImages(Dataset[Item]):
 
 
 def augmented(
-    images: ImageFiles, augmentation: Augmentation, *, how: Augmenting, seed: int
+    images: ImageFiles,
+    augmentation: Augmentation,
+    *,
+    how: Augmenting,
+    seed: int,
+    mode: ImageMode = "L",
 ) -> LazyImages | CachedImages:
     """Return the images augmented lazily or cached."""
     dataset = LazyImages if how == "lazy" else CachedImages
-    return dataset(images, augmentation, seed=seed)
+    return dataset(images, augmentation, seed=seed, mode=mode)
+
+
+def as_tensor(image: Image.Image) -> Tensor:
+    """Return an image as a (channels, height, width) float tensor from 0 to 1."""
+    # torch reads a bytearray as it stands, and a list of numbers one by one.
+    pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+    if image.mode == "L":
+        planes = pixels.reshape(1, image.height, image.width)
+    else:
+        # PIL keeps the levels of a pixel side by side.
+        planes = pixels.reshape(image.height, image.width, -1).permute(2, 0, 1)
+    return planes.float() / 255
 
 
 def plain_images(images: ImageFiles, *, image_size: int) -> Tensor:
@@ -77,19 +105,33 @@ def plain_images(images: ImageFiles, *, image_size: int) -> Tensor:
 
 
 def collate(items: Sequence[Item]) -> tuple[Tensor, Tensor]:
-    """Join items to a batch: images (N, 1, height, width) and labels (N,)."""
+    """Join items to a batch: images (N, channels, height, width) and labels (N,)."""
     return torch.stack([image for image, _ in items]), torch.tensor([label for _, label in items])
 
 
 def batch_loader(
-    dataset: LazyImages | CachedImages, sampler: PKSampler, *, workers: int, seed: int
+    dataset: LazyImages | CachedImages,
+    sampler: Sampler[list[int]],
+    *,
+    workers: int,
+    seed: int,
+    pin_memory: bool = False,
 ) -> DataLoader[Item]:
-    """Return a loader of P-K batches that reads with this many worker processes (0: in this one)."""
+    """Return a loader of the sampler's batches.
+
+    Args:
+        dataset: The images.
+        sampler: The indices of each batch.
+        workers: Processes that read; 0 reads in the calling one.
+        seed: The same seed gives the same random numbers in each worker.
+        pin_memory: Put batches where a GPU can fetch them while the processor goes on.
+    """
     return DataLoader(
         dataset,
         batch_sampler=sampler,
         collate_fn=collate,
         num_workers=workers,
+        pin_memory=pin_memory,
         worker_init_fn=seed_worker,
         generator=torch.Generator().manual_seed(seed),
     )

@@ -7,12 +7,15 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from PIL import Image
 
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 DIGIT_INTENSITIES = 16
+
+ImageMode = Literal["L", "RGB"]
 
 
 class DataError(ValueError):
@@ -46,7 +49,7 @@ class ImageFiles:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder for this workload (XDG base directory specification)."""
+    """Return the user's cache folder for the images (XDG base directory specification)."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "perfkit" / "metric_learning"
 
@@ -124,15 +127,15 @@ def _class_images(folder: Path) -> list[Path]:
     return images
 
 
-def read_image(path: Path) -> Image.Image:
-    """Decode one image file to grey levels (PIL mode L, 0 to 255).
+def read_image(path: Path, mode: ImageMode = "L") -> Image.Image:
+    """Decode one image file to levels from 0 to 255: grey (PIL mode L), or red, green and blue (RGB).
 
     Raises:
         DataError: The file is missing, or not an image that PIL can decode.
     """
     try:
         with Image.open(path) as image:
-            return image.convert("L")
+            return image.convert(mode)
     # PIL reports broken files as OSError, SyntaxError or ValueError, by format.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__

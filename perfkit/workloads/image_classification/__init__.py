@@ -1,0 +1,1 @@
+"""Image classification with a ResNet-18, in a choice of precisions and memory layouts."""

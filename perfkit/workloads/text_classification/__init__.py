@@ -1,0 +1,1 @@
+"""Classification of texts with a BERT-style encoder: word vocabulary, padded batches, mixed precision."""

@@ -1,0 +1,245 @@
+"""Training a residual net on images: it learns, repeats by seed, and runs in the precision asked for."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from perfkit.workloads.image_classification.augmentation import Augmentation
+from perfkit.workloads.image_classification.training import TrainingConfig, main, summary, train
+from perfkit.workloads.image_loading import LazyImages
+from perfkit.workloads.images import DataError, digits_folder, find_images
+from perfkit.workloads.mixed_precision import Precision
+
+ACCURACY_LEARNT = 0.5  # By chance it is 0.1.
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Leave the other processors to the tests that run meanwhile."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of digits made for this module."""
+    return digits_folder(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def few_digits(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of ten zeros, ones and twos each."""
+    folder = tmp_path_factory.mktemp("few")
+    for name in "012":
+        (folder / name).mkdir()
+        for path in sorted((digits / name).iterdir())[:10]:
+            (folder / name / path.name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def brief(few_digits: Path) -> TrainingConfig:
+    """Return a training of two steps with eight images each, tested with six."""
+    return TrainingConfig(data=few_digits, image_size=8, batch_size=8, batches=2)
+
+
+@pytest.fixture(scope="module")
+def careful(brief: TrainingConfig) -> TrainingConfig:
+    """Return a training with so small steps that the losses depend on the arithmetic alone.
+
+    The images' channels come last: without instructions for it, a processor takes seconds longer for
+    half precision otherwise.
+    """
+    return replace(brief, learning_rate=1e-6, channels_last=True)
+
+
+@pytest.fixture(scope="module")
+def careful_losses(careful: TrainingConfig) -> tuple[float, ...]:
+    """Return the losses of the careful training in the default precision."""
+    return train(careful).losses
+
+
+def test_training_learns(digits: Path) -> None:
+    """Forty batches tell held-out digits apart far better than chance, and the loss falls."""
+    result = train(TrainingConfig(data=digits, image_size=8, batch_size=16, batches=40))
+    assert result.test_accuracy > ACCURACY_LEARNT
+    assert result.last_loss < result.losses[0] / 2
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_half_precision_gives_about_the_losses_of_the_default(
+    precision: Precision, dtype: torch.dtype, careful: TrainingConfig, careful_losses: tuple[float, ...]
+) -> None:
+    """Every convolution of training and test has results of half precision; the losses are near."""
+    found: set[torch.dtype] = set()
+
+    def note_dtype(module: nn.Module, _: object, output: Tensor) -> None:
+        if isinstance(module, nn.Conv2d):
+            found.add(output.dtype)
+
+    with register_module_forward_hook(note_dtype):
+        result = train(replace(careful, precision=precision))
+    assert {dtype} == found
+    assert pytest.approx(careful_losses, abs=0.05) == result.losses
+
+
+def test_channels_last_gives_the_same_losses_but_for_rounding(
+    careful: TrainingConfig, careful_losses: tuple[float, ...]
+) -> None:
+    """The order in memory changes the order of sums, not what is computed."""
+    contiguous = train(replace(careful, channels_last=False))
+    assert pytest.approx(contiguous.losses, rel=1e-4) == careful_losses
+
+
+def test_losses_repeat_by_seed_with_and_without_workers(brief: TrainingConfig) -> None:
+    """One seed gives the same losses to the last digit, however many processes load; another does not."""
+    losses = train(brief).losses
+    assert losses == train(brief).losses
+    assert losses == train(replace(brief, workers=2)).losses
+    assert losses != train(replace(brief, seed=1)).losses
+
+
+def test_cached_images_are_those_of_the_first_epoch(brief: TrainingConfig) -> None:
+    """Losses are the same until the lazy images change."""
+    config = replace(brief, epochs=2)
+    lazy, cached = train(config).losses, train(replace(config, augmentation="cached")).losses
+    assert lazy[:2] == cached[:2]
+    assert all(first != second for first, second in zip(lazy[2:], cached[2:], strict=True))
+
+
+@pytest.mark.parametrize(("batches", "steps"), [(2, 2), (0, 3), (100, 3)])
+def test_batches_are_limited_per_epoch(batches: int, steps: int, brief: TrainingConfig) -> None:
+    """There are as many steps as asked for, or as the images suffice for; all counts and times agree."""
+    result = train(replace(brief, batches=batches))
+    assert (steps, steps * 8, 0) == (result.steps, result.samples, result.skipped_steps)
+    assert steps == len(result.seconds_per_step)
+    assert 0 < sum(result.seconds_per_step) <= result.training_s
+    assert result.validation_s > 0
+
+
+def test_updates_have_the_scheduled_rate(brief: TrainingConfig) -> None:
+    """The rate rises over its share of all epochs' steps, then falls."""
+    rates: list[float] = []
+
+    def note_rate(optimizer: Optimizer, *_: object) -> None:
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    handle = register_optimizer_step_pre_hook(note_rate)
+    try:
+        train(replace(brief, epochs=2, warmup_share=0.5, learning_rate=0.01))
+    finally:
+        handle.remove()
+    assert pytest.approx([0.005, 0.01, 0.01, 0.005]) == rates
+
+
+def test_training_leaves_the_callers_random_numbers_alone(brief: TrainingConfig) -> None:
+    """The global generator of torch is where it was."""
+    before = torch.random.get_rng_state()
+    train(replace(brief, batches=1))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_images_of_any_colour_and_size_are_taken(tmp_path: Path) -> None:
+    """Grey and coloured images of several sizes in one folder train a net together."""
+    for number, (mode, size) in enumerate([("L", (9, 30)), ("RGB", (8, 8)), ("RGBA", (40, 7))] * 4):
+        path = tmp_path / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.effect_noise(size, 60).convert(mode).save(path)
+    result = train(TrainingConfig(data=tmp_path, image_size=12, batch_size=5, stem="imagenet"))
+    assert (2, 10) == (result.steps, result.samples)
+
+
+def test_some_images_are_mirrored_by_seed_epoch_and_index(few_digits: Path) -> None:
+    """About half of the images change places left and right, others in every epoch; none is else changed."""
+    images = find_images(few_digits)
+
+    def mirrored(*, seed: int, epoch: int) -> list[bool]:
+        dataset = LazyImages(images, Augmentation(image_size=8), seed=seed)
+        dataset.set_epoch(epoch)
+        pairs = [(plain[index][0], dataset[index][0]) for index in range(len(images))]
+        assert all(torch.equal(image, found) or torch.equal(image.flip(-1), found) for image, found in pairs)
+        return [not torch.equal(image, found) for image, found in pairs]
+
+    plain = LazyImages(images, Augmentation(image_size=8, flip_probability=0), seed=0)
+    first = mirrored(seed=0, epoch=0)
+    assert 5 < sum(first) < 25
+    assert first == mirrored(seed=0, epoch=0)
+    assert first != mirrored(seed=0, epoch=1)
+    assert first != mirrored(seed=1, epoch=0)
+
+
+def test_main_trains_as_the_command_line_says(few_digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without arguments of its own, main takes those of the process."""
+    arguments = ["--data", str(few_digits), "--image-size", "8", "--batch-size", "4", "--batches", "2"]
+    monkeypatch.setattr("sys.argv", ["program", *arguments, "--channels-last", "--precision", "bf16"])
+    assert summary(main()).startswith("2 steps (0 skipped), 8 images; ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--epochs", "many"], "invalid int value: 'many'"),
+        (["--batch-size", "0"], "batch_size of at least 1, found 0"),
+        (["--batch-size", "25"], "batch_size=25 images to train with, found 24"),
+        (["--batch-size", "1", "--image-size", "8"], "batch_size of at least 2 for images of 8 pixels"),
+        (["--batches", "-1"], "batches of at least 0, found -1"),
+        (["--precision", "int8"], "invalid choice: 'int8'"),
+        (["--learning-rate", "0"], "learning_rate above 0, found 0.0"),
+        (["--warmup-share", "2"], "warmup_share from 0 to 1, found 2.0"),
+        (["--data", "/nowhere"], "/nowhere: expected a folder"),
+    ],
+)
+def test_mistakes_of_the_user_give_one_line(
+    arguments: list[str], message: str, few_digits: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake ends with status 2 and one line that says what was found."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--data", str(few_digits), *arguments])
+    assert 2 == caught.value.code
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 == len(lines)
+    assert message in lines[0]
+
+
+def test_images_broken_in_a_worker_give_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a worker process finds is reported as if the training process had found it."""
+    (tmp_path / "class").mkdir()
+    for number in range(5):
+        (tmp_path / "class" / f"{number}.png").write_bytes(b"no image")
+    with pytest.raises(SystemExit):
+        main(["--data", str(tmp_path), "--batch-size", "4", "--workers", "1"])
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 == len(lines)
+    assert "expected a readable image, found" in lines[0]
+
+
+def test_folders_too_small_for_a_test_are_refused(tmp_path: Path) -> None:
+    """Classes of less than five images leave nothing to hold out."""
+    (tmp_path / "class").mkdir()
+    for number in range(4):
+        Image.new("L", (8, 8)).save(tmp_path / "class" / f"{number}.png")
+    with pytest.raises(DataError, match="expected a class of at least 5 images"):
+        train(TrainingConfig(data=tmp_path, batch_size=2))
+
+
+def test_unknown_choices_are_refused() -> None:
+    """A configuration from elsewhere than the command line is checked as well."""
+    with pytest.raises(ValueError, match="precision to be one of default, bf16, fp16, found tf32"):
+        TrainingConfig(precision="tf32")  # type: ignore[arg-type]
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking for CUDA without such a device says so, before any work."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ValueError, match="expected a CUDA device, found none"):
+        TrainingConfig(device="cuda")
