@@ -13,6 +13,7 @@ from perfkit.cli import (
     calibrate,
     compare,
     doctor,
+    experiment,
     explain,
     gate,
     ledger,
@@ -46,6 +47,7 @@ backfill.register(app)
 compare.register(app)
 doctor.register(app)
 calibrate.register(app)
+experiment.register(app)
 accept.register(app)
 
 

@@ -42,11 +42,16 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
 
 def timed_verdict(estimate: Estimate, margin: float) -> TimedVerdict:
     """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
-    if estimate.low > 1 + margin:
+    return interval_verdict(estimate.low, estimate.high, margin)
+
+
+def interval_verdict(low: float, high: float, margin: float) -> TimedVerdict:
+    """Return what an interval of a ratio says, where lower is better."""
+    if low > 1 + margin:
         return "REGRESSED"
-    if estimate.high < 1 - margin:
+    if high < 1 - margin:
         return "IMPROVED"
-    if 1 - margin < estimate.low and estimate.high < 1 + margin:
+    if 1 - margin < low and high < 1 + margin:
         return "UNCHANGED"
     return "INCONCLUSIVE"
 

@@ -1,0 +1,273 @@
+"""``perfkit experiment``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfkit.cli.options import (
+    JsonOption,
+    LedgerOption,
+    MarginOption,
+    RepoOption,
+    examples,
+    margin_share,
+    project_in,
+)
+from perfkit.cli.output import show, write_json
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.jobs.experiment import Measured
+    from perfkit.records.experiments import Experiment, Level
+
+_experiment = typer.Typer(
+    no_args_is_help=True,
+    help="Compare variants of one training: every variant in a fresh process, once in every block.",
+    epilog=examples(
+        "perfkit experiment precision --workload image_classification",
+        "perfkit experiment run precision.toml --budget 10min",
+        "perfkit experiment show --markdown docs/experiments/precision.md",
+    ),
+)
+
+FactorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--factor", metavar="NAME=LEVEL,LEVEL…", help="Vary this too, or at these levels; may be given often."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Fix an argument of the target; may be given often."),
+]
+BlocksOption = Annotated[
+    int | None, typer.Option(metavar="N", help="The most blocks (default: as the experiment says).")
+]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
+]
+SeedOption = Annotated[int | None, typer.Option(help="Draws the order in blocks, and their seeds.")]
+MarkdownOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--markdown", metavar="FILE", help="Write the whole report there, and its picture beside it."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.add_typer(_experiment, name="experiment")
+
+
+@_experiment.command(
+    "run",
+    epilog=examples(
+        "perfkit experiment run precision.toml",
+        "perfkit experiment run precision.toml --factor batch_size=1,2 --budget 20min",
+        "perfkit experiment run precision.toml --json - | jq .trials",
+    ),
+)
+def run_(
+    file: Annotated[Path, typer.Argument(metavar="FILE.toml", help="What is varied, of which target.")],
+    *,
+    factor: FactorOption = None,
+    fixed: SetOption = None,
+    blocks: BlocksOption = None,
+    budget: BudgetOption = None,
+    margin: MarginOption = None,
+    seed: SeedOption = None,
+    repo: RepoOption = None,
+    ledger: LedgerOption = None,
+    markdown: MarkdownOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Run the experiment that a file defines. Stopped, the same command goes on.
+
+    Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
+    says.
+    """
+    from perfkit.experiments.factorial.definition import read_experiment
+
+    experiment = _changed(
+        read_experiment(file), factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed
+    )
+    _run(experiment, repo, ledger, markdown, json)
+
+
+@_experiment.command(
+    "precision",
+    epilog=examples(
+        "perfkit experiment precision --workload image_classification",
+        "perfkit experiment precision --workload image_classification --factor batch_size=1,2"
+        " --factor workers=1,2",
+        "perfkit experiment precision --workload text_inference --factor precision=default,bf16,fp16",
+    ),
+)
+def precision(
+    *,
+    workload: Annotated[
+        str, typer.Option(help="image_classification, text_training or text_inference.")
+    ] = "image_classification",
+    factor: FactorOption = None,
+    fixed: SetOption = None,
+    blocks: BlocksOption = None,
+    budget: BudgetOption = None,
+    margin: MarginOption = None,
+    seed: SeedOption = None,
+    repo: RepoOption = None,
+    ledger: LedgerOption = None,
+    markdown: MarkdownOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Compare mixed with default precision on a workload that comes with perfkit.
+
+    Exit code: as for `perfkit experiment run`.
+    """
+    from perfkit.experiments.factorial.definition import shipped_experiment
+
+    experiment = _changed(
+        shipped_experiment("precision", workload),
+        factor,
+        fixed,
+        blocks=blocks,
+        budget=budget,
+        margin=margin,
+        seed=seed,
+    )
+    _run(experiment, repo, ledger, markdown, json)
+
+
+@_experiment.command(
+    "augmentation",
+    epilog=examples(
+        "perfkit experiment augmentation",
+        "perfkit experiment augmentation --workload image_classification --factor workers=0,2",
+    ),
+)
+def augmentation(
+    *,
+    workload: Annotated[
+        str, typer.Option(help="metric_learning or image_classification.")
+    ] = "metric_learning",
+    factor: FactorOption = None,
+    fixed: SetOption = None,
+    blocks: BlocksOption = None,
+    budget: BudgetOption = None,
+    margin: MarginOption = None,
+    seed: SeedOption = None,
+    repo: RepoOption = None,
+    ledger: LedgerOption = None,
+    markdown: MarkdownOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Compare images augmented at every access with images augmented once and kept.
+
+    Exit code: as for `perfkit experiment run`.
+    """
+    from perfkit.experiments.factorial.definition import shipped_experiment
+
+    experiment = _changed(
+        shipped_experiment("augmentation", workload),
+        factor,
+        fixed,
+        blocks=blocks,
+        budget=budget,
+        margin=margin,
+        seed=seed,
+    )
+    _run(experiment, repo, ledger, markdown, json)
+
+
+@_experiment.command(
+    "show",
+    epilog=examples(
+        "perfkit experiment show 0199c2",
+        "perfkit experiment show 0199c2 --markdown docs/experiments/precision.md",
+    ),
+)
+def show_(
+    run: Annotated[str, typer.Argument(help="The beginning or the end of its run's id.")],
+    *,
+    ledger: LedgerOption = None,
+    markdown: MarkdownOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Show an experiment of the ledger again; nothing is measured."""
+    from perfkit import open_ledger
+    from perfkit.jobs.experiment import recorded_experiment
+
+    _tell(recorded_experiment(run, ledger=open_ledger(ledger).path), markdown, json)
+
+
+def _run(
+    experiment: Experiment, repo: Path | None, ledger: Path | None, markdown: Path | None, json: str | None
+) -> None:
+    from perfkit.jobs.experiment import run_experiment
+    from perfkit.verdict.effects import exit_code_of
+    from perfkit.views.progress import StageProgress
+
+    project = project_in(repo)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with StageProgress() as progress:
+        measured = run_experiment(
+            experiment, project=project, ledger=ledger or project.ledger_path, listener=progress
+        )
+    _tell(measured, markdown, json)
+    sys.exit(exit_code_of(measured.record))
+
+
+def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
+    from perfkit.jobs.experiment import write_document
+    from perfkit.views.experiment.terminal import experiment_view
+
+    show(experiment_view(measured.record), to_json=json)
+    if markdown is not None:
+        write_document(measured, markdown)
+    write_json(measured.record, json)
+
+
+def _changed(
+    experiment: Experiment,
+    factors: list[str] | None,
+    fixed: list[str] | None,
+    *,
+    blocks: int | None,
+    budget: str | None,
+    margin: str | None,
+    seed: int | None,
+) -> Experiment:
+    """Return the experiment with what the command line says in place of what it said itself."""
+    from dataclasses import replace
+
+    from perfkit.experiments.factorial.definition import checked, parse_duration, parse_level, with_levels
+
+    varied: dict[str, tuple[Level, ...]] = {}
+    for text in factors or []:
+        name, levels = _assignment(text, "--factor")
+        varied[name] = tuple(parse_level(level) for level in levels.split(","))
+    values = {
+        name: parse_level(value) for name, value in (_assignment(text, "--set") for text in fixed or [])
+    }
+    share = margin_share(margin)
+    changed = replace(
+        with_levels(experiment, varied, values),
+        blocks=experiment.blocks if blocks is None else blocks,
+        budget_s=experiment.budget_s if budget is None else parse_duration(budget, key="--budget"),
+        margin=experiment.margin if share is None else share,
+        seed=experiment.seed if seed is None else seed,
+    )
+    return checked(changed, place=experiment.name)
+
+
+def _assignment(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise UsageError(f'{option} must read NAME=VALUE, found "{text}"')
+    return name.strip().replace("-", "_"), value.strip()

@@ -1,0 +1,216 @@
+"""``perfkit experiment``: variants of one target against each other, their rows, and what they say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from perfkit.config import Project
+from perfkit.errors import LedgerError, RunInterruptedError, UsageError
+from perfkit.experiments.factorial.run import ExperimentRun, Ground, Listener
+from perfkit.identity import fingerprint, new_run_id
+from perfkit.ledger.store import Ledger
+from perfkit.machine.facts import read_machine
+from perfkit.measure.clock import utc_now
+from perfkit.measure.lock import machine_lock
+from perfkit.profiling.targets import resolve_target
+from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row
+from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial
+from perfkit.repo.commits import read_commit
+from perfkit.verdict.experiment_rows import (
+    STOPPED,
+    fingerprint_outcome,
+    plan_entries,
+    record_of,
+    trial_outcomes,
+)
+from perfkit.views.experiment.markdown import Provenance, experiment_document
+from perfkit.views.experiment.picture import effects_picture
+
+_ENVIRONMENT_READER = "perfkit.machine.environment:read_environment"
+_UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """An experiment that is over, with the rows that hold it."""
+
+    record: ExperimentRecord
+    rows: tuple[Row, ...]
+
+
+def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, listener: Listener) -> Measured:
+    """Run an experiment, or go on with one that was stopped, and put its rows into the ledger.
+
+    Until it is over each trial is kept in a folder of its own beside the ledger: killed half-way, the same
+    command goes on where it was.
+
+    Raises:
+        UsageError: the target refuses an argument, or the budget is too small for one block.
+        NotMeasuredError: a variant does not do what its name says, or every variant fails.
+        RepositoryError: there is no commit to record under.
+        LedgerError: the ledger cannot be written.
+        RunInterruptedError: the person stopped it; what was measured is kept.
+    """
+    Ledger(ledger).check_writable()
+    target = resolve_target(experiment.target, project, folder=project.root)
+    keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
+    known = keeper.known()
+    if known is not None:
+        trials = len(known.trials)
+        listener.say(f"going on with an experiment that was stopped: {trials} trials are kept")
+    run = ExperimentRun(
+        experiment=experiment,
+        ground=Ground(
+            target=target,
+            root=project.root,
+            own=project.config.own,
+            variables=dict(os.environ),
+            environment_reader=_ENVIRONMENT_READER,
+        ),
+        keeper=keeper,
+        listener=listener,
+        fingerprints=dict(known.fingerprints) if known else {},
+        trials=list(known.trials) if known else [],
+    )
+    try:
+        with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
+            record = run.run()
+    except KeyboardInterrupt:
+        raise RunInterruptedError(
+            f"interrupted; {len(run.trials)} trials are kept in {keeper.folder}: the same command goes on"
+        ) from None
+    return Measured(record=record, rows=keeper.finish(record.stopped))
+
+
+def recorded_experiment(run: str, *, ledger: Path) -> Measured:
+    """Return an experiment from its rows.
+
+    Raises:
+        LedgerError: there is no such run, or it was no experiment.
+    """
+    rows = Ledger(ledger).rows_of(run)
+    try:
+        return Measured(record=record_of(rows), rows=tuple(rows))
+    except ValueError:
+        raise LedgerError(f'run "{run}" was no experiment; see "perfkit ledger list"') from None
+
+
+def write_document(measured: Measured, file: Path) -> None:
+    """Write the whole report of an experiment, and its picture beside it.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    last = measured.rows[-1]
+    picture = file.with_suffix(".svg")
+    provenance = Provenance(
+        commit=last.commit.sha,
+        subject=last.commit.subject or "",
+        recorded_at=last.recorded_at,
+        machine=last.machine.facts,
+        environment=last.environment.facts,
+        run_id=last.run_id,
+    )
+    document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
+    for place, text in ((file, document), (picture, effects_picture(measured.record))):
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {place} ({error.strerror or error})") from error
+
+
+@dataclass
+class _Keeper:
+    """Keeps each trial at once, in a ledger of its own until the experiment is over."""
+
+    experiment: Experiment
+    commit: Commit
+    machine: Machine
+    study: str
+    run_id: str
+    ledger: Path
+
+    @classmethod
+    def begin(cls, experiment: Experiment, *, project: Project, ledger: Path) -> _Keeper:
+        commit = read_commit(project.root, ignored=project.output_paths)
+        machine = read_machine()
+        # What one may only go on with: the same plan, of the same code, on the same machine.
+        study = fingerprint(
+            {
+                "plan": msgspec.json.encode(experiment).decode(),
+                "commit": commit.sha,
+                "changes": commit.diff_hash or "",
+                "machine": machine.machine_id,
+            }
+        )
+        return cls(
+            experiment=experiment,
+            commit=commit,
+            machine=machine,
+            study=study,
+            run_id=new_run_id(),
+            ledger=ledger,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where an unfinished experiment is kept."""
+        return self.ledger.with_name(f"{self.ledger.name}-unfinished") / self.study
+
+    def known(self) -> ExperimentRecord | None:
+        """Return what an earlier command has left of this experiment, None where there is nothing."""
+        rows = Ledger(self.folder).rows()
+        if not rows:
+            return None
+        self.run_id = rows[0].run_id
+        return record_of(rows)
+
+    def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
+        """Keep a trial."""
+        self._append(trial_outcomes(self.experiment, trial, version=version), environment)
+
+    def keep_fingerprint(
+        self, variant: str, found: Fingerprint, environment: Environment | None, version: str
+    ) -> None:
+        """Keep what a look at a variant showed."""
+        self._append([fingerprint_outcome(self.experiment, variant, found, version=version)], environment)
+
+    def finish(self, stopped: str) -> tuple[Row, ...]:
+        """Put all rows into the ledger as one run, and only then let go of what was kept until now."""
+        rows = tuple(
+            replace(row, policy={**row.policy, STOPPED: stopped}) for row in Ledger(self.folder).rows()
+        )
+        Ledger(self.ledger).append(rows)
+        shutil.rmtree(self.folder)
+        return rows
+
+    def _append(
+        self, outcomes: Sequence[tuple[Outcome, Placement, dict[str, str]]], environment: Environment | None
+    ) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder.parent / ".gitignore").write_text("*\n")
+        entries = plan_entries(self.experiment, study=self.study)
+        now = utc_now()
+        Ledger(self.folder).append(
+            [
+                Row(
+                    run_id=self.run_id,
+                    recorded_at=now,
+                    source="experiment",
+                    commit=self.commit,
+                    machine=self.machine,
+                    environment=environment or _UNKNOWN_ENVIRONMENT,
+                    outcome=outcome,
+                    placement=placement,
+                    policy={**entries, **more},
+                )
+                for outcome, placement, more in outcomes
+            ]
+        )

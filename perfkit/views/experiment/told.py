@@ -1,0 +1,108 @@
+"""An effect as people are told it: change, interval and verdict in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfkit.records.experiments import ACCURACY, SAMPLE_TIME, Level, Response, level_text
+from perfkit.verdict.effects import Contrast, Effect, main_effects
+from perfkit.verdict.model import Estimate, TimedVerdict
+from perfkit.views.experiment.summary import told_response
+from perfkit.views.gate.wording import change_text, interval_text
+
+_INTERACTIONS: Mapping[TimedVerdict, str] = {
+    "REGRESSED": "worse there",
+    "IMPROVED": "better there",
+    "UNCHANGED": "the same there",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldEffect:
+    """An effect as people read it; of one that is undecided, nothing more than that."""
+
+    title: str
+    change: str
+    interval: str
+    verdict: str
+
+
+def told_effect(effect: Effect) -> ToldEffect:
+    """Return an effect in words; that on the time of a sample as the one on samples per second."""
+    title, estimate, verdict = told_response(effect.response).title, told_estimate(effect), _verdict(effect)
+    if estimate is None:
+        change = interval = "-"
+    elif effect.verdict == "INCONCLUSIVE":
+        change = interval = ""
+    elif effect.response.scale == "difference":
+        change, interval = _difference(effect.response, estimate)
+    else:
+        change = change_text(estimate)
+        interval = "exact" if effect.confidence is None else interval_text(estimate)
+    return ToldEffect(title=title, change=change, interval=interval, verdict=verdict)
+
+
+def told_estimate(effect: Effect) -> Estimate | None:
+    """Return the ratio of what people are told: of rates for times of a sample; None if not measured."""
+    if effect.value is None or effect.low is None or effect.high is None:
+        return None
+    value, low, high = effect.value, effect.low, effect.high
+    if effect.response == SAMPLE_TIME:
+        value, low, high = _inverse(value), _inverse(high), _inverse(low)
+    return Estimate(
+        ratio=value,
+        low=low,
+        high=high,
+        confidence=effect.confidence or 1.0,
+        launches=effect.blocks,
+        launch_sd=None,
+    )
+
+
+def contrast_text(contrast: Contrast) -> str:
+    """Return what is compared: "precision: default → bf16"."""
+    return f"{contrast.factor}: {level_text(contrast.reference)} → {level_text(contrast.level)}"
+
+
+def levels_text(levels: Mapping[str, Level]) -> str:
+    """Return levels as in a variant's name: "batch_size=2, workers=0"."""
+    return ", ".join(f"{factor}={level_text(level)}" for factor, level in levels.items())
+
+
+def telling_response(effects: Sequence[Effect]) -> Response | None:
+    """Return the time that matters most, None where no time was measured."""
+    found = main_effects(effects)
+    return found[0].response if found else None
+
+
+def _verdict(effect: Effect) -> str:
+    if effect.value is None:
+        return "not measured" if effect.left_out and not effect.blocks else "too few blocks"
+    if effect.verdict is None:
+        return _direction(effect)
+    if effect.contrast.kind == "interaction":
+        return _INTERACTIONS.get(effect.verdict, effect.verdict)
+    return effect.verdict
+
+
+def _direction(effect: Effect) -> str:
+    """Return what an interval of differences says."""
+    low, high = effect.low or 0.0, effect.high or 0.0
+    if math.isnan(low) or math.isnan(high):
+        return "no number"
+    if low == high == 0:
+        return "the same"
+    return "higher" if low > 0 else "lower" if high < 0 else "may be the same"
+
+
+def _difference(response: Response, estimate: Estimate) -> tuple[str, str]:
+    if response == ACCURACY:
+        value, low, high = (100 * limit for limit in (estimate.ratio, estimate.low, estimate.high))
+        return f"{value:+.1f} points", f"{low:+.1f} to {high:+.1f}"
+    return f"{estimate.ratio:+.3g}", f"{estimate.low:+.3g} to {estimate.high:+.3g}"
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value else math.inf

@@ -1,0 +1,157 @@
+"""`perfkit experiment` as one types it: a run, a stop half-way, the report again, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from experiment_targets import TRAINING
+from repositories import create_repository
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+DEFINITION = """
+target = "training:train"
+seed_argument = "seed"
+blocks = 2
+threads = 1
+warmup = "0.01s"
+
+[factors]
+precision = ["default", "bf16"]
+
+[fixed]
+steps = 8
+
+[returned]
+accuracy = "accuracy"
+"""
+
+
+@dataclass(frozen=True)
+class ExperimentProject:
+    """A repository with a training program and an experiment on it."""
+
+    root: Path
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its ledger."""
+        return Ledger(self.root / "benchmarks/ledger")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Begin a command."""
+        return subprocess.Popen(
+            [str(PERFKIT), "experiment", *arguments],
+            cwd=self.root,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command to its end."""
+        with self.start(*arguments) as process:
+            out, err = process.communicate()
+        return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
+    """Return a project with one commit."""
+    root = tmp_path_factory.mktemp("experiment")
+    repository = create_repository(root)
+    (root / "training.py").write_text(TRAINING)
+    (root / "precision.toml").write_text(DEFINITION)
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Train")
+    return ExperimentProject(root)
+
+
+@pytest.fixture(scope="module")
+def done(project: ExperimentProject) -> tuple[int, str, str]:
+    """Return what a whole experiment gave; it was killed after its first trial and started again."""
+    arguments = ("run", "precision.toml", "--markdown", "report/precision.md", "--json", "-")
+    with project.start(*arguments) as process:
+        unfinished = project.root / "benchmarks/ledger-unfinished"
+        while not any(row.outcome.metric.name == "total_time" for row in _rows(unfinished)):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        process.kill()
+    assert [] == project.ledger.files()
+    return project.run(*arguments)
+
+
+def _rows(unfinished: Path) -> list[Row]:
+    return [row for folder in unfinished.glob("*/") for row in Ledger(folder).rows()]
+
+
+def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
+    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it."""
+    code, out, err = done
+    assert code in {0, 3}, err
+    assert "trials are kept" in err
+    report = json.loads(out)
+    assert 4 == len(report["trials"])
+    assert {"precision=default", "precision=bf16"} == set(report["fingerprints"])
+    rows = project.ledger.rows()
+    assert ({"experiment"}, 1) == ({row.source for row in rows}, len({row.run_id for row in rows}))
+    assert 4 == sum(row.outcome.metric.name == "step_time" for row in rows)
+    assert [] == [*(project.root / "benchmarks/ledger-unfinished").glob("*/")]
+
+
+def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str, str]) -> None:
+    """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
+    assert done[0] in {0, 3}
+    written = (project.root / "report/precision.md").read_text()
+    assert "Default precision training" in written
+    assert "Mixed precision (bf16) training" in written
+    assert "| Algorithm" in written
+    assert (project.root / "report/precision.svg").read_text().startswith("<svg")
+    run = project.ledger.rows()[0].run_id
+
+    code, out, _ = project.run("show", run, "--markdown", "report/precision.md")
+
+    assert 0 == code
+    assert "precision" in out
+    assert written == (project.root / "report/precision.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "none.toml"), "cannot read none.toml"),
+        (("run", "precision.toml", "--factor", "workers=1,2"), 'takes no argument "workers"'),
+        (
+            ("run", "precision.toml", "--factor", "precision=default,fp8"),
+            "expected one of default, bf16, fp16",
+        ),
+        (("run", "precision.toml", "--set", "batch_size=0"), "expected batch_size of at least 1, found 0"),
+        (("run", "precision.toml", "--set", "batch_size"), "--set must read NAME=VALUE"),
+        (("run", "precision.toml", "--budget", "soon"), "--budget must be a time above zero"),
+        (("run", "precision.toml", "--blocks", "1"), "blocks must be at least 2, found 1"),
+        (("run", "precision.toml", "--factor", "precision=bf16"), "expected at least one factor"),
+        (("precision", "--workload", "nothing"), "expected one of image_classification"),
+        (("show", "nothing"), 'no run "nothing"'),
+    ],
+)
+def test_mistakes_are_one_line(
+    project: ExperimentProject, done: tuple[int, str, str], arguments: tuple[str, ...], said: str
+) -> None:
+    """With exit code 2, and nothing recorded."""
+    assert done[0] in {0, 3}
+    files = project.ledger.files()
+
+    code, out, err = project.run(*arguments)
+
+    assert (2, "") == (code, out)
+    assert said in err
+    assert "Traceback" not in err
+    assert files == project.ledger.files()
