@@ -17,7 +17,7 @@ DEFAULT_LEDGER = "benchmarks/ledger"
 # What can be counted, as rows and reports name it.
 COUNTS = (
     "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
-    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident",
+    "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident", "instructions",
 )  # fmt: skip
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 

@@ -17,6 +17,7 @@ from .benchmark_fixture import Work
 from .channel import Channel, Message
 from .counted import counts_of_call
 from .counting.model import as_message
+from .instructed import make_counted_calls
 from .plant import slowed
 from .process import minor_faults
 
@@ -52,6 +53,9 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
     if order["kind"] == "count":
         counts = counts_of_call(work.call, root=Path(order["root"]), most_calls=_most_calls(work))
         return {"kind": "counted", **as_message(counts)}
+    if order["kind"] == "make_calls":
+        calls = make_counted_calls(work, control=order["control"], most_calls=_most_calls(work))
+        return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
 
 

@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
             "perfkit gate --base ../before --head ../after --benchmarks tests/test_speed.py",
             "perfkit gate --exact-only",
+            "perfkit gate --exact-only --instructions --select collate",
             "perfkit gate --from-ledger 3f2a",
         )
     )(gate)
@@ -70,6 +71,13 @@ def gate(
     ] = False,
     exact_only: Annotated[
         bool, typer.Option("--exact-only", help="Time nothing: count what repeats to the digit.")
+    ] = False,
+    instructions: Annotated[
+        bool,
+        typer.Option(
+            "--instructions",
+            help="Count the instructions of each benchmark, too, by Valgrind's callgrind: minutes for each.",
+        ),
     ] = False,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
@@ -114,6 +122,7 @@ def gate(
             ledger=place,
             seed=seed,
             exact_only=exact_only,
+            instructions=instructions,
         )
         # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -19,6 +19,7 @@ from perfkit.jobs.gates.accepting import find_acceptances
 from perfkit.jobs.gates.counting import Tally, count_contenders, count_targets, joined
 from perfkit.jobs.gates.explaining import explain
 from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
+from perfkit.jobs.gates.instructions import check_valgrind, count_instructions
 from perfkit.jobs.gates.prior import Prior, find_prior
 from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
 from perfkit.jobs.project_roots import project_roots, subfolder
@@ -29,6 +30,7 @@ from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import Failure, SideReport
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records import SIDES, Commit, Row, Side
@@ -63,7 +65,7 @@ class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
     ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate but its counting. With
-    ``exact_only`` nothing is timed.
+    ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too.
     """
 
     base: str | None
@@ -77,6 +79,7 @@ class GateRequest:
     ledger: Path
     seed: int
     exact_only: bool = False
+    instructions: bool = False
     rehearsal: Rehearsal | None = None
 
 
@@ -100,6 +103,7 @@ class _Scene:
     pair: SidePair
     roots: Roots
     crew: Crew
+    callgrind: Callgrind
     begun: float
 
 
@@ -108,10 +112,12 @@ def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> G
 
     Raises:
         RepositoryError: a side cannot be found.
-        UsageError: there is nothing to measure.
+        UsageError: there is nothing to measure, or nothing to count instructions with.
         NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
         RunInterruptedError: the person stopped it; its launches so far are kept.
     """
+    if request.instructions:
+        check_valgrind()
     pair = _resolve(request, project)
     Ledger(request.ledger).check_writable()
     listener.begin(f"{_name(pair.base.commit)} against {_name(pair.head.commit)}")
@@ -154,15 +160,17 @@ def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float)
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
+        environment = outside_repository(os.environ)
+        callgrind = Callgrind(ground=ground, folder=folder, environment=environment)
         with Crew(
             ground,
             folder=folder,
-            environment=outside_repository(os.environ),
+            environment=environment,
             as_is=request.as_is,
             seed=request.seed,
             preload=config.gate.preload,
         ) as crew:
-            yield _Scene(pair=pair, roots=roots, crew=crew, begun=begun)
+            yield _Scene(pair=pair, roots=roots, crew=crew, callgrind=callgrind, begun=begun)
 
 
 class _Gate:
@@ -221,10 +229,23 @@ class _Gate:
             self._comparison.run(schedule(seed=self._request.seed), listener)
 
     def _count(self, listener: Listener) -> Tally:
-        """Count what repeats to the digit, once all is timed."""
-        exact, request = self._project.config.exact, self._request
-        if request.rehearsal or not (exact.count or request.exact_only):
-            return Tally()
+        """Count what was asked for, once all is timed."""
+        request, tallies = self._request, []
+        if (self._project.config.exact.count or request.exact_only) and not request.rehearsal:
+            tallies.append(self._count_exact(listener))
+        if request.instructions:
+            contenders = tuple(self._contenders.values())
+            tallies.append(
+                count_instructions(
+                    contenders,
+                    self._scene.callgrind,
+                    say=lambda node: listener.say(f"counting instructions of {node}"),
+                )
+            )
+        return joined(tallies)
+
+    def _count_exact(self, listener: Listener) -> Tally:
+        """Count what repeats to the digit."""
         listener.say("counting")
         benchmarks = Tally()
         if self._contenders:
@@ -232,11 +253,11 @@ class _Gate:
                 tuple(self._contenders.values()),
                 self._scene.crew,
                 say=lambda node: listener.say(f"counting {node}"),
-                decide=request.exact_only,
+                decide=self._request.exact_only,
             )
         config = self._project.config
-        names = config.targets if exact.targets is None else exact.targets
-        rules = Rules.of(config, margin=request.margin)
+        names = config.targets if config.exact.targets is None else config.exact.targets
+        rules = Rules.of(config, margin=self._request.margin)
         return joined([benchmarks, count_targets(names, self._project, self._scene.crew, rules)])
 
     def _prove_code(self, reports: Mapping[Side, SideReport]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
 from perfkit.verdict.model import ExactComparison, MovedCause, Verdict
@@ -35,6 +36,10 @@ _MOST_CAUSES = 20
 # Of a count that is not exact: by less it says nothing.
 _NEWS = 0.05
 _FEW_BYTES = 16 << 20
+# What lies where in memory moves instructions a little: two turns may differ by so much, and what two commits
+# differ by is news from there on.
+_SPREAD_OF_INSTRUCTIONS = 0.005
+NEWS_OF_INSTRUCTIONS = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +80,7 @@ def compare_count(
 ) -> ExactComparison:
     """Return the verdict on one count; one that did not repeat on a side never decides."""
     base, head = _typical(old), _typical(new)
-    unsteady = [side for side, count in (("base", old), ("head", new)) if not count.exact]
+    unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
     return ExactComparison(
         benchmark=benchmark,
@@ -88,6 +93,13 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def repeated(count: Count) -> bool:
+    """Tell whether a count is exact: to the digit, instructions within half a percent."""
+    if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
+        return count.exact
+    return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
 
 
 def _verdict(base: float, head: float, margin: float) -> Verdict:
@@ -182,9 +194,15 @@ def _total(causes: Iterable[Cause]) -> float:
 def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison]:
     """Return the counts that are not the same on both sides, those that decide first."""
     known = (one for one in comparisons if one.base is not None and one.head is not None)
-    # What is not exact is news only beyond its margin.
-    moved = [one for one in known if one.base != one.head and (one.metric.exact or _grew(one))]
+    moved = [one for one in known if one.base != one.head and _is_news(one)]
     return sorted(moved, key=lambda one: (not one.gating, one.verdict != "REGRESSED"))
+
+
+def _is_news(one: ExactComparison) -> bool:
+    """Tell whether a move says something; of what is not exact only one beyond its margin does."""
+    if not one.metric.exact:
+        return _grew(one)
+    return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS
 
 
 def _grew(one: ExactComparison) -> bool:

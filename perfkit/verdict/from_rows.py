@@ -8,7 +8,7 @@ from typing import get_args
 
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Row, Side
-from perfkit.verdict.exact import compare_count, not_compared
+from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 
@@ -140,7 +140,7 @@ def count_of(row: Row) -> Count | None:
 def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, Mapping[str, str]]]:
     """Yield what rows hold of counts, those that could not be made with the reason, and policy entries."""
     for count in counts.counts:
-        metric = Metric(name=count.metric, unit=count.unit, exact=count.exact)
+        metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
         yield (
             Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values),
             _causes_entry(count.causes),

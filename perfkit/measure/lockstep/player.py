@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
@@ -79,6 +80,11 @@ class Player:
     def begin_counting(self, root: Path) -> None:
         """Let it count its own calls; lines are named by their place in ``root``."""
         self._send({"kind": "count", "root": str(root)})
+        self.iterations += 1
+
+    def begin_calls(self, control: Sequence[str]) -> None:
+        """Let it make calls that callgrind counts, once the command ``control`` has told callgrind to."""
+        self._send({"kind": "make_calls", "control": list(control)})
         self.iterations += 1
 
     def finish_counting(self) -> Message:

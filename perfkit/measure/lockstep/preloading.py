@@ -190,11 +190,11 @@ class Preloader:
 
 
 class FreshProcesses:
-    """Starts each child as a process of its own, where fork cannot be had."""
+    """Starts each child as a process of its own, by the command ``under`` where there is one."""
 
-    def __init__(self, *, number: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, *, number: int, environment: Mapping[str, str], under: Sequence[str] = ()) -> None:
         self.number = number
-        self._environment = environment
+        self._environment, self._under = environment, under
         self._started: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, side: Side, assignment: Assignment) -> Child:
@@ -202,7 +202,14 @@ class FreshProcesses:
         ours, theirs = socket.socketpair()
         with theirs, Path(assignment.log).open("w") as log:
             text = json.dumps(asdict(assignment))
-            process = _start_agent("run_fresh", theirs, text, environment=self._environment, log=log.fileno())
+            process = _start_agent(
+                "run_fresh",
+                theirs,
+                text,
+                environment=self._environment,
+                log=log.fileno(),
+                under=self._under,
+            )
         self._started[process.pid] = process
         return Child(side, process.pid, Channel(ours), Path(assignment.log), self)
 
@@ -220,11 +227,16 @@ def _last_line(log: Path) -> str:
 
 
 def _start_agent(
-    entry: str, end: socket.socket, *arguments: str, environment: Mapping[str, str], log: int
+    entry: str,
+    end: socket.socket,
+    *arguments: str,
+    environment: Mapping[str, str],
+    log: int,
+    under: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     folder = str(Path(agent.__path__[0]))
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOTSTRAP, folder, entry, str(end.fileno()), *arguments],
+        [*under, sys.executable, "-P", "-c", _BOOTSTRAP, folder, entry, str(end.fileno()), *arguments],
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=log,

@@ -8,8 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.units import counted
-from perfkit.verdict.exact import TITLES, moved_counts
+from perfkit.agent.callgrind import INSTRUCTIONS
+from perfkit.units import counted, human_percent
+from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, TITLES, moved_counts
 from perfkit.verdict.model import ExactComparison, MovedCause
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.names import short_names
@@ -18,6 +19,7 @@ from perfkit.views.markdown_table import cell_code, escape, table_head, table_ro
 
 _MOST_CAUSES = 3
 _MOST_NAMES = 4
+_MOST_LETTERS = 60
 # From here on a factor reads better than percent.
 _LARGE_RATIO = 3
 _STYLES = {True: "bold red", False: "dim"}
@@ -85,7 +87,7 @@ def _table(moved: Sequence[ExactComparison]) -> RenderableType:
         )
         for cause in one.causes[:_MOST_CAUSES]:
             table.add_row(
-                Text(f"  {cause.what}{f', from {cause.place}' if cause.place else ''}", style="dim"),
+                Text(f"  {_short(cause.what)}{f', from {cause.place}' if cause.place else ''}", style="dim"),
                 amount_text(cause.base, one.metric.unit),
                 amount_text(cause.head, one.metric.unit),
                 signed_amount(cause.head - cause.base, one.metric.unit),
@@ -97,8 +99,7 @@ def _table(moved: Sequence[ExactComparison]) -> RenderableType:
 
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     names = _names(exact)
-    alike = sum(one.base == one.head and one.base is not None for one in exact)
-    yield f"{counted(alike, 'count')} of {len(exact)} the same to the digit on both sides"
+    yield from _alike(exact)
     reasons: dict[str, list[str]] = {}
     for one in exact:
         if one.base is None or one.head is None:
@@ -110,6 +111,19 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     for one in exact:
         if one.accepted is not None:
             yield f"{names[one.benchmark.name]}, {_title(one)}: accepted: {one.accepted}"
+
+
+def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
+    """Yield how many counts are the same; no two processes run the same instructions to the digit."""
+    digits = [one for one in exact if one.metric.name != INSTRUCTIONS]
+    if digits:
+        alike = sum(one.base == one.head and one.base is not None for one in digits)
+        yield f"{counted(alike, 'count')} of {len(digits)} the same to the digit on both sides"
+    near = [one for one in exact if one.metric.name == INSTRUCTIONS]
+    if near:
+        alike = sum(one.metric.exact and one.ratio is not None and not moved_counts([one]) for one in near)
+        share = human_percent(NEWS_OF_INSTRUCTIONS)
+        yield f"instructions of {counted(alike, 'benchmark')} of {len(near)} the same within {share}"
 
 
 def _names(exact: Sequence[ExactComparison]) -> Mapping[str, str]:
@@ -133,4 +147,13 @@ def _share(ratio: float | None) -> str:
 
 def _cause_text(cause: MovedCause, one: ExactComparison) -> str:
     where = f", from {cause.place}" if cause.place else ""
-    return f"{cause.what} {signed_amount(cause.head - cause.base, one.metric.unit)}{where}"
+    return f"{_short(cause.what)} {signed_amount(cause.head - cause.base, one.metric.unit)}{where}"
+
+
+def _short(what: str) -> str:
+    """Return the beginning and the end of a name that C++ made too long to be read."""
+    return (
+        what
+        if len(what) <= _MOST_LETTERS
+        else f"{what[: _MOST_LETTERS // 2]} … {what[-_MOST_LETTERS // 2 :]}"
+    )

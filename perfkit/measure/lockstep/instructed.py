@@ -1,0 +1,151 @@
+"""Instructions of both sides' benchmarks, each counted by callgrind in a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.agent.callgrind import INSTRUCTIONS, instructions_by_function
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.agent.instructed import TURNS, WARM_UP
+from perfkit.measure.environment import fixed_environment
+from perfkit.measure.lockstep.crew import Ground
+from perfkit.measure.lockstep.launch import Failure, ended
+from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.preloading import Assignment, Child, FreshProcesses
+from perfkit.records import SIDES, Side
+
+COMMANDS = ("valgrind", "callgrind_control")
+_VARIABLES = {
+    # Another thread's share of a parallel operation would not be counted.
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    # How many instructions Python's own allocator takes depends on all that it has allocated before.
+    "PYTHONMALLOC": "malloc",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callgrind:
+    """Counts instructions on a ground; ``folder`` takes logs and what callgrind writes."""
+
+    ground: Ground
+    folder: Path
+    environment: Mapping[str, str]
+
+    def count(self, node: str, *, limit_s: float) -> Mapping[Side, Counts]:
+        """Return the instructions of a call on each side, counted at once, or why there are none.
+
+        A side's process may be silent for ``limit_s`` seconds.
+        """
+        runs = [_Run(self, side, node, limit_s) for side in SIDES]
+        try:
+            for run in runs:
+                run.begin()
+            return {run.side: run.finish() for run in runs}
+        finally:
+            for run in runs:
+                run.end()
+
+
+class _Run:
+    """One benchmark in a process of one side."""
+
+    def __init__(self, callgrind: Callgrind, side: Side, node: str, limit_s: float) -> None:
+        self.side, self._node, self._limit_s = side, node, limit_s
+        self._place = callgrind.folder / f"callgrind-{side}"
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._place.mkdir()
+        self._child = self._start(callgrind)
+        self._player = Player(self._child, limit_s=limit_s)
+        self._status: int | None = None
+        self._problem: str | None = None
+
+    def _start(self, callgrind: Callgrind) -> Child:
+        under = [
+            *("valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"),
+            f"--callgrind-out-file={self._place}/counted",
+            f"--vgdb-prefix={self._place}/control",
+        ]
+        environment = {**fixed_environment(callgrind.environment, hash_seed=0), **_VARIABLES}
+        assignment = Assignment(
+            root=str(callgrind.ground.roots[self.side]),
+            origins=tuple(str(origin) for origin in callgrind.ground.origins),
+            paths=(self._node.partition("::")[0],),
+            nodes=(self._node,),
+            select=None,
+            temporary=f"{self._place}/temporary",
+            log=f"{self._place}/log",
+            plants={},
+        )
+        return FreshProcesses(number=0, environment=environment, under=under).start(self.side, assignment)
+
+    def begin(self) -> None:
+        """Let it make its calls once it is ready."""
+        begin_command = [
+            *("callgrind_control", f"--vgdb-prefix={self._place}/control"),
+            *("--instr=on", str(self._child.pid)),
+        ]
+        try:
+            self._player.arrive()
+            self._player.begin_calls(begin_command)
+        except BenchmarkError as error:
+            self._fail(error)
+
+    def finish(self) -> Counts:
+        """Return what was counted, once it has proven which code it ran."""
+        calls = self._finish_calls() if self._problem is None else 0
+        if self._problem is None:
+            return Counts(counts=(self._count(calls),), not_counted={})
+        return Counts(counts=(), not_counted={INSTRUCTIONS: self._problem})
+
+    def _finish_calls(self) -> int:
+        """Return how many calls a turn had, unless there is a problem."""
+        try:
+            answer = self._player.finish_counting()
+            self._problem = answer.get("problem") or self._wrong_code()
+        except BenchmarkError as error:
+            self._fail(error)
+            return 0
+        return int(answer.get("calls", 0))
+
+    def end(self) -> int:
+        """End its process and return its exit status."""
+        if self._status is None:
+            self._status = self._child.end()
+        return self._status
+
+    def _fail(self, error: BenchmarkError) -> None:
+        failure = Failure(node=self._node, side=self.side, status=error.status, message=error.message)
+        self._problem = ended(failure, self.end(), self._child).message
+
+    def _wrong_code(self) -> str | None:
+        """Return what its process proves about the code it ran, None where that was its side's."""
+        try:
+            foreign = self._child.channel.receive(self._limit_s)["foreign"]
+        except (ChannelClosedError, ChannelTimeoutError):
+            return "its process ended before it told which code it ran"
+        name, file = min(foreign.items(), default=("", ""))
+        return f"wrong code imported: {name} came from {file}" if foreign else None
+
+    def _count(self, calls: int) -> Count:
+        turns = [self._read(turn) for turn in range(WARM_UP + 1, TURNS + 1)]
+        return Count(
+            metric=INSTRUCTIONS,
+            unit=INSTRUCTIONS,
+            values=tuple(turn.total() / calls for turn in turns),
+            causes=_causes(turns[-1], calls),
+        )
+
+    def _read(self, turn: int) -> Counter[str]:
+        with (self._place / f"counted.{turn}").open(encoding="utf-8", errors="replace") as lines:
+            return instructions_by_function(lines)
+
+
+def _causes(found: Counter[str], calls: int) -> tuple[Cause, ...]:
+    """Return the functions that ran the instructions, those that ran most first."""
+    return tuple(Cause(what=name, place="", amount=amount / calls) for name, amount in found.most_common())

@@ -1,0 +1,83 @@
+"""`perfkit gate --instructions` on a real project: what runs more instructions, and in which functions."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from gating import CONFIGURATION, Gated, GitProject, git_project
+
+from perfkit.ledger.store import Ledger
+
+WORK = """
+def total(values):
+    return sum(sorted(values))
+"""
+BENCHMARKS = """
+from work import total
+
+def test_total(benchmark):
+    benchmark(total, list(range(1000, 0, -7)))
+"""
+FILES = {
+    "pyproject.toml": CONFIGURATION.replace("count = false", 'count = false\ngate = ["instructions"]'),
+    "work.py": WORK,
+    "benchmarks/test_work.py": BENCHMARKS,
+}
+needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a project whose second commit sorts twice."""
+    project = git_project(tmp_path_factory.mktemp("instructions"), FILES)
+    project.commit({"work.py": WORK.replace("sorted(values)", "sorted(sorted(values, key=abs))")})
+    return project
+
+
+@pytest.fixture(scope="module")
+def gated(project: GitProject) -> Gated:
+    """Return a gate that times nothing."""
+    return project.gate("--instructions", "--exact-only", "--base", "HEAD~1", "--head", "HEAD")
+
+
+@needs_valgrind
+def test_more_instructions_fail_a_gate_that_names_them(gated: Gated) -> None:
+    """Each side's are counted in its own code, and the functions that ran more of them are named."""
+    (total,) = (one for one in gated.report["exact"] if one["metric"]["name"] == "instructions")
+
+    assert 1 == gated.exit_code, gated.stderr
+    assert ("instructions", True) == (total["metric"]["unit"], total["metric"]["exact"])
+    assert ("REGRESSED", True) == (total["verdict"], total["gating"])
+    assert total["head"] > 1.5 * total["base"]
+    assert {"list_sort_impl", "builtin_abs"} & {cause["what"] for cause in total["causes"]}
+
+
+@needs_valgrind
+def test_instructions_are_filed_and_judged_anew(project: GitProject, gated: Gated) -> None:
+    """They are exact rows of the ledger, and lead to the same verdict."""
+    rows = [
+        row
+        for row in Ledger(project.ledger).rows()
+        if row.run_id == gated.run_id and row.outcome.metric.name == "instructions" and row.outcome.values
+    ]
+    again = project.gate("--from-ledger", gated.run_id)
+
+    assert {"base", "head"} == {row.placement.side for row in rows}
+    assert all(row.outcome.metric.exact and "causes" in row.policy for row in rows)
+    assert 1 == again.exit_code
+
+
+def test_without_valgrind_there_is_one_clear_error(
+    project: GitProject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It says what is missing, and what to do."""
+    commands = tmp_path_factory.mktemp("commands")
+    git = shutil.which("git")
+    assert git is not None
+    Path(commands, "git").symlink_to(git)
+    refused = project.gate("--instructions", extra={"PATH": str(commands)})
+
+    assert (2, "") == (refused.exit_code, refused.stdout)
+    assert "there is no valgrind and no callgrind_control on PATH: install Valgrind" in refused.stderr

@@ -1,0 +1,54 @@
+"""Verdicts on instructions, which repeat nearly: what is exact, and what is news."""
+
+from __future__ import annotations
+
+from perfkit.agent.callgrind import INSTRUCTIONS
+from perfkit.agent.counting.model import Count, Counts
+from perfkit.records import Benchmark
+from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts, repeated
+from perfkit.verdict.model import ExactComparison
+
+
+def counted(*values: float) -> Count:
+    """Return the instructions of a call in two turns."""
+    return Count(metric=INSTRUCTIONS, unit=INSTRUCTIONS, values=values, causes=())
+
+
+def compared(base: Count, head: Count, *, gating: tuple[str, ...] = ("operators",)) -> ExactComparison:
+    """Return the comparison of one benchmark's instructions."""
+    old, new = (Counts(counts=(count,), not_counted={}) for count in (base, head))
+    policy = ExactPolicy(gating=gating, tolerance=0.05)
+    benchmark = Benchmark(name="test_it", version="v")
+    (one,) = compare_counts(benchmark, old, new, policy, training=False, gating=True)
+    return one
+
+
+def test_turns_within_half_a_percent_repeat() -> None:
+    """A heap that is tidied in one turn alone makes nothing inexact."""
+    assert [True, True, False, False] == [
+        repeated(count)
+        for count in (counted(1000, 1000), counted(1000, 1004.9), counted(1000, 1006), counted(1000))
+    ]
+
+
+def test_a_thousandth_is_no_news() -> None:
+    """Fewer or more instructions are listed from there on; other counts by the digit."""
+    moved = [compared(counted(1e6, 1e6), counted(head, head)) for head in (1e6 + 900, 1e6 + 1100, 1e6 - 1100)]
+
+    assert moved[1:] == moved_counts(moved)
+
+
+def test_instructions_decide_where_they_are_named() -> None:
+    """By default they inform."""
+    grown = counted(1e6, 1e6), counted(1.06e6, 1.06e6)
+
+    assert ("REGRESSED", False) == (compared(*grown).verdict, compared(*grown).gating)
+    assert compared(*grown, gating=(INSTRUCTIONS,)).gating
+
+
+def test_turns_that_differ_never_decide() -> None:
+    """What did not repeat is not exact, whatever the configuration names."""
+    one = compared(counted(1000, 1020), counted(2000, 2000), gating=(INSTRUCTIONS,))
+
+    assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
+    assert "did not repeat on base: not exact" == one.message
