@@ -21,6 +21,7 @@ from perfkit.records.experiments import (
     Variant,
     response_named,
 )
+from perfkit.stats.crossing import crossing
 from perfkit.stats.interval import error_per_look, location_interval
 from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
 from perfkit.verdict.model import TimedVerdict
@@ -385,17 +386,16 @@ def _mean_change(
 def _crossing(along: str, low: Effect, high: Effect) -> Crossover | None:
     if not (low.value and high.value and low.low and low.high and high.low and high.high):
         return None
-    first, second = math.log(low.value), math.log(high.value)
     below, above = (float(effect.contrast.at[along]) for effect in (low, high))
-    if first * second >= 0 or below <= 0:
+    size = crossing((below, low.value), (above, high.value))
+    if size is None:
         return None
-    share = first / (first - second)
     return Crossover(
         factor=low.contrast.factor,
         level=low.contrast.level,
         along=along,
         below=below,
         above=above,
-        size=math.exp(math.log(below) + share * (math.log(above) - math.log(below))),
+        size=size,
         certain=not (low.low <= 1 <= low.high) and not (high.low <= 1 <= high.high),
     )
