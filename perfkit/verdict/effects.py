@@ -30,7 +30,7 @@ Kind = Literal["main", "simple", "interaction"]
 # A deviation needs two.
 _FEWEST_BLOCKS = 2
 # Numbers of blocks at which an experiment is judged; those above what it may run are no looks of it.
-_LOOKS = (4, 6, 9, 13, 18, 25, 35, 50, 70, 100)
+_LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
 
 @dataclass(frozen=True, kw_only=True)

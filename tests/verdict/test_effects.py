@@ -240,16 +240,16 @@ def test_effects_of_one_sign_do_not_cross() -> None:
 
 
 @pytest.mark.parametrize(
-    ("looks", "blocks"), [((4, 6, 9, 13, 18, 20), 20), ((4, 5), 5), ((4,), 4), ((3,), 3)]
+    ("looks", "blocks"), [((6, 9, 13, 18, 20), 20), ((6, 7), 7), ((6,), 6), ((3,), 3)]
 )
 def test_the_last_block_is_a_look(looks: tuple[int, ...], blocks: int) -> None:
     """Whatever the number of blocks, all of them are judged."""
     assert looks == looks_of(build_experiment(PRECISIONS, blocks=blocks))
 
 
-@pytest.mark.parametrize(("judged", "done"), [(0, 3), (4, 4), (4, 5), (6, 6), (6, 8)])
+@pytest.mark.parametrize(("judged", "done"), [(0, 5), (6, 6), (6, 8), (9, 9)])
 def test_blocks_after_a_look_wait_for_the_next(judged: int, done: int) -> None:
-    """Five blocks of a running experiment say what four of them do; once it has stopped all count."""
+    """Eight blocks of a running experiment say what six of them do; once it has stopped all count."""
     stopped = synthetic_record(PRECISIONS, done=done)
 
     assert judged == judged_blocks(replace(stopped, stopped=""))
@@ -257,8 +257,8 @@ def test_blocks_after_a_look_wait_for_the_next(judged: int, done: int) -> None:
 
 
 def test_alpha_is_shared_over_looks_contrasts_and_times() -> None:
-    """Six looks and the end of the budget, one contrast, three times."""
-    assert pytest.approx(0.05 / (7 * 1 * 3)) == interval_error(build_experiment(PRECISIONS, blocks=20))
+    """Five looks and the end of the budget, one contrast, three times."""
+    assert pytest.approx(0.05 / (6 * 1 * 3)) == interval_error(build_experiment(PRECISIONS, blocks=20))
 
 
 def test_a_block_is_finished_without_what_has_failed() -> None:

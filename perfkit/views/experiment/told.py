@@ -21,7 +21,7 @@ _INTERACTIONS: Mapping[TimedVerdict, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ToldEffect:
-    """An effect as people read it; of one that is undecided, nothing more than that."""
+    """An effect as people read it."""
 
     title: str
     change: str
@@ -34,8 +34,6 @@ def told_effect(effect: Effect) -> ToldEffect:
     title, estimate, verdict = told_response(effect.response).title, told_estimate(effect), _verdict(effect)
     if estimate is None:
         change = interval = "-"
-    elif effect.verdict == "INCONCLUSIVE":
-        change = interval = ""
     elif effect.response.scale == "difference":
         change, interval = _difference(effect.response, estimate)
     else:
