@@ -17,6 +17,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
     "README.md",
     "docs/exact.md",
+    "docs/experiments.md",
     "docs/gate.md",
     "docs/ledger.md",
     "docs/profiling.md",

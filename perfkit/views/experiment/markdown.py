@@ -13,6 +13,7 @@ from perfkit.views.experiment.crossing import crossover_sentences
 from perfkit.views.experiment.groups import EffectTable, effect_tables
 from perfkit.views.experiment.means import cell_text
 from perfkit.views.experiment.seed_forms import performance_table, pros_and_cons, variant_blocks
+from perfkit.views.experiment.single_runs import single_run_lines
 from perfkit.views.experiment.summary import failures, mistakes, shown_responses, succeeded_trials
 from perfkit.views.experiment.told import levels_text, told_effect
 from perfkit.views.experiment.wording import (
@@ -57,6 +58,7 @@ def experiment_document(
         *_section(f"{below} What the variants do", _fingerprints(record)),
         *_section(f"{below} What they give", _results(record, effects)),
         *_section(f"{below} Effects", _effects(record, effects, picture)),
+        *_section(f"{below} What single runs would have said", _single_runs(record)),
     )
     return "\n\n".join(sections) + "\n"
 
@@ -156,6 +158,10 @@ def _effects(record: ExperimentRecord, effects: Sequence[Effect], picture: str |
     yield _listed(map(escape, crossover_sentences(record, effects)))
     yield from map(escape, left_out_lines(effects))
     yield escape(guide_text(record))
+
+
+def _single_runs(record: ExperimentRecord) -> Iterator[str]:
+    yield _listed(map(escape, single_run_lines(record)))
 
 
 def _effects_table(found: EffectTable) -> str:

@@ -16,6 +16,7 @@ from perfkit.verdict.model import TimedVerdict
 from perfkit.views.experiment.crossing import crossover_sentences
 from perfkit.views.experiment.groups import EffectTable, effect_tables
 from perfkit.views.experiment.means import cell_text
+from perfkit.views.experiment.single_runs import single_run_lines
 from perfkit.views.experiment.summary import (
     failures,
     mistakes,
@@ -52,6 +53,7 @@ def experiment_view(record: ExperimentRecord) -> RenderableType:
         *map(_effects_table, effect_tables(effects)),
         *_lines(crossover_sentences(record, effects)),
         *_lines(left_out_lines(effects)),
+        *_lines(single_run_lines(record)),
         Text(guide_text(record), style="dim"),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
