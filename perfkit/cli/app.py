@@ -20,6 +20,7 @@ from perfkit.cli import (
     log,
     profile,
     show,
+    tricks,
     view,
 )
 from perfkit.cli.options import examples
@@ -48,6 +49,7 @@ compare.register(app)
 doctor.register(app)
 calibrate.register(app)
 experiment.register(app)
+tricks.register(app)
 accept.register(app)
 
 

@@ -239,9 +239,7 @@ def test_effects_of_one_sign_do_not_cross() -> None:
     assert [] == crossovers(record.experiment, effects_of(record), TOTAL_TIME)
 
 
-@pytest.mark.parametrize(
-    ("looks", "blocks"), [((6, 9, 13, 18, 20), 20), ((6, 7), 7), ((6,), 6), ((3,), 3)]
-)
+@pytest.mark.parametrize(("looks", "blocks"), [((6, 9, 13, 18, 20), 20), ((6, 7), 7), ((6,), 6), ((3,), 3)])
 def test_the_last_block_is_a_look(looks: tuple[int, ...], blocks: int) -> None:
     """Whatever the number of blocks, all of them are judged."""
     assert looks == looks_of(build_experiment(PRECISIONS, blocks=blocks))

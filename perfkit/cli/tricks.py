@@ -1,0 +1,94 @@
+"""``perfkit tricks``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import (
+    AlphaOption,
+    JsonOption,
+    LedgerOption,
+    MarginOption,
+    RepoOption,
+    check_rates,
+    examples,
+    margin_share,
+    project_in,
+)
+from perfkit.cli.output import show, write_json, write_text
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit tricks",
+            "perfkit tricks --only channels_last --only item_per_step --sweep",
+            "perfkit tricks --only adam_foreach --size 4 --size 64 --size 512",
+            "perfkit tricks --from-ledger --markdown docs/tricks.md",
+        )
+    )(tricks)
+
+
+def tricks(
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this trick; may be given often.")
+    ] = None,
+    size: Annotated[
+        list[int] | None, typer.Option(metavar="N", help="At this size; may be given often.")
+    ] = None,
+    sweep: Annotated[bool, typer.Option("--sweep", help="At all sizes that a trick knows.")] = False,
+    margin: MarginOption = None,
+    alpha: AlphaOption = None,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="For all tricks together.")] = 270.0,
+    repo: RepoOption = None,
+    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    ledger: LedgerOption = None,
+    from_ledger: Annotated[
+        bool, typer.Option("--from-ledger", help="Show the last run of the ledger; nothing is measured.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the result as a document.")
+    ] = None,
+    json: JsonOption = None,
+) -> None:
+    """Measure which speed tricks pay on this machine, each against the same work without it.
+
+    Both sides are checked to give the same, measured in turns and judged by the gate's rule. Exit code: 0
+    tried, 4 a trick failed or its sides do not give the same.
+    """
+    import sys
+
+    from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
+    from perfkit.jobs.tricks import TricksRequest, document, recorded_tricks, run_tricks
+    from perfkit.views.gate.live import GateProgress
+    from perfkit.views.tricks.terminal import tricks_view
+
+    check_rates(alpha=alpha, budget=budget)
+    project = project_in(repo)
+    place = ledger or project.ledger_path
+    if from_ledger:
+        report = recorded_tricks(None, ledger=place)
+    else:
+        request = TricksRequest(
+            only=tuple(only or ()),
+            sizes=tuple(size or ()),
+            sweep=sweep,
+            margin=margin_share(margin),
+            alpha=alpha,
+            budget_s=budget,
+            ledger=place,
+            seed=seed,
+        )
+        with GateProgress(enabled=True) as progress:
+            report = run_tricks(request, project=project, listener=progress)
+    show(tricks_view(report), to_json=json)
+    if markdown is not None:
+        write_text(markdown, document(report))
+    write_json(report, json)
+    failed = any(one.answer in {"failed", "not the same"} for one in report.results)
+    sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

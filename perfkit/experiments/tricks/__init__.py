@@ -1,0 +1,1 @@
+"""Tricks as pairs of benchmarks: measured in lockstep like the two sides of a gate."""

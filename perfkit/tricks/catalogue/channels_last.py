@@ -1,0 +1,38 @@
+"""Convolutions on images whose channels lie side by side in memory."""
+
+import torch
+
+from perfkit.tricks.pieces import convolution_net, outputs_and_gradients, seeded
+from perfkit.tricks.trick import Call, Pair, Trick
+
+
+def _pair(images: int) -> Pair:
+    return Pair(without=_side(images, torch.contiguous_format), with_=_side(images, torch.channels_last))
+
+
+def _side(images: int, memory_format: torch.memory_format) -> Call:
+    model = seeded(convolution_net).to(memory_format=memory_format)  # type: ignore[call-overload]
+    inputs = seeded(lambda: torch.randn(images, 3, 32, 32)).to(memory_format=memory_format)
+    return lambda: outputs_and_gradients(model, inputs)
+
+
+TRICK = Trick(
+    name="channels_last",
+    title="Channels last",
+    what=(
+        "Keeps the channels of each pixel side by side in memory, in the images and in the weights. Fast "
+        "convolution kernels read them in this order, and need not rearrange their arguments first."
+    ),
+    helps="In convolution nets where such kernels exist: on tensor cores, and with oneDNN on processors.",
+    caveat="An operator that does not know the layout turns it back, which may cost all that was gained.",
+    source=(
+        "PyTorch tutorial, Channels Last Memory Format in PyTorch: "
+        "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
+    ),
+    size_means="images in a batch",
+    sizes=(4, 16, 64),
+    pair=_pair,
+    relative_tolerance=1e-3,
+    absolute_tolerance=1e-5,
+    tolerance_why="Other kernels add the same products in another order.",
+)

@@ -1,0 +1,28 @@
+"""Loading batches in processes of their own."""
+
+from torch.utils.data import DataLoader
+
+from perfkit.tricks.loading import WORKERS, epoch, with_workers
+from perfkit.tricks.switches import constructing
+from perfkit.tricks.trick import Pair, Trick
+
+TRICK = Trick(
+    name="loader_workers",
+    title="Two loading processes",
+    what=(
+        "Decodes and augments images in two processes, which prepare the next batches while this one is "
+        "used, and use cores that the training process leaves idle."
+    ),
+    helps="Where loading takes a good part of a step and cores are free.",
+    caveat="Every epoch starts the processes anew, and every batch is handed over: little work loses.",
+    source=(
+        "PyTorch documentation, torch.utils.data, Single- and Multi-process Data Loading: "
+        "https://docs.pytorch.org/docs/stable/data.html"
+    ),
+    size_means="images in an epoch",
+    sizes=(40, 400, 1600),
+    pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
+    tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
+    needs="images",
+    on_loop=lambda: constructing(DataLoader, with_workers),
+)

@@ -1,0 +1,1 @@
+"""What tricks do on this machine: a ranked table for the terminal, and a document."""

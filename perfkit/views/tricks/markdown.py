@@ -1,0 +1,102 @@
+"""Tricks as a document: the ranked table with equivalence, and what is to be known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from perfkit.units import human_seconds
+from perfkit.verdict.tricks import TrickResult, TricksReport, ranked, size_crossings
+from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
+from perfkit.views.tricks.terminal import guide
+from perfkit.views.tricks.wording import (
+    bounds_text,
+    counts_text,
+    crossing_sentence,
+    equivalence_text,
+    memory_text,
+    time_text,
+)
+
+_HEADINGS = ("trick", "does it help?", "time", "interval", "peak of tensors", "results", "also")
+
+
+class Lore(Protocol):
+    """What the catalogue knows of a trick."""
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+
+    @property
+    def what(self) -> str:
+        """What it does."""
+
+    @property
+    def helps(self) -> str:
+        """When it helps."""
+
+    @property
+    def caveat(self) -> str:
+        """What to look out for."""
+
+    @property
+    def source(self) -> str:
+        """What it rests on."""
+
+
+def tricks_document(report: TricksReport, lore: Mapping[str, Lore]) -> str:
+    """Return the document as markdown, the same text for the same rows; ``lore`` is by trick."""
+    sections = ["# Tricks", _where(report), _table(report), guide(report)]
+    crossings = [crossing_sentence(found) for found in size_crossings(report.results)]
+    if crossings:
+        sections += ["## Where the answer turns", "\n".join(f"- {escape(one)}" for one in crossings)]
+    if report.left_out:
+        left_out = (f"- {cell_code(name)}: {escape(why)}" for name, why in report.left_out.items())
+        sections += ["## Not tried here", "\n".join(left_out)]
+    sections.append("## What each does")
+    tried = dict.fromkeys([one.case.trick for one in ranked(report.results)] + list(report.left_out))
+    sections += [_lore(name, lore[name]) for name in tried if name in lore]
+    return "\n\n".join(sections) + "\n"
+
+
+def _where(report: TricksReport) -> str:
+    facts = {**report.machine.facts, **report.environment.facts}
+    known = [facts[name] for name in ("cpu_model", "gpu_model") if facts.get(name)]
+    told = [
+        f"commit {cell_code(report.commit.sha[:12])}",
+        *map(escape, known),
+        *(f"{name} {escape(facts[name])}" for name in ("python", "torch", "threads") if name in facts),
+        f"{report.recorded_at:%Y-%m-%d}",
+        f"run {cell_code(report.run_id[-12:])}",
+        f"{human_seconds(report.wall_s)} in all",
+    ]
+    return "Measured: " + ", ".join(told) + "."
+
+
+def _table(report: TricksReport) -> str:
+    return "\n".join([*table_head(_HEADINGS), *(_row(one) for one in ranked(report.results))])
+
+
+def _row(one: TrickResult) -> str:
+    return table_row(
+        [
+            f"{escape(one.case.title)} ({one.case.size} {escape(one.case.size_means)})",
+            one.answer,
+            time_text(one),
+            bounds_text(one),
+            memory_text(one),
+            escape(equivalence_text(one)),
+            escape(counts_text(one)),
+        ]
+    )
+
+
+def _lore(name: str, lore: Lore) -> str:
+    return "\n\n".join(
+        [
+            f"### {escape(lore.title)}",
+            f"{cell_code(name)}. {escape(lore.what)}",
+            f"Helps: {escape(lore.helps)} Look out: {escape(lore.caveat)} Source: {escape(lore.source)}.",
+        ]
+    )

@@ -1,0 +1,78 @@
+"""Tricks in the terminal, those that help first."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.units import human_seconds
+from perfkit.verdict.tricks import Answer, TricksReport, ranked, size_crossings
+from perfkit.views.gate.wording import percent
+from perfkit.views.tricks.wording import (
+    bounds_text,
+    counts_text,
+    crossing_sentence,
+    equivalence_text,
+    memory_text,
+    time_text,
+)
+
+_STYLES: dict[Answer, str] = {
+    "helps": "bold green",
+    "hurts": "bold red",
+    "no difference": "",
+    "cannot tell": "yellow",
+    "not the same": "bold magenta",
+    "failed": "bold magenta",
+}
+
+
+def tricks_view(report: TricksReport) -> Group:
+    """Return the ranked table, what else moved, crossovers, and what was left out; for 80 columns."""
+    sections: list[RenderableType] = [_table(report)]
+    remarks = [
+        *(f"{one.case.name}: {text}" for one in ranked(report.results) if (text := counts_text(one))),
+        *map(crossing_sentence, size_crossings(report.results)),
+        *(
+            f"{one.case.name} failed: {one.comparison.message or equivalence_text(one)}"
+            for one in report.results
+            if one.answer == "failed"
+        ),
+        *(f"not tried: {name}: {why}" for name, why in report.left_out.items()),
+    ]
+    if remarks:
+        sections.append(Group(*map(Text, remarks)))
+    sections.append(Text(guide(report), style="dim"))
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
+
+
+def guide(report: TricksReport) -> str:
+    """Return how the table is to be read."""
+    margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
+    return (
+        "Time with the trick against time without it, measured in turns; intervals hold together at"
+        f" {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
+        f" {margin}. Sides that do not give the same are not compared. It took"
+        f" {human_seconds(report.wall_s)}."
+    )
+
+
+def _table(report: TricksReport) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("trick", overflow="fold")
+    table.add_column("does it help?", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("interval", no_wrap=True)
+    table.add_column("peak", justify="right", no_wrap=True)
+    for one in ranked(report.results):
+        table.add_row(
+            Text(one.case.name),
+            Text(one.answer, style=_STYLES[one.answer]),
+            time_text(one),
+            bounds_text(one),
+            memory_text(one),
+        )
+    return table

@@ -1,0 +1,71 @@
+"""The words for one trick, the same in every view."""
+
+from __future__ import annotations
+
+from perfkit.units import human_bytes
+from perfkit.verdict.model import ExactComparison
+from perfkit.verdict.tricks import SizeCrossing, TrickResult
+from perfkit.views.gate.wording import change_text, interval_text
+
+# Counts that a reader of the time wants beside it.
+_TOLD_COUNTS = ("syncs", "operators", "allocated")
+_TITLES = {"syncs": "host syncs", "operators": "operators", "allocated": "allocated"}
+
+
+def time_text(result: TrickResult) -> str:
+    """Return the change of the time: "-12.3 %"."""
+    return change_text(result.comparison.estimate) if result.equivalence.equal else "-"
+
+
+def bounds_text(result: TrickResult) -> str:
+    """Return the interval of that change."""
+    return interval_text(result.comparison.estimate) if result.equivalence.equal else "-"
+
+
+def memory_text(result: TrickResult) -> str:
+    """Return the change of the peak of tensors in bytes."""
+    moved = result.peak_moved
+    if moved is None:
+        return "-"
+    if moved == 0:
+        return "same"
+    return f"{'+' if moved > 0 else '-'}{human_bytes(round(abs(moved)))}"
+
+
+def equivalence_text(result: TrickResult) -> str:
+    """Return how alike both sides' results are."""
+    found = result.equivalence
+    if found.problem:
+        return found.problem
+    if not found.equal:
+        return "differ"
+    if not found.largest:
+        return "same to the bit"
+    return f"within {100 * found.largest:.2g} % of what may differ"
+
+
+def counts_text(result: TrickResult) -> str:
+    """Return what else moved: "host syncs 20 to 1"."""
+    moved = [one for one in result.exact if one.metric.name in _TOLD_COUNTS and _moved(one)]
+    return ", ".join(_count_text(one) for one in moved)
+
+
+def crossing_sentence(found: SizeCrossing) -> str:
+    """Return where a trick begins or ceases to pay."""
+    verb = "pays from" if found.helps_above else "ceases to pay at"
+    return (
+        f"{found.trick} {verb} about {found.size:.3g} {found.size_means}"
+        f" (tried: {found.below} and {found.above})."
+    )
+
+
+def _moved(one: ExactComparison) -> bool:
+    return one.base is not None and one.head is not None and one.base != one.head
+
+
+def _count_text(one: ExactComparison) -> str:
+    texts = [
+        human_bytes(round(value or 0)) if one.metric.unit == "B" else f"{value or 0:g}"
+        for value in (one.base, one.head)
+    ]
+    return f"{_TITLES[one.metric.name]} {texts[0]} to {texts[1]}"

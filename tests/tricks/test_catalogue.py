@@ -1,0 +1,137 @@
+"""Every trick that can be tried here: both sides give the same, and its texts say what they have to."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import perfkit.tricks.catalogue as catalogue_module
+from perfkit.tricks.catalogue import catalogue, find
+from perfkit.tricks.identical import IDENTICAL
+from perfkit.tricks.trick import Call, Trick, is_available
+
+NAMES = [trick.name for trick in catalogue()]
+# What changes with every call.
+TRAINING = [
+    *(name for name in NAMES if name.endswith(("_foreach", "_fused"))),
+    "item_per_step",
+    "zero_grad_set_to_none",
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the images of the loader tricks in a folder of this module's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(params=[*NAMES, IDENTICAL.name])
+def trick(request: pytest.FixtureRequest) -> Trick:
+    """Return each trick that can be tried here, and the one that is none."""
+    trick = IDENTICAL if request.param == IDENTICAL.name else find(request.param)
+    if why := is_available(trick):
+        pytest.skip(why)
+    return trick
+
+
+def repeated(call: Call, times: int) -> tuple[torch.Tensor, ...]:
+    """Return what the last of some calls gave."""
+    for _ in range(times - 1):
+        call()
+    return call()
+
+
+def test_both_sides_agree_after_one_call_and_after_three(trick: Trick) -> None:
+    """The results are within the trick's own tolerance, finite, and not all zero."""
+    pair = trick.pair(trick.sizes[0])
+    for times in (1, 2):
+        without, with_ = repeated(pair.without, times), repeated(pair.with_, times)
+        assert_close(with_, without, rtol=trick.relative_tolerance, atol=trick.absolute_tolerance)
+        assert all(tensor.isfinite().all() for tensor in without)
+        assert any(tensor.any() for tensor in without)
+        assert not any(tensor.requires_grad for tensor in (*without, *with_))
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_sides_calls_leave_the_other_side_alone(name: str) -> None:
+    """Each side owns its state: after any calls of the one, the other gives what it gives by itself."""
+    trick = find(name)
+    alone, beside = trick.pair(trick.sizes[0]), trick.pair(trick.sizes[0])
+    first = [tensor.clone() for tensor in repeated(alone.with_, 1)]
+    repeated(beside.without, 3)
+    assert_close(repeated(beside.with_, 1), tuple(first), rtol=0, atol=0)
+    assert not all(map(torch.equal, first, repeated(alone.with_, 2)))
+
+
+def test_pairs_leave_the_callers_random_numbers_alone(trick: Trick) -> None:
+    """The global generator of torch is where it was."""
+    before = torch.random.get_rng_state()
+    pair = trick.pair(trick.sizes[0])
+    pair.without()
+    pair.with_()
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_are_complete(name: str) -> None:
+    """Each text is of whole sentences, the source has an address, and the unit and the title are short."""
+    trick = find(name)
+    for text in (trick.what, trick.helps, trick.caveat, trick.tolerance_why):
+        assert text.endswith(".")
+        assert text == " ".join(text.split())
+    assert "https://docs.pytorch.org/" in trick.source
+    assert 0 < len(trick.title) < 40
+    assert 0 < len(trick.size_means) < 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sizes_rise_and_the_middle_is_the_default(name: str) -> None:
+    """There are three sizes, all positive."""
+    trick = find(name)
+    smallest, middle, largest = trick.sizes
+    assert 0 < smallest < middle < largest
+    assert middle == trick.default_size
+
+
+def test_names_are_unique_and_lead_to_their_tricks() -> None:
+    """A name finds one trick, and the one that is none is not among them."""
+    assert len(NAMES) == len(set(NAMES))
+    assert NAMES == [find(name).name for name in NAMES]
+    assert IDENTICAL.name not in NAMES
+
+
+def test_tricks_come_in_the_order_of_their_modules() -> None:
+    """Each module of the folder but the optimisers' gives the one trick of its name."""
+    folder = Path(catalogue_module.__path__[0])
+    modules = sorted(path.stem for path in folder.glob("*.py") if path.stem not in {"__init__", "optimizers"})
+    assert modules == [name for name in NAMES if name in modules]
+    assert 7 == len(NAMES) - len(modules)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    """One line names what was found and what to do next."""
+    with pytest.raises(ValueError, match=r"found 'chanels_last'; did you mean 'channels_last'\?$"):
+        find("chanels_last")
+
+
+def test_a_name_like_no_other_is_answered_with_all() -> None:
+    """Where nothing is near, the names to choose from are listed."""
+    with pytest.raises(ValueError, match=r"found 'xyz'; choose one of .*thread_count"):
+        find("xyz")
+
+
+def test_a_trick_without_its_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that is named but not there is none."""
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "needs a C++ compiler and Python's headers" == is_available(find("compile"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_trick_without_its_device_says_so() -> None:
+    """Where torch finds no CUDA device, the tricks for one cannot be tried, and others can."""
+    assert "needs CUDA" == is_available(find("pinned_memory"))
+    assert is_available(find("no_grad")) is None

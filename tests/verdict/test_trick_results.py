@@ -1,0 +1,132 @@
+"""What a trick's measurements come to."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from perfkit.records import Benchmark, Metric
+from perfkit.records.tricks import Equivalence, TrickCase
+from perfkit.verdict.judge import compare
+from perfkit.verdict.model import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
+from perfkit.verdict.tricks import TrickResult, ranked, size_crossings
+
+SAME = Equivalence(equal=True, largest=0.0)
+POLICY = Policy(alpha=0.01, family=20, looks=(10, 15, 20, 26, 33, 42, 60))
+
+
+def _comparison(verdict: Verdict, ratio: float | None = None) -> Comparison:
+    estimate = (
+        Estimate(ratio=ratio, low=ratio, high=ratio, confidence=0.99, launches=10, launch_sd=0.01)
+        if ratio
+        else None
+    )
+    return Comparison(
+        benchmark=Benchmark(name="one", version="1"), verdict=verdict, margin=0.02, estimate=estimate
+    )
+
+
+def _result(
+    verdict: Verdict,
+    ratio: float | None = None,
+    *,
+    name: str = "one",
+    size: int = 1,
+    same: Equivalence = SAME,
+) -> TrickResult:
+    case = TrickCase(trick=name, size=size, title=name, size_means="rows")
+    return TrickResult(case=case, comparison=_comparison(verdict, ratio), equivalence=same)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "answer"),
+    [
+        ("IMPROVED", "helps"),
+        ("REGRESSED", "hurts"),
+        ("UNCHANGED", "no difference"),
+        ("INCONCLUSIVE", "cannot tell"),
+        ("FAILED", "failed"),
+        ("TIMEOUT", "failed"),
+    ],
+)
+def test_each_verdict_is_an_answer(verdict: Verdict, answer: str) -> None:
+    """In the words of one who asks whether to use it."""
+    assert answer == _result(verdict).answer
+
+
+def test_sides_that_differ_have_no_answer() -> None:
+    """However fast one of them is."""
+    assert "not the same" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, largest=7.0)).answer
+    assert "failed" == _result("IMPROVED", 0.5, same=Equivalence(equal=False, problem="broken")).answer
+
+
+def test_those_that_help_most_come_first() -> None:
+    """Then those that hurt, and last what could not be tried."""
+    results = [
+        _result("FAILED", name="e"),
+        _result("REGRESSED", 1.3, name="d"),
+        _result("UNCHANGED", 1.0, name="c"),
+        _result("IMPROVED", 0.9, name="b"),
+        _result("IMPROVED", 0.5, name="a"),
+    ]
+
+    assert ["a", "b", "d", "c", "e"] == [one.case.trick for one in ranked(results)]
+
+
+def test_where_the_answer_turns() -> None:
+    """Between the sizes that were decided; an undecided one between them is passed over."""
+    results = [
+        _result("REGRESSED", 2.0, size=4),
+        _result("INCONCLUSIVE", 1.01, size=16),
+        _result("IMPROVED", 0.5, size=64),
+        _result("IMPROVED", 0.5, name="other", size=4),
+        _result("IMPROVED", 0.4, name="other", size=64),
+    ]
+
+    (found,) = size_crossings(results)
+
+    assert ("one", 4, 64, True) == (found.trick, found.below, found.above, found.helps_above)
+    assert found.size == pytest.approx(16)
+
+
+def test_the_peak_is_told_where_both_sides_have_one() -> None:
+    """In bytes."""
+    peak = ExactComparison(
+        benchmark=Benchmark(name="one", version="1"),
+        metric=Metric(name="peak", unit="B", exact=True),
+        verdict="UNCHANGED",
+        margin=0.05,
+        gating=False,
+        base=100.0,
+        head=60.0,
+    )
+    plain = _result("UNCHANGED", 1.0)
+
+    assert None is plain.peak_moved
+    counted = TrickResult(case=plain.case, comparison=plain.comparison, equivalence=SAME, exact=(peak,))
+    assert -40.0 == counted.peak_moved
+
+
+@pytest.mark.parametrize("sd", [0.005, 0.03])
+def test_identical_sides_never_help_in_a_hundred_simulated_runs(sd: float) -> None:
+    """Nor hurt, at any look that is taken."""
+    source = random.Random(7)  # noqa: S311 (a simulation)
+    found = set()
+    for _ in range(100):
+        pairs: list[LaunchPair] = []
+        for look in POLICY.looks:
+            while len(pairs) < look:
+                base, head = (
+                    tuple(source.lognormvariate(0, sd) * drift for _ in range(9))
+                    for drift in (source.lognormvariate(0, sd), source.lognormvariate(0, sd))
+                )
+                pairs.append(
+                    LaunchPair(launch=len(pairs), preloader=len(pairs) // 4, base_s=base, head_s=head)
+                )
+            judged = compare(Benchmark(name="one", version="1"), pairs, POLICY, margin=0.02)
+            found.add(TrickResult(case=_result("UNCHANGED").case, comparison=judged, equivalence=SAME).answer)
+            if judged.verdict != "INCONCLUSIVE":
+                break
+
+    assert found <= {"no difference", "cannot tell"}
