@@ -27,9 +27,10 @@ types: $(INSTALLED)
 layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 
-# Most tests in two processes; then those that nothing may run beside.
+# Most tests in two processes, a thread each: more would wait for one another. Then those that nothing may run
+# beside.
 unit: $(INSTALLED)
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
 	$(BIN)/pytest -m alone
 
 # Another comparison: make gate GATE="--base HEAD~3"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,10 +96,8 @@ def run_(
     """
     from perfkit.experiments.factorial.definition import read_experiment
 
-    experiment = _changed(
-        read_experiment(file), factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed
-    )
-    _run(experiment, repo, ledger, markdown, json)
+    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
+    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json)
 
 
 @_experiment.command(
@@ -132,16 +131,9 @@ def precision(
     """
     from perfkit.experiments.factorial.definition import shipped_experiment
 
-    experiment = _changed(
-        shipped_experiment("precision", workload),
-        factor,
-        fixed,
-        blocks=blocks,
-        budget=budget,
-        margin=margin,
-        seed=seed,
-    )
-    _run(experiment, repo, ledger, markdown, json)
+    shipped = shipped_experiment("precision", workload)
+    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
 
 @_experiment.command(
@@ -173,16 +165,9 @@ def augmentation(
     """
     from perfkit.experiments.factorial.definition import shipped_experiment
 
-    experiment = _changed(
-        shipped_experiment("augmentation", workload),
-        factor,
-        fixed,
-        blocks=blocks,
-        budget=budget,
-        margin=margin,
-        seed=seed,
-    )
-    _run(experiment, repo, ledger, markdown, json)
+    shipped = shipped_experiment("augmentation", workload)
+    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
 
 @_experiment.command(
@@ -233,37 +218,37 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     write_json(measured.record, json)
 
 
-def _changed(
-    experiment: Experiment,
-    factors: list[str] | None,
-    fixed: list[str] | None,
-    *,
-    blocks: int | None,
-    budget: str | None,
-    margin: str | None,
-    seed: int | None,
-) -> Experiment:
-    """Return the experiment with what the command line says in place of what it said itself."""
-    from dataclasses import replace
+@dataclass(frozen=True)
+class _Changes:
+    """What the command line says in place of what an experiment says itself."""
 
-    from perfkit.experiments.factorial.definition import checked, parse_duration, parse_level, with_levels
+    factors: list[str] | None
+    fixed: list[str] | None
+    _: KW_ONLY
+    blocks: int | None
+    budget: str | None
+    margin: str | None
+    seed: int | None
 
-    varied: dict[str, tuple[Level, ...]] = {}
-    for text in factors or []:
-        name, levels = _assignment(text, "--factor")
-        varied[name] = tuple(parse_level(level) for level in levels.split(","))
-    values = {
-        name: parse_level(value) for name, value in (_assignment(text, "--set") for text in fixed or [])
-    }
-    share = margin_share(margin)
-    changed = replace(
-        with_levels(experiment, varied, values),
-        blocks=experiment.blocks if blocks is None else blocks,
-        budget_s=experiment.budget_s if budget is None else parse_duration(budget, key="--budget"),
-        margin=experiment.margin if share is None else share,
-        seed=experiment.seed if seed is None else seed,
-    )
-    return checked(changed, place=experiment.name)
+    def made_to(self, experiment: Experiment) -> Experiment:
+        """Return the experiment with the changes."""
+        from perfkit.experiments.factorial.definition import checked, parse_duration, parse_level, with_levels
+
+        varied: dict[str, tuple[Level, ...]] = {}
+        for text in self.factors or []:
+            name, levels = _assignment(text, "--factor")
+            varied[name] = tuple(parse_level(level) for level in levels.split(","))
+        assigned = (_assignment(text, "--set") for text in self.fixed or [])
+        values = {name: parse_level(value) for name, value in assigned}
+        own = {
+            "blocks": self.blocks,
+            "budget_s": None if self.budget is None else parse_duration(self.budget, key="--budget"),
+            "margin": margin_share(self.margin),
+            "seed": self.seed,
+        }
+        said = {name: value for name, value in own.items() if value is not None}
+        changed = replace(with_levels(experiment, varied, values), **said)  # type: ignore[arg-type]
+        return checked(changed, place=experiment.name)
 
 
 def _assignment(text: str, option: str) -> tuple[str, str]:

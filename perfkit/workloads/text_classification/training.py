@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from time import perf_counter
 from typing import Literal, get_args
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, RandomSampler, Sampler, SequentialSampler
 
+from perfkit.workloads.classification import TrainingResult, check_choices
 from perfkit.workloads.command_line import OneLineParser
 from perfkit.workloads.mixed_precision import Device, Precision, ScaledOptimizer, autocast
 from perfkit.workloads.text_classification.batches import Batch, EncodedTexts, Item, batch_loader
@@ -29,7 +29,6 @@ from perfkit.workloads.text_classification.tokens import SPECIAL, Vocabulary
 
 Task = Literal["training", "inference"]
 
-LAST_STEPS = 5
 
 _LEAST = {
     "batch_size": 1,
@@ -94,15 +93,7 @@ class TrainingConfig:
     trained: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                expected = ", ".join(get_args(choices))
-                raise ValueError(f"expected {name} to be one of {expected}, found {getattr(self, name)}")
-        for name, least in _LEAST.items():
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"expected {name} of at least {least}, found {getattr(self, name)}; raise it"
-                )
+        check_choices(self, _CHOICES, _LEAST)
         if self.learning_rate <= 0:
             raise ValueError(f"expected a learning_rate above 0, found {self.learning_rate}; raise it")
         if self.weight_decay < 0:
@@ -114,40 +105,6 @@ class TrainingConfig:
             )
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("expected a CUDA device, found none that torch can use; run on device cpu")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingResult:
-    """What a training run gave.
-
-    Attributes:
-        losses: The loss of every step.
-        test_accuracy: Share of the held-out texts that the trained model puts in their class.
-        samples: Texts trained with.
-        skipped_steps: Steps that left the parameters as they were, as a gradient overflowed.
-        seconds_per_step: Time of every step: waiting for its batch, transfer, forward, backward and
-            update. A GPU works behind: there it is the time after which the next step could begin.
-        training_s: Time of all epochs, to the end of all work on the device.
-        validation_s: Time of computing `test_accuracy`, which `training_s` leaves out.
-    """
-
-    losses: tuple[float, ...]
-    test_accuracy: float
-    samples: int
-    skipped_steps: int
-    seconds_per_step: tuple[float, ...]
-    training_s: float
-    validation_s: float
-
-    @property
-    def steps(self) -> int:
-        """Steps tried, skipped ones among them."""
-        return len(self.losses)
-
-    @property
-    def last_loss(self) -> float:
-        """Mean loss of the last five steps."""
-        return fmean(self.losses[-LAST_STEPS:])
 
 
 @dataclass(frozen=True, kw_only=True)
