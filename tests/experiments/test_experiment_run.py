@@ -12,6 +12,7 @@ from experiment_targets import TRAINING
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.experiments.factorial.exchange import TrialResult, TrialSpec
 from perfkit.experiments.factorial.process import run_trial
+from perfkit.experiments.factorial.responses import returned_numbers
 from perfkit.experiments.factorial.run import ExperimentRun, Ground
 from perfkit.profiling.targets import Target
 from perfkit.records import Environment
@@ -251,7 +252,10 @@ def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
     assert ({}, []) == (kept.fingerprints, kept.trials)
 
 
-def test_what_the_target_does_not_return_is_told(tmp_path: Path) -> None:
-    """With the name that was looked for."""
+def test_what_the_target_does_not_return_is_told() -> None:
+    """With the name that was looked for; attributes and keys are both found."""
+    found = returned_numbers({"recall": 0.5}, {"accuracy": "recall"})
+
+    assert {"accuracy": 0.5} == found
     with pytest.raises(UsageError, match='was to return "recall", a number; found nothing of that name'):
-        _run(tmp_path, replace(EXPERIMENT, returned={"accuracy": "recall"}))
+        returned_numbers(object(), {"accuracy": "recall"})
