@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.profiler import ProfilerActivity, profile
 
+from perfkit.workloads.classification import TrainingResult
 from perfkit.workloads.mixed_precision import Precision
 from perfkit.workloads.text_classification.model import EncoderClassifier
 from perfkit.workloads.text_classification.texts import TOPICS, standard_library_texts
@@ -19,7 +20,6 @@ from perfkit.workloads.text_classification.training import (
     InferenceResult,
     Training,
     TrainingConfig,
-    TrainingResult,
     infer,
     main,
     summary,
