@@ -180,7 +180,7 @@ def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: 
     hints = get_type_hints(kind)
     for key, value in section.items():
         if key not in hints:
-            raise ConfigError(f'{file}: unknown key "{where}.{key}"; {_nearest(key, sorted(hints))}')
+            raise ConfigError(f'{file}: unknown key "{where}.{key}"; {nearest_key(key, sorted(hints))}')
         _check_nested(value, hints[key], f"{where}.{key}", file)
 
 
@@ -192,7 +192,8 @@ def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # 
             _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
 
 
-def _nearest(key: str, names: list[str]) -> str:
+def nearest_key(key: str, names: list[str]) -> str:
+    """Return the known key that an unknown one may have meant, or all of them, as the end of a message."""
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
     return f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(names)}"
 
@@ -235,7 +236,7 @@ def _check_exact(config: Config, file: Path) -> None:
         for name in names or ():
             if name not in known:
                 raise ConfigError(
-                    f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {_nearest(name, [*known])}'
+                    f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
                 )
 
 

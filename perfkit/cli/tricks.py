@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -61,8 +62,6 @@ def tricks(
     Both sides are checked to give the same, measured in turns and judged by the gate's rule. Exit code: 0
     tried, 4 a trick failed or its sides do not give the same.
     """
-    import sys
-
     from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
     from perfkit.jobs.tricks import TricksRequest, document, recorded_tricks, run_tricks
     from perfkit.views.gate.live import GateProgress

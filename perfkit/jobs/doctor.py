@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,19 +12,18 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
 from perfkit.experiments.alike import Alike, measure_alike
+from perfkit.experiments.staging import staged_crew
 from perfkit.jobs.gate import LOOKS
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import is_held, machine_lock
-from perfkit.measure.lockstep.crew import Crew, Ground
-from perfkit.records import SIDES
+from perfkit.measure.lockstep.crew import Crew
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
 from perfkit.verdict.model import Policy
 
 # Error is shared by the benchmarks of a gate; what is told holds for one of so many.
 FAMILY = 6
-_SUITE = Path(__file__).parents[1] / "workloads" / "machine_check"
-_FILE = "bench_machine_check.py"
+_SUITE = Path(__file__).parents[1] / "workloads" / "machine_check" / "bench_machine_check.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,19 +89,7 @@ def _others() -> Condition:
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-doctor-")))
-        roots = {side: folder / side for side in SIDES}
-        for root in roots.values():
-            root.mkdir()
-            shutil.copy(_SUITE / _FILE, root)
-            (root / "pytest.ini").write_text("[pytest]\n")
-        launches = folder / "launches"
-        launches.mkdir()
-        ground = Ground(roots=roots, origins=(), paths=(_FILE,))
-        # A user's options for pytest are for the user's own tests.
-        environment = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
-        crew = stack.enter_context(
-            Crew(ground, folder=launches, environment=environment, as_is=False, seed=request.seed)
-        )
+        crew = stack.enter_context(staged_crew(_SUITE, folder, environment=os.environ, seed=request.seed))
         alike = measure_alike(crew, seconds=request.seconds, seed=request.seed, tell=tell)
         return alike, _fork(crew)
 

@@ -16,13 +16,14 @@ import msgspec
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
 from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
+from perfkit.experiments.staging import staged_crew
 from perfkit.experiments.tricks.choosing import Choice, choose, trick_named
 from perfkit.experiments.tricks.equivalence import check_equivalence
-from perfkit.experiments.tricks.stage import node_of, staged_crew
+from perfkit.experiments.tricks.suite import SUITE, node_of, said_to_sides
 from perfkit.identity import new_run_id
 from perfkit.jobs.gate import LOOKS
 from perfkit.jobs.gates.counting import Tally, count_contenders
-from perfkit.jobs.gates.field import finding_on
+from perfkit.jobs.gates.field import finding_on_failure
 from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
@@ -38,7 +39,7 @@ from perfkit.records.tricks import Equivalence, TrickCase
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
-from perfkit.verdict.model import Comparison, Policy, Verdict
+from perfkit.verdict.model import Comparison, Policy
 from perfkit.verdict.tricks import TrickResult, TricksReport
 from perfkit.views.tricks.markdown import tricks_document
 
@@ -102,7 +103,8 @@ def run_tricks(request: TricksRequest, *, project: Project, listener: Listener) 
             folder = Path(name)
             listener.say("checking that both sides give the same")
             equivalences = check_equivalence(choice.cases, folder, environment=os.environ)
-            with staged_crew(choice.cases, folder, environment=os.environ, seed=request.seed) as crew:
+            sides = said_to_sides(choice.cases)
+            with staged_crew(SUITE, folder, environment=os.environ, seed=request.seed, beside=sides) as crew:
                 run = _Run(request, project, choice, crew, equivalences)
                 try:
                     return run.run(listener, begun)
@@ -247,8 +249,7 @@ class _Run:
 def _judged(trial: Trial, policy: Policy) -> Comparison:
     if trial.failure is None:
         return trial.judge(policy)
-    verdict: Verdict = "TIMEOUT" if trial.failure.status == "timeout" else "FAILED"
-    return finding_on(trial.contender, verdict, f"on {trial.failure.side}: {trial.failure.message}")
+    return finding_on_failure(trial.contender, trial.failure)
 
 
 def _report_of(rows: Sequence[Row]) -> TricksReport:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.config import parse_percent
+from perfkit.config import nearest_key, parse_percent
 from perfkit.errors import UsageError
 from perfkit.records.experiments import Experiment, Factor, Level, level_text
 
@@ -196,9 +196,7 @@ def _check_keys(document: Mapping[str, object], place: str) -> None:
     known = [field.name for field in msgspec.structs.fields(_Definition)]
     for key in document:
         if key not in known:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            nearest = f'did you mean "{close[0]}"?' if close else f"known keys: {', '.join(known)}"
-            raise UsageError(f'{place}: unknown key "{key}"; {nearest}')
+            raise UsageError(f'{place}: unknown key "{key}"; {nearest_key(key, known)}')
 
 
 def _reworded(error: msgspec.ValidationError) -> str:

@@ -9,14 +9,14 @@ from perfkit.agent.counting.model import Counts
 from perfkit.config import Project
 from perfkit.experiments.sequential import Contender
 from perfkit.identity import source_version
-from perfkit.jobs.gates.field import Rules, finding_on, under_rules
+from perfkit.jobs.gates.field import Rules, finding_on, finding_on_failure, under_rules
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
 from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import Failure, SideReport
 from perfkit.profiling.targets import resolve_target, target_on
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.verdict.exact import ExactPolicy, compare_counts
-from perfkit.verdict.model import Comparison, ExactComparison, Verdict
+from perfkit.verdict.model import Comparison, ExactComparison
 
 # The step that is counted: lazily made state, such as an optimizer's, is there by then.
 COUNTED_STEP = 3
@@ -80,13 +80,10 @@ def count_contenders(
         if all(node in found.counts[side] for side in SIDES)
     )
     first = {failure.node: failure for failure in reversed(found.failures)}
-    findings = tuple(_finding(known[node], failure) for node, failure in first.items()) if decide else ()
+    findings = (
+        tuple(finding_on_failure(known[node], failure) for node, failure in first.items()) if decide else ()
+    )
     return Tally(pairs=pairs, findings=findings, reports=found.reports)
-
-
-def _finding(contender: Contender, failure: Failure) -> Comparison:
-    verdict: Verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    return finding_on(contender, verdict, f"on {failure.side}: {failure.message}")
 
 
 def count_targets(names: Iterable[str], project: Project, crew: Crew, rules: Rules) -> Tally:
@@ -126,7 +123,7 @@ def _tally(contender: Contender, found: Mapping[Side, Sequence[Counts | Failure]
     if base is not None and head is not None:
         return Tally(notes=(f"no training step of {name} was counted: {head.message}",))
     if head is not None:
-        return Tally(findings=(_finding(contender, head),))
+        return Tally(findings=(finding_on_failure(contender, head),))
     assert base is not None  # noqa: S101 (neither is a case above)
     return Tally(findings=(finding_on(contender, "NEW", f"on base: {base.message}"),))
 

@@ -11,7 +11,7 @@ from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
 from perfkit.experiments.sequential import Contender
 from perfkit.measure.lockstep.crew import Crew
-from perfkit.measure.lockstep.launch import shared_libraries
+from perfkit.measure.lockstep.launch import Failure, shared_libraries
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, scout
 from perfkit.records import Benchmark, Side
 from perfkit.repo.checkout import Roots
@@ -183,6 +183,12 @@ def finding_on(contender: Contender, verdict: Verdict, message: str) -> Comparis
         gating=contender.gating,
         message=message,
     )
+
+
+def finding_on_failure(contender: Contender, failure: Failure) -> Comparison:
+    """Return the finding on a benchmark that failed on one side."""
+    verdict: Verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
+    return finding_on(contender, verdict, f"on {failure.side}: {failure.message}")
 
 
 def under_rules(benchmark: Benchmark, rules: Rules) -> Contender:
