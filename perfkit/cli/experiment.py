@@ -15,12 +15,13 @@ from perfkit.cli.options import (
     LedgerOption,
     MarginOption,
     RepoOption,
+    SetOption,
+    assignment,
     examples,
     margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
-from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
     from perfkit.jobs.experiment import Measured
@@ -41,10 +42,6 @@ FactorOption = Annotated[
     typer.Option(
         "--factor", metavar="NAME=LEVEL,LEVEL…", help="Vary this too, or at these levels; may be given often."
     ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Fix an argument of the target; may be given often."),
 ]
 BlocksOption = Annotated[
     int | None, typer.Option(metavar="N", help="The most blocks (default: as the experiment says).")
@@ -236,9 +233,9 @@ class _Changes:
 
         varied: dict[str, tuple[Level, ...]] = {}
         for text in self.factors or []:
-            name, levels = _assignment(text, "--factor")
+            name, levels = assignment(text, "--factor")
             varied[name] = tuple(parse_level(level) for level in levels.split(","))
-        assigned = (_assignment(text, "--set") for text in self.fixed or [])
+        assigned = (assignment(text, "--set") for text in self.fixed or [])
         values = {name: parse_level(value) for name, value in assigned}
         own = {
             "blocks": self.blocks,
@@ -249,10 +246,3 @@ class _Changes:
         said = {name: value for name, value in own.items() if value is not None}
         changed = replace(with_levels(experiment, varied, values), **said)  # type: ignore[arg-type]
         return checked(changed, place=experiment.name)
-
-
-def _assignment(text: str, option: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name.strip() and equals and value.strip()):
-        raise UsageError(f'{option} must read NAME=VALUE, found "{text}"')
-    return name.strip().replace("-", "_"), value.strip()

@@ -41,6 +41,10 @@ AlphaOption = Annotated[
 RepoOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Fix an argument of the target; may be given often."),
+]
 
 
 def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
@@ -64,6 +68,18 @@ def margin_share(text: str | None) -> float | None:
     from perfkit.config import parse_percent
 
     return parse_percent(text, key="--margin") if text else None
+
+
+def assignment(text: str, option: str) -> tuple[str, str]:
+    """Return the name and the value of "batch-size=4": ("batch_size", "4").
+
+    Raises:
+        UsageError: the text is no such thing; it names the option.
+    """
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise UsageError(f'{option} must read NAME=VALUE, found "{text}"')
+    return name.strip().replace("-", "_"), value.strip()
 
 
 def project_in(repo: Path | None) -> Project:

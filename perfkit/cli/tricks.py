@@ -14,12 +14,15 @@ from perfkit.cli.options import (
     LedgerOption,
     MarginOption,
     RepoOption,
+    SetOption,
+    assignment,
     check_rates,
     examples,
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, write_json, write_text
+from perfkit.cli.output import show, write_json
+from perfkit.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -27,6 +30,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "perfkit tricks",
+            "perfkit tricks --apply-to train --set epochs=1",
+            "perfkit tricks train.py --set epochs=1 --only channels_last --only adam_fused",
             "perfkit tricks --only channels_last --only item_per_step --sweep",
             "perfkit tricks --only adam_foreach --size 4 --size 64 --size 512",
             "perfkit tricks --from-ledger --markdown docs/tricks.md",
@@ -35,7 +40,15 @@ def register(app: typer.Typer) -> None:
 
 
 def tricks(
+    target: Annotated[
+        str | None,
+        typer.Argument(help="A training loop to try them on too: a configured name, a function or a script."),
+    ] = None,
     *,
+    apply_to: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Only on this loop, not by themselves.")
+    ] = None,
+    fixed: SetOption = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this trick; may be given often.")
     ] = None,
@@ -57,17 +70,23 @@ def tricks(
     ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Measure which speed tricks pay on this machine, each against the same work without it.
+    """Measure which speed tricks pay on this machine and for a training loop, each against going without.
 
     Both sides are checked to give the same, measured in turns and judged by the gate's rule. Exit code: 0
     tried, 4 a trick failed or its sides do not give the same.
     """
     from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
-    from perfkit.jobs.tricks import TricksRequest, document, recorded_tricks, run_tricks
+    from perfkit.experiments.factorial.definition import parse_level
+    from perfkit.jobs.tricks import TricksRequest, codes, recorded_tricks, run_tricks, write_document
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.tricks.terminal import tricks_view
 
     check_rates(alpha=alpha, budget=budget)
+    if target and apply_to:
+        raise UsageError(f'expected one loop, found "{target}" and "{apply_to}"; leave one of them out')
+    if fixed and not (target or apply_to):
+        raise UsageError("--set is for a loop's arguments; name the loop with --apply-to")
+    assigned = [assignment(text, "--set") for text in fixed or ()]
     project = project_in(repo)
     place = ledger or project.ledger_path
     if from_ledger:
@@ -77,6 +96,9 @@ def tricks(
             only=tuple(only or ()),
             sizes=tuple(size or ()),
             sweep=sweep,
+            target=apply_to or target,
+            arguments={name: parse_level(value) for name, value in assigned},
+            by_themselves=apply_to is None,
             margin=margin_share(margin),
             alpha=alpha,
             budget_s=budget,
@@ -85,9 +107,9 @@ def tricks(
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, listener=progress)
-    show(tricks_view(report), to_json=json)
+    show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
-        write_text(markdown, document(report))
+        write_document(report, markdown)
     write_json(report, json)
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def launch_s(self) -> float | None:
-        """Seconds that a launch of it takes, None before the first; that one also learned its pace."""
+        """Seconds that a launch of it takes, None before the first."""
         return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
 
     def judge(self, policy: Policy) -> Comparison:
@@ -118,19 +118,20 @@ class SequentialComparison:
             if not nodes:
                 return
             self.crew.renew_when_due(number)
-            self._launch(slot, nodes)
+            self._launch(slot, nodes, first=number == 0)
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return how every contender that has not failed stands."""
         return tuple(self._judge(node) for node, trial in self.trials.items() if trial.failure is None)
 
-    def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
+    def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
         begun = time.monotonic()
         children = self.crew.start_both(slot, nodes=nodes)
         rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s)
         record = run_launch(children, nodes, paces=self._paces, rules=rules)
         self._keep(slot, nodes, record)
-        self._overhead_s = time.monotonic() - begun - sum(record.seconds.values())
+        if not first:
+            self._overhead_s = time.monotonic() - begun - sum(record.seconds.values())
 
     def _keep(self, slot: Slot, nodes: Sequence[str], record: LaunchRecord) -> None:
         self.reports.update(record.reports)
@@ -152,7 +153,8 @@ class SequentialComparison:
         trial.own.append(
             LaunchPair(launch=slot.launch, preloader=preloader, base_s=timing.base_s, head_s=timing.head_s)
         )
-        trial.seconds.append(seconds)
+        # The first also learns its pace, and imports what later ones find in their preloader.
+        trial.seconds.append(seconds if trial.seconds else _timed_s(timing))
 
     def _next_nodes(self) -> list[str]:
         """Return the undecided benchmarks that get a share of the time that is left."""
@@ -190,3 +192,7 @@ class SequentialComparison:
 
     def _left_s(self) -> float:
         return max(self.deadline - time.monotonic(), 0.0)
+
+
+def _timed_s(timing: Timing) -> float:
+    return timing.pace.loops * (sum(timing.base_s) + sum(timing.head_s))

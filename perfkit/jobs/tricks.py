@@ -2,66 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
-
-import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
-from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
-from perfkit.experiments.staging import staged_crew
-from perfkit.experiments.tricks.choosing import Choice, choose, trick_named
-from perfkit.experiments.tricks.equivalence import check_equivalence
-from perfkit.experiments.tricks.suite import SUITE, node_of, said_to_sides
+from perfkit.experiments.tricks.checks import Checks, check
+from perfkit.experiments.tricks.choosing import (
+    Choice,
+    best_pair,
+    choose,
+    choose_for_loop,
+    together,
+    trick_named,
+)
 from perfkit.identity import new_run_id
 from perfkit.jobs.gate import LOOKS
-from perfkit.jobs.gates.counting import Tally, count_contenders
-from perfkit.jobs.gates.field import finding_on_failure
-from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
+from perfkit.jobs.gates.rows import Occasion
+from perfkit.jobs.trying.filing import entries, report_of, rows_of
+from perfkit.jobs.trying.measuring import Listener, Plan, Taken, measure
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
-from perfkit.measure.lockstep.crew import Crew
-from perfkit.measure.lockstep.schedule import schedule
-from perfkit.measure.lockstep.scout import Scouted, scout
-from perfkit.records import SIDES, Benchmark, Row
-from perfkit.records.tricks import Equivalence, TrickCase
+from perfkit.profiling.targets import resolve_target
+from perfkit.records import SIDES
+from perfkit.records.experiments import Level
+from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
-from perfkit.verdict.exact import ExactPolicy
-from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
-from perfkit.verdict.model import Comparison, Policy
-from perfkit.verdict.tricks import TrickResult, TricksReport
+from perfkit.verdict.model import Policy
+from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
+from perfkit.views.tricks.picture import sizes_picture
 
-# Setting up a few of them takes seconds.
-_LIMIT_S = 120.0
-# Entries of a row's policy.
-_CASE = "case"
-_EQUIVALENCE = "equivalence"
-_LEFT_OUT = "left_out"
-_WALL = "wall_s"
+# The two best on a loop are tried together in what is left.
+_SHARE_BEFORE_TOGETHER = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class TricksRequest:
     """Which tricks to try: ``only`` these, all without any; at ``sizes``, at all of their own, or at one.
 
-    ``budget_s`` is for all of them together.
+    ``target`` names a loop that they are applied to, ``arguments`` are the loop's; ``by_themselves`` says
+    whether they are tried apart from it too. ``budget_s`` is for all together.
     """
 
     only: tuple[str, ...]
     sizes: tuple[int, ...]
     sweep: bool
+    target: str | None = None
+    arguments: Mapping[str, Level] = field(default_factory=dict)
+    by_themselves: bool = True
     margin: float | None
     alpha: float | None
     budget_s: float
@@ -69,47 +66,25 @@ class TricksRequest:
     seed: int
 
 
-class Listener(Protocol):
-    """Is told what happens, and how the tricks stand."""
-
-    def begin(self, title: str) -> None:
-        """Say what is compared."""
-
-    def say(self, text: str) -> None:
-        """Say which stage begins."""
-
-    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        """Say how they stand."""
-
-
 def run_tricks(request: TricksRequest, *, project: Project, listener: Listener) -> TricksReport:
     """Check both sides of each trick against one another, measure, count, and file what came out.
 
     Raises:
-        UsageError: there is no such trick, or none that can be tried here.
+        UsageError: there is no such trick, target or argument, or no trick that can be tried here.
         RepositoryError: there is no commit to record under.
         LedgerError: the ledger cannot be written.
         RunInterruptedError: the person stopped it; nothing of it is kept.
     """
-    choice = choose(request.only, request.sizes, sweep=request.sweep)
-    if not choice.cases:
-        said = "; ".join(f"{name} {why}" for name, why in choice.left_out.items())
-        raise UsageError(f"none of these tricks can be tried here: {said}")
+    run = _Run(request, project, listener)
     Ledger(request.ledger).check_writable()
-    listener.begin(f"{len(choice.cases)} tricks")
-    with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="perfkit-tricks-") as name:
-            folder = Path(name)
-            listener.say("checking that both sides give the same")
-            equivalences = check_equivalence(choice.cases, folder, environment=os.environ)
-            sides = said_to_sides(choice.cases)
-            with staged_crew(SUITE, folder, environment=os.environ, seed=request.seed, beside=sides) as crew:
-                run = _Run(request, project, choice, crew, equivalences)
-                try:
-                    return run.run(listener, begun)
-                except KeyboardInterrupt:
-                    raise RunInterruptedError("interrupted; no trick was recorded") from None
+    with (
+        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
+        tempfile.TemporaryDirectory(prefix="perfkit-tricks-") as name,
+    ):
+        try:
+            return run.run(Path(name))
+        except KeyboardInterrupt:
+            raise RunInterruptedError("interrupted; no trick was recorded") from None
 
 
 def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
@@ -124,72 +99,86 @@ def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
     mine = [row for row in rows if run and (row.run_id.startswith(run) or row.run_id.endswith(run))]
     if len({row.run_id for row in mine}) != 1:
         raise LedgerError(f'{ledger} has no run of tricks "{run}"; make one with "perfkit tricks"')
-    return _report_of(mine)
+    return report_of(mine)
 
 
-def document(report: TricksReport) -> str:
-    """Return a report as a document, with what the catalogue knows of each trick."""
-    names = [*(one.case.trick for one in report.results), *report.left_out]
-    return tricks_document(report, {name: trick_named(name) for name in names})
+def write_document(report: TricksReport, file: Path) -> None:
+    """Write a report as a document with what the catalogue knows, and its sizes as a picture beside it.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    names = [*(name for one in report.results for name in one.case.tricks), *report.left_out]
+    lore = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
+    picture, beside = sizes_picture(report), file.with_suffix(".svg")
+    text = tricks_document(report, lore, picture=None if picture is None else beside.name)
+    try:
+        if picture is not None:
+            beside.write_text(picture, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {file} ({error.strerror or error})") from error
+
+
+def codes(report: TricksReport) -> dict[str, str]:
+    """Return how each trick of a report is written."""
+    return {name: trick_named(name).code for one in report.results for name in one.case.tricks}
 
 
 class _Run:
-    """One run over all cases."""
+    """One run: the chosen cases, then the two best on the loop together."""
 
-    def __init__(
-        self,
-        request: TricksRequest,
-        project: Project,
-        choice: Choice,
-        crew: Crew,
-        equivalences: Mapping[str, Equivalence],
-    ) -> None:
-        self._request, self._choice, self._crew = request, choice, crew
-        self._equivalences = equivalences
+    def __init__(self, request: TricksRequest, project: Project, listener: Listener) -> None:
+        self._request, self._listener = request, listener
         self._margin = request.margin or project.config.margin_share
+        self._alpha = request.alpha or project.config.gate.alpha
+        self._loop = _loop(request, project)
+        self._choice = _choice(request, self._loop)
+        self._left_out = dict(self._choice.left_out)
+        self._claims: tuple[CheckedClaim, ...] = ()
         self._commit = read_commit(project.root, ignored=(*project.output_paths, request.ledger))
-        alpha = request.alpha or project.config.gate.alpha
-        self._policy = Policy(alpha=alpha, family=len(choice.cases), looks=LOOKS)
 
-    def run(self, listener: Listener, begun: float) -> TricksReport:
-        listener.say("setting up")
-        found = scout(self._crew.start("head", nodes=None))
-        self._crew.warm_up(found.report.libraries)
-        contenders = self._contenders(found)
-        comparison = SequentialComparison(
-            crew=self._crew,
-            trials={node: Trial(contender) for node, contender in contenders.items()},
-            policy=self._policy,
-            deadline=begun + self._request.budget_s,
+    def run(self, folder: Path) -> TricksReport:
+        """Measure in the folder, file the rows, and return what they say."""
+        begun = time.monotonic()
+        deadline = begun + self._request.budget_s
+        self._listener.begin(f"{len(self._choice.cases)} tricks")
+        plan = self._checked(
+            self._choice.cases, folder, claims=self._request.by_themselves and not self._request.only
         )
-        listener.say("measuring")
-        comparison.run(schedule(seed=self._request.seed), listener)
-        judged = [_judged(trial, self._policy) for trial in comparison.trials.values()]
-        tally = count_contenders(
-            tuple(contenders.values()),
-            self._crew,
-            say=lambda node: listener.say(f"counting {node}"),
-            decide=False,
-        )
-        occasion = self._occasion(found, time.monotonic() - begun)
-        rows = self._rows(comparison, contenders, judged, tally, occasion)
+        if not plan.cases:
+            raise UsageError(_nothing(self._left_out))
+        first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
+        taken = [measure(plan, folder / "first", listener=self._listener, deadline=first)]
+        best = best_pair(helping(taken[0].by_case))
+        if best is not None:
+            joined = self._checked([together(best)], folder)
+            taken.append(measure(joined, folder / "together", listener=self._listener, deadline=deadline))
+        occasion = self._occasion(taken[0], time.monotonic() - begun)
+        rows = [row for one in taken for row in rows_of(one, occasion)]
         Ledger(self._request.ledger).append(rows)
-        return _report_of(rows)
+        return report_of(rows)
 
-    def _contenders(self, found: Scouted) -> dict[str, Contender]:
-        """Return those whose sides do the same: of the others no time means anything."""
-        return {
-            node_of(case): Contender(
-                benchmark=found.found[node_of(case)].benchmark,
-                margin=self._margin,
-                gating=True,
-                limit_s=_LIMIT_S,
-            )
-            for case in self._choice.cases
-            if self._equivalences[case.name].equal
-        }
+    def _checked(self, cases: Sequence[TrickCase], folder: Path, *, claims: bool = False) -> Plan:
+        """Check the cases, leave out those that the loop has no use for, and plan the others."""
+        self._listener.say("checking that both sides give the same")
+        checks = Checks(cases=tuple(cases), loop=self._loop, claims=claims)
+        found = check(checks, folder, environment=os.environ)
+        self._claims += found.claims
+        unused = [case for case in cases if not found.equivalences[case.name].used]
+        self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
+        # The two best together are one more.
+        family = len(self._choice.cases) + (self._loop is not None)
+        return Plan(
+            cases=tuple(case for case in cases if case not in unused),
+            loop=self._loop,
+            equivalences=found.equivalences,
+            policy=Policy(alpha=self._alpha, family=family, looks=LOOKS),
+            margin=self._margin,
+            seed=self._request.seed,
+        )
 
-    def _occasion(self, found: Scouted, wall_s: float) -> Occasion:
+    def _occasion(self, taken: Taken, wall_s: float) -> Occasion:
         return Occasion(
             source="tricks",
             run_id=new_run_id(),
@@ -197,85 +186,44 @@ class _Run:
             commits=dict.fromkeys(SIDES, self._commit),
             machine=read_machine(),
             environment=read_environment(
-                fixed_environment(os.environ, hash_seed=0), torch_settings=found.report.torch
+                fixed_environment(os.environ, hash_seed=0), torch_settings=taken.report.torch
             ),
             seed=self._request.seed,
-            policy=self._policy,
-            common={_LEFT_OUT: json.dumps(dict(self._choice.left_out)), _WALL: f"{wall_s:.1f}"},
+            policy=taken.plan.policy,
+            common=entries(
+                arguments=self._request.arguments, left_out=self._left_out, claims=self._claims, wall_s=wall_s
+            ),
         )
 
-    def _rows(
-        self,
-        comparison: SequentialComparison,
-        contenders: Mapping[str, Contender],
-        judged: Sequence[Comparison],
-        tally: Tally,
-        occasion: Occasion,
-    ) -> list[Row]:
-        verdicts = {one.benchmark.name: one.verdict for one in judged}
-        rows = list(launch_rows(comparison.measured, contenders, verdicts, occasion))
-        timed = {row.outcome.benchmark.name for row in rows}
-        rows += [
-            finding_row(one, occasion)
-            for one in (*judged, *self._unequal())
-            if one.estimate is None or one.benchmark.name not in timed
-        ]
-        # Both the tolerance and what decides are a gate's: here nothing gates, it is told.
-        rows += count_rows(tally.pairs, tally.compared(ExactPolicy(gating=(), tolerance=0.05)), occasion)
-        return [self._labelled(row) for row in rows]
 
-    def _unequal(self) -> list[Comparison]:
-        """Return a finding for each case that was not measured."""
-        return [
-            Comparison(
-                benchmark=Benchmark(name=node_of(case), version=""),
-                verdict="FAILED",
-                margin=self._margin,
-                message=self._equivalences[case.name].problem or "its two sides do not give the same",
-            )
-            for case in self._choice.cases
-            if not self._equivalences[case.name].equal
-        ]
-
-    def _labelled(self, row: Row) -> Row:
-        case = next(case for case in self._choice.cases if node_of(case) == row.outcome.benchmark.name)
-        label = {
-            _CASE: msgspec.json.encode(case).decode(),
-            _EQUIVALENCE: msgspec.json.encode(self._equivalences[case.name]).decode(),
-        }
-        return replace(row, policy={**row.policy, **label})
-
-
-def _judged(trial: Trial, policy: Policy) -> Comparison:
-    if trial.failure is None:
-        return trial.judge(policy)
-    return finding_on_failure(trial.contender, trial.failure)
-
-
-def _report_of(rows: Sequence[Row]) -> TricksReport:
-    """Return what the rows of one run say: they are all that there is of it."""
-    by_case: dict[str, list[Row]] = {}
-    for row in rows:
-        by_case.setdefault(row.policy[_CASE], []).append(row)
-    first = rows[0]
-    return TricksReport(
-        run_id=first.run_id,
-        recorded_at=first.recorded_at,
-        commit=first.commit,
-        machine=first.machine,
-        environment=first.environment,
-        policy=policy_of(rows),
-        wall_s=float(first.policy[_WALL]),
-        results=tuple(_result(found) for found in by_case.values()),
-        left_out=json.loads(first.policy[_LEFT_OUT]),
+def _loop(request: TricksRequest, project: Project) -> Loop | None:
+    if request.target is None:
+        return None
+    target = resolve_target(request.target, project, folder=Path.cwd())
+    return Loop(
+        name=target.name,
+        place=target.place,
+        arguments=request.arguments,
+        root=str(project.root),
+        folder=str(Path.cwd()),
     )
 
 
-def _result(rows: Sequence[Row]) -> TrickResult:
-    entries = rows[0].policy
-    return TrickResult(
-        case=msgspec.json.decode(entries[_CASE], type=TrickCase),
-        comparison=comparison_of([row for row in rows if not is_count(row)]),
-        equivalence=msgspec.json.decode(entries[_EQUIVALENCE], type=Equivalence),
-        exact=tuple(exact_comparisons_of(rows)),
-    )
+def _choice(request: TricksRequest, loop: Loop | None) -> Choice:
+    """Return the cases by themselves and on the loop.
+
+    Raises:
+        UsageError: there is no such trick, or none that can be tried.
+    """
+    none = Choice(cases=(), left_out={})
+    apart = choose(request.only, request.sizes, sweep=request.sweep) if request.by_themselves else none
+    applied = choose_for_loop(request.only, loop.name) if loop is not None else none
+    found = Choice(cases=(*apart.cases, *applied.cases), left_out={**applied.left_out, **apart.left_out})
+    if not found.cases:
+        raise UsageError(_nothing(found.left_out))
+    return found
+
+
+def _nothing(left_out: Mapping[str, str]) -> str:
+    said = "; ".join(f"{name}: {why}" for name, why in left_out.items())
+    return f"none of these tricks can be tried here: {said}"

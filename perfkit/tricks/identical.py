@@ -19,6 +19,7 @@ IDENTICAL = Trick(
     helps="Never as a trick; it shows whether a comparison finds a difference where there is none.",
     caveat="Tensors of the two sides lie at different addresses, which is no difference of the code.",
     source="None: it is what a comparison is checked with",
+    code="",
     size_means="rows in a batch",
     sizes=(16, 128, 512),
     pair=lambda rows: Pair(without=_side(rows), with_=_side(rows)),

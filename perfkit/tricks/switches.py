@@ -1,26 +1,51 @@
-"""Changing for a while what all code shares: attributes of torch, and how its objects are constructed."""
+"""Changing for a while what all code shares: attributes of torch, how its objects are made and called."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import nn
+
 Arguments = dict[str, Any]
+Forward = Callable[..., object]
+_NOTHING = object()
 
 
 @contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Give an attribute of the owner's own another value, until the end."""
+def replaced(owner: object, name: str, value: object) -> Iterator[Callable[[], bool]]:
+    """Give an attribute of the owner's own another value, until the end.
+
+    Yields:
+        Whether that is another value than before.
+    """
     former = getattr(owner, name)
     setattr(owner, name, value)
     try:
-        yield
+        yield lambda: former != value
     finally:
         setattr(owner, name, former)
 
 
+class Used:
+    """Whether anybody has come by what was changed; to be called for the answer."""
+
+    def __init__(self) -> None:
+        self._seen = False
+
+    def note(self) -> None:
+        """Remember that somebody has."""
+        self._seen = True
+
+    def __call__(self) -> bool:
+        """Return whether anybody has."""
+        return self._seen
+
+
 @contextmanager
-def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterator[None]:
+def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterator[Used]:
     """Construct the objects of a class with changed arguments, whoever constructs them, until the end.
 
     Objects of its subclasses are left alone, as those may pass on arguments of their own.
@@ -28,15 +53,66 @@ def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterat
     Args:
         made: The class.
         change: Returns the arguments to set, given those that the caller passed, by name.
+
+    Yields:
+        Whether an object was constructed with other arguments than its caller's.
     """
+    used = Used()
     construct = vars(made)["__init__"]
     signature = inspect.signature(construct)
 
     def construct_changed(self: object, *args: object, **keywords: object) -> None:
         passed = signature.bind(self, *args, **keywords)
         if type(self) is made:
-            passed.arguments |= change(passed.arguments)
+            changes = change(passed.arguments)
+            if any(passed.arguments.get(name, _NOTHING) != value for name, value in changes.items()):
+                used.note()
+            passed.arguments |= changes
         construct(*passed.args, **passed.kwargs)
 
     with replaced(made, "__init__", construct_changed):
+        yield used
+
+
+@contextmanager
+def threads_set_to(count: int) -> Iterator[Callable[[], bool]]:
+    """Let torch divide its work among so many threads, until the end.
+
+    Yields:
+        Whether that is another number than before.
+    """
+    former = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield lambda: former != count
+    finally:
+        torch.set_num_threads(former)
+
+
+def allowed_threads() -> int:
+    """Return the processors that this process may run on, where the system says so."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def calling(around: Callable[[nn.Module, Forward, tuple[Any, ...], Arguments], object]) -> Iterator[None]:
+    """Let each call of a module that no other module makes go through a function, until the end.
+
+    Args:
+        around: Given the module, what calls it, and the arguments; returns the outputs.
+    """
+    call = nn.Module.__call__
+    outermost = True
+
+    def call_around(self: nn.Module, *args: Any, **keywords: Any) -> object:  # noqa: ANN401 (the module's own)
+        nonlocal outermost
+        if not outermost:
+            return call(self, *args, **keywords)
+        outermost = False
+        try:
+            return around(self, lambda *new, **named: call(self, *new, **named), args, keywords)
+        finally:
+            outermost = True
+
+    with replaced(nn.Module, "__call__", call_around):
         yield

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 Call = Callable[[], tuple[Tensor, ...]]
+OnLoop = Callable[[], AbstractContextManager[Callable[[], bool]]]
 Needs = Literal["", "cuda", "compiler", "images"]
 
 
@@ -54,9 +55,14 @@ class Trick:
         tolerance_why: Why the results may differ by that much, or why by nothing.
         relative_tolerance: Allowed difference as a share of the value.
         absolute_tolerance: Allowed difference in units of the value.
+        loop_tolerance: By how much the gradients of a loop's first step may differ, as a share of their
+            length.
+        excludes: Names of tricks that it cannot be used together with.
         needs: What not every machine has.
+        code: How it is written, as short as it can be.
         on_loop: A context in which any training loop uses the trick, with its code unchanged; at its end
-            everything is as it was. None where there is no such context.
+            everything is as it was. It yields what tells whether the loop came by anything that the trick
+            changes. None where there is no such context.
     """
 
     name: str
@@ -65,14 +71,17 @@ class Trick:
     helps: str
     caveat: str
     source: str
+    code: str
     size_means: str
     sizes: tuple[int, ...]
     pair: Callable[[int], Pair]
     tolerance_why: str
     relative_tolerance: float = 0.0
     absolute_tolerance: float = 0.0
+    loop_tolerance: float = 0.05
+    excludes: tuple[str, ...] = ()
     needs: Needs = ""
-    on_loop: Callable[[], AbstractContextManager[None]] | None = None
+    on_loop: OnLoop | None = None
 
     @property
     def default_size(self) -> int:

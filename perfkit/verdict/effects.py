@@ -75,15 +75,18 @@ class Crossover:
     """Where along a factor of sizes the effect of another factor changes its sign.
 
     ``size`` is where the line between the two neighbours crosses, on the scale of logarithms; ``certain``
-    tells whether both neighbours' intervals exclude no change.
+    tells whether both neighbours' intervals exclude no change. The level is better below it or above it, at
+    these levels of the other factors.
     """
 
     factor: str
     level: Level
+    at: Mapping[str, Level]
     along: str
     below: float
     above: float
     size: float
+    better_below: bool
     certain: bool
 
 
@@ -185,7 +188,10 @@ def main_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
 
 
 def crossovers(experiment: Experiment, effects: Sequence[Effect], response: Response) -> list[Crossover]:
-    """Return where the simple effect of one factor changes its sign along another, which holds sizes."""
+    """Return where the simple effect of one factor changes its sign along another, which holds sizes.
+
+    Between two neighbours that may both be no change there is nothing to cross.
+    """
     simple = [
         effect
         for effect in effects
@@ -384,7 +390,7 @@ def _mean_change(
 
 
 def _crossing(along: str, low: Effect, high: Effect) -> Crossover | None:
-    if not (low.value and high.value and low.low and low.high and high.low and high.high):
+    if low.value is None or high.value is None or not (_excludes_one(low) or _excludes_one(high)):
         return None
     below, above = (float(effect.contrast.at[along]) for effect in (low, high))
     size = crossing((below, low.value), (above, high.value))
@@ -393,9 +399,15 @@ def _crossing(along: str, low: Effect, high: Effect) -> Crossover | None:
     return Crossover(
         factor=low.contrast.factor,
         level=low.contrast.level,
+        at={name: level for name, level in low.contrast.at.items() if name != along},
         along=along,
         below=below,
         above=above,
         size=size,
-        certain=not (low.low <= 1 <= low.high) and not (high.low <= 1 <= high.high),
+        better_below=(low.value < 1) == (low.response.better == "lower"),
+        certain=_excludes_one(low) and _excludes_one(high),
     )
+
+
+def _excludes_one(effect: Effect) -> bool:
+    return effect.low is not None and effect.high is not None and not effect.low <= 1 <= effect.high

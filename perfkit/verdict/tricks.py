@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from perfkit.records import Commit, Environment, Machine
-from perfkit.records.tricks import Equivalence, TrickCase
+from perfkit.records.experiments import Level
+from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
 from perfkit.stats.crossing import crossing
-from perfkit.verdict.model import Comparison, ExactComparison, Policy, TimedVerdict
+from perfkit.verdict.judge import interval_verdict
+from perfkit.verdict.model import Comparison, Estimate, ExactComparison, Policy, TimedVerdict
 
 Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same", "failed"]
 ANSWERS: tuple[Answer, ...] = (
     "helps", "hurts", "no difference", "cannot tell", "not the same", "failed",
 )  # fmt: skip
+# So many tricks are tried together.
+_PAIR = 2
 _OF_VERDICT: Mapping[TimedVerdict, Answer] = {
     "IMPROVED": "helps",
     "REGRESSED": "hurts",
@@ -60,7 +64,10 @@ class TrickResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TricksReport:
-    """All tricks that were tried, and why others were not: {"pinned_memory": "needs CUDA"}."""
+    """All tricks that were tried, why others were not, and what claims are worth.
+
+    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop.
+    """
 
     run_id: str
     recorded_at: datetime
@@ -71,6 +78,8 @@ class TricksReport:
     wall_s: float
     results: tuple[TrickResult, ...]
     left_out: Mapping[str, str]
+    claims: tuple[CheckedClaim, ...] = ()
+    arguments: Mapping[str, Level] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,68 @@ class SizeCrossing:
     above: int
     size: float
     helps_above: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interaction:
+    """What two tricks give together on a loop, against what they would give if neither knew of the other.
+
+    ``ratio`` is that of the time to the expected one: above one, each takes from the other.
+    """
+
+    both: TrickResult
+    expected: float
+    ratio: float
+    low: float
+    high: float
+    verdict: TimedVerdict
+
+
+def helping(found: Iterable[tuple[TrickCase, Comparison]]) -> list[TrickCase]:
+    """Return the cases on a loop that help, the best first."""
+    helped = [
+        (one.estimate.ratio, case)
+        for case, one in found
+        if case.loop and one.verdict == "IMPROVED" and one.estimate is not None
+    ]
+    return [case for _, case in sorted(helped, key=lambda pair: pair[0])]
+
+
+def suggested(results: Iterable[TrickResult]) -> list[TrickResult]:
+    """Return the single tricks that help on a loop, the best first."""
+    return [
+        one
+        for one in ranked(results)
+        if one.case.loop and one.answer == "helps" and len(one.case.tricks) == 1
+    ]
+
+
+def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
+    """Return what tricks that were tried together give, against each by itself.
+
+    The intervals of one report hold together, so the interval made of three of them does too.
+    """
+    alone = {one.case.name: one for one in results if len(one.case.tricks) == 1}
+    found = []
+    for both in results:
+        parts = [alone.get(replace(both.case, trick=name).name) for name in both.case.tricks]
+        estimates = [one.comparison.estimate for one in (both, *parts) if one is not None]
+        known = [estimate for estimate in estimates if estimate is not None]
+        if len(parts) == _PAIR and len(known) == 1 + _PAIR:
+            found.append(_interaction(both, *known))
+    return found
+
+
+def _interaction(both: TrickResult, joint: Estimate, one: Estimate, other: Estimate) -> Interaction:
+    low, high = joint.low / (one.high * other.high), joint.high / (one.low * other.low)
+    return Interaction(
+        both=both,
+        expected=one.ratio * other.ratio,
+        ratio=joint.ratio / (one.ratio * other.ratio),
+        low=low,
+        high=high,
+        verdict=interval_verdict(low, high, both.comparison.margin),
+    )
 
 
 def ranked(results: Iterable[TrickResult]) -> list[TrickResult]:

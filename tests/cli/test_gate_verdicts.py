@@ -12,6 +12,8 @@ from gating import CONFIGURATION, PERFKIT, SLOWER, Gated, GitProject, benchmark,
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
 
+pytestmark = pytest.mark.alone
+
 DOSES = {"steady": 10, "broken": 1, "slower": 5, "faster": 5 * SLOWER, "marked": 5, "ruled": 5, "lenient": 5}
 HEAD_DOSES = {"slower": 15, "faster": 5, "marked": 15, "ruled": 15, "lenient": 15}
 RULE = """

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from perfkit.errors import UsageError
+from perfkit.experiments.tricks.checks import Checks, check
 from perfkit.experiments.tricks.choosing import choose, trick_named
-from perfkit.experiments.tricks.equivalence import check_equivalence, compare_sides
+from perfkit.experiments.tricks.equivalence import compare_sides
 from perfkit.records.tricks import TrickCase
+from perfkit.tricks.claims import claims
 from perfkit.tricks.trick import Pair, Trick
 
 
@@ -84,15 +86,18 @@ def test_a_number_of_results_that_differs_is_told() -> None:
 
 def test_a_process_of_its_own_checks_them_all(tmp_path: Path) -> None:
     """And says of each what it found; one that is not there is told as well."""
-    cases = [
-        TrickCase(trick=name, size=size, title="", size_means="")
+    cases = tuple(
+        TrickCase(trick=name, size=size, title="")
         for name, size in (("identical", 16), ("no_grad", 4), ("nothing", 1))
-    ]
+    )
 
-    found = check_equivalence(cases, tmp_path, environment=os.environ)
+    found = check(Checks(cases=cases, claims=True), tmp_path, environment=os.environ)
 
-    assert [True, True, False] == [found[case.name].equal for case in cases]
-    assert "nothing" in found["nothing[1]"].problem
+    assert [True, True, False] == [found.equivalences[case.name].equal for case in cases]
+    assert "nothing" in found.equivalences["nothing[1]"].problem
+    by_name = {claim.name: claim for claim in found.claims}
+    assert "true" == by_name["zero_grad_drops"].answer
+    assert len(claims()) == len(by_name)
 
 
 def test_a_choice_is_all_that_can_be_tried() -> None:

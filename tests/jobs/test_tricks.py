@@ -16,6 +16,23 @@ from perfkit.ledger.store import Ledger
 PERFKIT = Path(sys.executable).with_name("perfkit")
 
 
+LOOP = """
+import argparse
+import torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=500)
+steps = parser.parse_args().steps
+parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(200)]
+optimizer = torch.optim.Adam(parameters, foreach=False)
+for _ in range(steps):
+    torch.stack(parameters).square().sum().backward()
+    optimizer.step()
+    for _ in range(20):
+        optimizer.zero_grad(set_to_none=False)
+"""
+
+
 @dataclass(frozen=True)
 class TricksProject:
     """A repository to file results in."""
@@ -40,8 +57,9 @@ class TricksProject:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> TricksProject:
-    """Return a project with a commit."""
+    """Return a project with a commit and a training loop."""
     root = tmp_path_factory.mktemp("tricks")
+    (root / "loop.py").write_text(LOOP)
     repository = create_repository(root)
     repository.git.commit("--quiet", "--allow-empty", "-m", "Begin")
     return TricksProject(root)
@@ -85,9 +103,58 @@ def test_a_run_is_told_again_from_the_ledger(
     assert "| The same code twice (128 rows in a batch) |" in written
 
 
+@pytest.fixture(scope="module")
+def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
+    """Return a run on a loop that two tricks help, and to which a third means nothing."""
+    only = [
+        word for name in ("adam_fused", "zero_grad_set_to_none", "sgd_fused") for word in ("--only", name)
+    ]
+    options = ("--set", "steps=3", "--margin", "5%", "--budget", "90", "--json", "-", "--markdown", "loop.md")
+    return project.tricks("--apply-to", "loop.py", *only, *options)
+
+
+def test_tricks_are_applied_to_a_loop(
+    project: TricksProject, applied: subprocess.CompletedProcess[str]
+) -> None:
+    """Each by itself, then the two that help most together; what the loop has no use for is left out."""
+    assert 0 == applied.returncode, applied.stderr
+    report = json.loads(applied.stdout)
+    by_trick = {one["case"]["trick"]: one for one in report["results"]}
+    fused, dropped = by_trick["adam_fused"], by_trick["zero_grad_set_to_none"]
+    assert "IMPROVED" == fused["comparison"]["verdict"] == dropped["comparison"]["verdict"]
+    (joined,) = set(by_trick) - {"adam_fused", "zero_grad_set_to_none"}
+    assert {"adam_fused", "zero_grad_set_to_none"} == set(joined.split("+"))
+    ratios = [one["comparison"]["estimate"]["ratio"] for one in (fused, dropped, by_trick[joined])]
+    assert ratios[2] < min(ratios[:2])
+    assert {"sgd_fused": "loop.py has nothing that it changes"} == report["left_out"]
+    assert {"steps": 3} == report["arguments"]
+    assert all(str(project.root) not in text for row in project.ledger.rows() for text in row.policy.values())
+
+
+def test_a_loops_run_ends_in_what_to_change(
+    project: TricksProject, applied: subprocess.CompletedProcess[str]
+) -> None:
+    """In the terminal, where tables go while standard output carries JSON, and in the document."""
+    written = (project.root / "loop.md").read_text()
+    for text in (applied.stderr, written):
+        said = " ".join(text.split())
+        assert "To make loop.py faster:" in said
+        assert "torch.optim.Adam(parameters, fused=True)" in said
+        assert "optimizer.zero_grad(set_to_none=True)" in said
+        assert " together: " in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--apply-to", "nowhere.py"), "there is no script"),
+        (("nothing",), 'unknown target "nothing"'),
+        (("loop.py", "--apply-to", "loop.py"), "expected one loop"),
+        (("--set", "steps=3"), "name the loop with --apply-to"),
+        (("--apply-to", "loop.py", "--set", "steps"), '--set must read NAME=VALUE, found "steps"'),
+        (("--apply-to", "loop.py", "--only", "no_grad"), "no_grad cannot be applied to a loop"),
+        (("--apply-to", "loop.py", "--only", "sgd_fused"), "loop.py has nothing that it changes"),
+        (("--apply-to", "json:dumps", "--set", "steps=3"), "json:dumps"),
         (("--only", "chanels_last"), "did you mean 'channels_last'"),
         (("--budget", "0"), "--budget must be above zero"),
         (("--margin", "none"), "--margin must be a percentage"),

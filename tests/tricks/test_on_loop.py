@@ -51,7 +51,7 @@ def expected_losses(brief: TrainingConfig) -> tuple[float, ...]:
     return train(brief).losses
 
 
-def context_of(name: str) -> AbstractContextManager[None]:
+def context_of(name: str) -> AbstractContextManager[Callable[[], bool]]:
     """Return the context in which a loop uses the trick."""
     on_loop = find(name).on_loop
     assert on_loop

@@ -221,6 +221,8 @@ def test_a_crossover_lies_between_the_sizes_where_the_sign_changes() -> None:
     assert ("precision", "bf16", "batch_size") == (crossing.factor, crossing.level, crossing.along)
     assert (2.0, 8.0, 4.0) == pytest.approx((crossing.below, crossing.above, crossing.size))
     assert crossing.certain
+    assert not crossing.better_below
+    assert {} == crossing.at
 
 
 def test_a_crossover_next_to_an_interval_that_contains_no_change_is_not_certain() -> None:
@@ -230,6 +232,15 @@ def test_a_crossover_next_to_an_interval_that_contains_no_change_is_not_certain(
 
     assert not crossing.certain
     assert pytest.approx(4.0, rel=0.1) == crossing.size
+
+
+def test_between_two_sizes_that_may_make_no_difference_nothing_crosses() -> None:
+    """A little faster at one and a little slower at the other, and no block like the next."""
+    changes = (1.3, 0.8, 1.02, 0.9, 1.1, 0.97)
+    blocks = (_two_by_two(1.0, 1.0, 1.01 * change, 0.99 / change) for change in changes)
+    record = _record(PRECISIONS_AND_SIZES, *blocks)
+
+    assert [] == crossovers(record.experiment, effects_of(record), TOTAL_TIME)
 
 
 def test_effects_of_one_sign_do_not_cross() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from perfkit.records import Benchmark, Metric
 from perfkit.records.tricks import Equivalence, TrickCase
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
-from perfkit.verdict.tricks import TrickResult, ranked, size_crossings
+from perfkit.verdict.tricks import TrickResult, helping, interactions, ranked, size_crossings, suggested
 
 SAME = Equivalence(equal=True, largest=0.0)
 POLICY = Policy(alpha=0.01, family=20, looks=(10, 15, 20, 26, 33, 42, 60))
@@ -130,3 +131,71 @@ def test_identical_sides_never_help_in_a_hundred_simulated_runs(sd: float) -> No
                 break
 
     assert found <= {"no difference", "cannot tell"}
+
+
+def _on_loop(
+    verdict: Verdict, ratio: float, name: str, *, low: float | None = None, high: float | None = None
+) -> TrickResult:
+    estimate = Estimate(
+        ratio=ratio, low=low or ratio, high=high or ratio, confidence=0.99, launches=10, launch_sd=0.01
+    )
+    found = replace(_comparison(verdict), estimate=estimate)
+    return TrickResult(
+        case=TrickCase(trick=name, loop="train", title=name), comparison=found, equivalence=SAME
+    )
+
+
+def test_only_what_helps_a_loop_is_suggested() -> None:
+    """The best first; neither two tricks at once nor one that was tried by itself."""
+    results = [
+        _on_loop("IMPROVED", 0.9, "b"),
+        _on_loop("IMPROVED", 0.7, "a"),
+        _on_loop("UNCHANGED", 1.0, "c"),
+        _on_loop("IMPROVED", 0.6, "a+b"),
+        _result("IMPROVED", 0.2, name="d"),
+    ]
+
+    assert ["a", "b"] == [one.case.trick for one in suggested(results)]
+    tried = [(one.case, one.comparison) for one in results if "+" not in one.case.trick]
+    assert ["a", "b"] == [case.trick for case in helping(tried)]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [(0.72, "UNCHANGED"), (0.8, "REGRESSED"), (0.6, "IMPROVED")],
+)
+def test_two_tricks_take_from_or_add_to_each_other(ratio: float, verdict: str) -> None:
+    """Against the product of what each gives by itself."""
+    results = [
+        _on_loop("IMPROVED", 0.8, "a"),
+        _on_loop("IMPROVED", 0.9, "b"),
+        _on_loop("IMPROVED", ratio, "a+b"),
+    ]
+
+    (found,) = interactions(results)
+
+    assert pytest.approx((0.72, ratio / 0.72)) == (found.expected, found.ratio)
+    assert verdict == found.verdict
+
+
+def test_the_interval_of_an_interaction_is_made_of_all_three() -> None:
+    """From the shortest time over the longest ones to the longest over the shortest."""
+    results = [
+        _on_loop("IMPROVED", 0.8, "a", low=0.7, high=0.9),
+        _on_loop("IMPROVED", 0.9, "b", low=0.8, high=0.95),
+        _on_loop("IMPROVED", 0.72, "a+b", low=0.7, high=0.75),
+    ]
+
+    (found,) = interactions(results)
+
+    assert pytest.approx((0.7 / (0.9 * 0.95), 0.75 / (0.7 * 0.8))) == (found.low, found.high)
+    assert "INCONCLUSIVE" == found.verdict
+
+
+def test_tricks_without_a_time_of_their_own_have_no_interaction() -> None:
+    """As where one of them failed."""
+    both = _on_loop("IMPROVED", 0.72, "a+b")
+    without = replace(_on_loop("IMPROVED", 0.9, "b"), comparison=_comparison("FAILED"))
+
+    assert not interactions([both, _on_loop("IMPROVED", 0.8, "a")])
+    assert not interactions([both, _on_loop("IMPROVED", 0.8, "a"), without])

@@ -18,8 +18,8 @@ from experiment_records import (
 )
 
 from perfkit.records.experiments import ExperimentRecord
-from perfkit.views.experiment.axis import Axis
 from perfkit.views.experiment.picture import effects_picture
+from perfkit.views.ratio_axis import Axis
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfkit.errors import UsageError
-from perfkit.records.tricks import TrickCase
+from perfkit.records.tricks import TOGETHER, TrickCase
 
 if TYPE_CHECKING:
     from perfkit.tricks.trick import Trick
@@ -49,21 +49,59 @@ def choose(only: Sequence[str], sizes: Sequence[int], *, sweep: bool) -> Choice:
     Raises:
         UsageError: there is no trick of a name.
     """
+    found, left_out = _available(only)
+    cases = [
+        TrickCase(trick=trick.name, size=size, title=trick.title, size_means=trick.size_means)
+        for trick in found
+        for size in sizes or (trick.sizes if sweep else (trick.default_size,))
+    ]
+    return Choice(cases=tuple(cases), left_out=left_out)
+
+
+def choose_for_loop(only: Sequence[str], loop: str) -> Choice:
+    """Return the named tricks, all without names, that can be applied to a loop from outside.
+
+    Raises:
+        UsageError: there is no trick of a name, or a named one cannot be applied so.
+    """
+    for name in only:
+        if trick_named(name).on_loop is None:
+            raise UsageError(f"{name} cannot be applied to a loop from outside; write it into the code")
+    found, left_out = _available(only)
+    cases = [TrickCase(trick=trick.name, loop=loop, title=trick.title) for trick in found if trick.on_loop]
+    return Choice(cases=tuple(cases), left_out=left_out)
+
+
+def best_pair(cases: Sequence[TrickCase]) -> tuple[TrickCase, TrickCase] | None:
+    """Return the first case and the first other one that it can be joined with; None without such."""
+    for other in cases[1:]:
+        if other.trick not in trick_named(cases[0].trick).excludes:
+            return cases[0], other
+    return None
+
+
+def together(cases: Sequence[TrickCase]) -> TrickCase:
+    """Return the case of several tricks on the same loop at once."""
+    return TrickCase(
+        trick=TOGETHER.join(case.trick for case in cases),
+        loop=cases[0].loop,
+        title=" and ".join(case.title for case in cases),
+    )
+
+
+def _available(only: Sequence[str]) -> tuple[list[Trick], dict[str, str]]:
+    """Return the tricks that can be tried here, and why others cannot."""
     from perfkit.tricks.catalogue import catalogue
     from perfkit.tricks.trick import is_available
 
-    cases: list[TrickCase] = []
+    found: list[Trick] = []
     left_out: dict[str, str] = {}
     for trick in [trick_named(name) for name in only] or catalogue():
         reason = is_available(trick)
         if reason is None and not only and trick.needs in _ONLY_WHEN_NAMED:
             reason = "compiles: tried where it is named with --only"
-        if reason is not None:
+        if reason is None:
+            found.append(trick)
+        else:
             left_out[trick.name] = reason
-            continue
-        own = trick.sizes if sweep else (trick.default_size,)
-        cases += [
-            TrickCase(trick=trick.name, size=size, title=trick.title, size_means=trick.size_means)
-            for size in sizes or own
-        ]
-    return Choice(cases=tuple(cases), left_out=left_out)
+    return found, left_out

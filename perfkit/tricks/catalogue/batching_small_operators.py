@@ -26,6 +26,7 @@ TRICK = Trick(
     source=(
         "PyTorch documentation, torch.bmm: https://docs.pytorch.org/docs/stable/generated/torch.bmm.html"
     ),
+    code="torch.bmm(left, right)",
     size_means="products of 16 x 16 matrices",
     sizes=(8, 64, 512),
     pair=_pair,

@@ -1,9 +1,19 @@
 """Convolutions on images whose channels lie side by side in memory."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakSet
+
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from perfkit.tricks.pieces import convolution_net, outputs_and_gradients, seeded
+from perfkit.tricks.switches import Arguments, Forward, Used, calling
 from perfkit.tricks.trick import Call, Pair, Trick
+
+# Dimensions of a batch of images.
+_IMAGES = 4
 
 
 def _pair(images: int) -> Pair:
@@ -14,6 +24,29 @@ def _side(images: int, memory_format: torch.memory_format) -> Call:
     model = seeded(convolution_net).to(memory_format=memory_format)  # type: ignore[call-overload]
     inputs = seeded(lambda: torch.randn(images, 3, 32, 32)).to(memory_format=memory_format)
     return lambda: outputs_and_gradients(model, inputs)
+
+
+@contextmanager
+def _in_every_loop() -> Iterator[Used]:
+    used, turned = Used(), WeakSet[nn.Module]()
+
+    def call_turned(
+        module: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments
+    ) -> object:
+        if module not in turned:
+            module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            turned.add(module)
+        if any(isinstance(part, nn.Conv2d) for part in module.modules()):
+            used.note()
+            arguments, named = tree_map_only(Tensor, _turned, (arguments, named))
+        return call(*arguments, **named)
+
+    with calling(call_turned):
+        yield used
+
+
+def _turned(values: Tensor) -> Tensor:
+    return values.contiguous(memory_format=torch.channels_last) if values.dim() == _IMAGES else values
 
 
 TRICK = Trick(
@@ -29,10 +62,12 @@ TRICK = Trick(
         "PyTorch tutorial, Channels Last Memory Format in PyTorch: "
         "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
     ),
+    code="model.to(memory_format=torch.channels_last); images.to(memory_format=torch.channels_last)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=_pair,
     relative_tolerance=1e-3,
     absolute_tolerance=1e-5,
     tolerance_why="Other kernels add the same products in another order.",
+    on_loop=_in_every_loop,
 )

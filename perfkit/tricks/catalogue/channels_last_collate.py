@@ -34,6 +34,7 @@ TRICK = Trick(
         "PyTorch tutorial, Channels Last Memory Format in PyTorch: "
         "https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html"
     ),
+    code="torch.stack(decoded).permute(0, 3, 1, 2).float() / 255",
     size_means="images in a batch",
     sizes=(16, 64, 256),
     pair=_pair,

@@ -35,6 +35,7 @@ TRICK = Trick(
         "PyTorch tutorial, Introduction to torch.compile: "
         "https://docs.pytorch.org/tutorials/intermediate/torch_compile_tutorial.html"
     ),
+    code="model = torch.compile(model)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=_pair,

@@ -35,6 +35,7 @@ TRICK = Trick(
     helps="Where the permuted tensor meets contiguous ones in several operators.",
     caveat="The copy takes memory, and is for nothing where an operator copies anyway or there is but one.",
     source="PyTorch documentation, Tensor Views: https://docs.pytorch.org/docs/stable/tensor_view.html",
+    code="images = images.permute(0, 2, 3, 1).contiguous()",
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=_pair,

@@ -1,5 +1,6 @@
 """Letting cuDNN try its convolution algorithms and keep the fastest."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
@@ -27,7 +28,7 @@ def _side(images: int, *, trying: bool) -> Call:
     return convolve
 
 
-def _benchmark(*, trying: bool) -> AbstractContextManager[None]:
+def _benchmark(*, trying: bool) -> AbstractContextManager[Callable[[], bool]]:
     return replaced(torch.backends.cudnn, "benchmark", trying)
 
 
@@ -44,6 +45,7 @@ TRICK = Trick(
         "PyTorch tutorial, Performance Tuning Guide, Enable cuDNN auto-tuner: "
         "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     ),
+    code="torch.backends.cudnn.benchmark = True",
     size_means="images in a batch",
     sizes=(4, 32, 256),
     pair=_pair,

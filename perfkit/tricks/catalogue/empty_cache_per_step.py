@@ -47,6 +47,7 @@ TRICK = Trick(
         "PyTorch documentation, empty_cache: "
         "https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html"
     ),
+    code="torch.cuda.empty_cache(); torch.cuda.reset_peak_memory_stats(); torch.cuda.synchronize()",
     size_means="training steps",
     sizes=(5, 20, 80),
     pair=_pair,

@@ -42,6 +42,7 @@ TRICK = Trick(
         "PyTorch documentation, torch.nn.functional.gelu: "
         "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html"
     ),
+    code="torch.nn.functional.gelu(values)",
     size_means="rows of 1024 values",
     sizes=(16, 256, 1024),
     pair=_pair,

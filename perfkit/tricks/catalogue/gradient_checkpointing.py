@@ -47,6 +47,7 @@ TRICK = Trick(
     source=(
         "PyTorch documentation, torch.utils.checkpoint: https://docs.pytorch.org/docs/stable/checkpoint.html"
     ),
+    code="torch.utils.checkpoint.checkpoint(block, values, use_reentrant=False)",
     size_means="layers of 256 x 256",
     sizes=(2, 8, 32),
     pair=_pair,

@@ -18,6 +18,7 @@ TRICK = Trick(
         "PyTorch documentation, inference_mode: "
         "https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html"
     ),
+    code="with torch.inference_mode(): outputs = model(inputs)",
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(

@@ -1,8 +1,10 @@
 """Activations that overwrite their argument."""
 
 import torch
+from torch import nn
 
 from perfkit.tricks.pieces import convolution_net, outputs_and_gradients, seeded
+from perfkit.tricks.switches import constructing
 from perfkit.tricks.trick import Call, Pair, Trick
 
 
@@ -26,8 +28,10 @@ TRICK = Trick(
     helps="In convolution nets, whose activations are large and used once.",
     caveat="Who else holds the argument finds it changed; where the backward pass needs it, torch raises.",
     source="PyTorch documentation, ReLU: https://docs.pytorch.org/docs/stable/generated/torch.nn.ReLU.html",
+    code="torch.nn.ReLU(inplace=True)",
     size_means="images in a batch",
     sizes=(4, 16, 64),
     pair=_pair,
     tolerance_why="The same values are computed, in other memory.",
+    on_loop=lambda: constructing(nn.ReLU, lambda _: {"inplace": True}),
 )

@@ -53,6 +53,7 @@ TRICK = Trick(
         "PyTorch tutorial, Performance Tuning Guide, Avoid unnecessary CPU-GPU synchronization: "
         "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
     ),
+    code="total += loss.detach()  # after the loop: total.item()",
     size_means="training steps",
     sizes=(5, 20, 80),
     pair=_pair,

@@ -19,6 +19,7 @@ TRICK = Trick(
         "PyTorch documentation, torch.utils.data, Single- and Multi-process Data Loading: "
         "https://docs.pytorch.org/docs/stable/data.html"
     ),
+    code="DataLoader(dataset, num_workers=2)",
     size_means="images in an epoch",
     sizes=(40, 400, 1600),
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),

@@ -1,6 +1,6 @@
 """Matrix products of float32 with fewer bits inside."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -25,11 +25,11 @@ def _side(side: int, precision: str) -> Call:
 
 
 @contextmanager
-def _matmul_precision(precision: str) -> Iterator[None]:
+def _matmul_precision(precision: str) -> Iterator[Callable[[], bool]]:
     former = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(precision)
     try:
-        yield
+        yield lambda: former != precision
     finally:
         torch.set_float32_matmul_precision(former)
 
@@ -47,6 +47,7 @@ TRICK = Trick(
         "PyTorch documentation, set_float32_matmul_precision: "
         "https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html"
     ),
+    code='torch.set_float32_matmul_precision("medium")',
     size_means="rows and columns of a matrix",
     sizes=(128, 512, 1024),
     pair=_pair,
@@ -56,5 +57,6 @@ TRICK = Trick(
         "Rounding to seven bits moves each argument by up to 0.4%; results are of the order of one, and "
         "small ones are differences of large terms."
     ),
+    loop_tolerance=0.5,
     on_loop=lambda: _matmul_precision("medium"),
 )

@@ -18,6 +18,7 @@ TRICK = Trick(
         "PyTorch documentation, Autograd mechanics, Locally disabling gradient computation: "
         "https://docs.pytorch.org/docs/stable/notes/autograd.html"
     ),
+    code="with torch.no_grad(): outputs = model(inputs)",
     size_means="rows in a batch",
     sizes=(1, 16, 256),
     pair=lambda rows: Pair(

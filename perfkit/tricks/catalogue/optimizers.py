@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
 from perfkit.tricks.pieces import seeded
-from perfkit.tricks.switches import constructing
+from perfkit.tricks.switches import Used, constructing
 from perfkit.tricks.trick import Call, Pair, Trick
 
 How = Literal["foreach", "fused"]
@@ -52,12 +52,14 @@ def _trick(optimizer: type[Optimizer], how: How) -> Trick:
             f"PyTorch documentation, {kind}: "
             f"https://docs.pytorch.org/docs/stable/generated/torch.optim.{kind}.html"
         ),
+        code=f"torch.optim.{kind}(parameters, {how}=True)",
         size_means="parameters of 64 x 64",
         sizes=(8, 64, 256),
         pair=lambda count: _pair(optimizer, how, count),
         relative_tolerance=1e-5,
         absolute_tolerance=1e-6,
         tolerance_why=_TOLERANCE_WHY[how],
+        excludes=tuple(f"{kind.lower()}_{other}" for other in _WAYS[optimizer] if other != how),
         on_loop=lambda: _in_every_loop(optimizer, how),
     )
 
@@ -86,7 +88,7 @@ def _with_gradient(values: Tensor) -> nn.Parameter:
     return parameter
 
 
-def _in_every_loop(optimizer: type[Optimizer], how: How) -> AbstractContextManager[None]:
+def _in_every_loop(optimizer: type[Optimizer], how: How) -> AbstractContextManager[Used]:
     # What the caller says of the other way is set aside: both together are refused.
     return constructing(optimizer, lambda _: {**dict.fromkeys(_WAYS[optimizer]), how: True})
 

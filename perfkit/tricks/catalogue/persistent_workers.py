@@ -22,6 +22,7 @@ TRICK = Trick(
         "PyTorch documentation, torch.utils.data.DataLoader: "
         "https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader"
     ),
+    code="DataLoader(dataset, num_workers=2, persistent_workers=True)",
     size_means="images in an epoch",
     sizes=(40, 400, 1600),
     pair=lambda images: Pair(

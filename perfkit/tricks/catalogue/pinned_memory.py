@@ -42,6 +42,7 @@ TRICK = Trick(
         "PyTorch tutorial, A guide on good usage of non_blocking and pin_memory(): "
         "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
     ),
+    code="DataLoader(dataset, pin_memory=True); images.to(device, non_blocking=True)",
     size_means="rows in a batch",
     sizes=(64, 1024, 8192),
     pair=_pair,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from perfkit.tricks.pieces import parameters, perceptron, seeded
-from perfkit.tricks.switches import replaced
+from perfkit.tricks.switches import Used, replaced
 from perfkit.tricks.trick import Call, Pair, Trick
 
 
@@ -31,16 +31,19 @@ def _side(layers: int, *, set_to_none: bool) -> Call:
 
 
 @contextmanager
-def _in_every_loop() -> Iterator[None]:
+def _in_every_loop() -> Iterator[Used]:
+    used = Used()
     with (
-        replaced(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad)),
-        replaced(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad)),
+        replaced(Optimizer, "zero_grad", _dropping(Optimizer.zero_grad, used)),
+        replaced(nn.Module, "zero_grad", _dropping(nn.Module.zero_grad, used)),
     ):
-        yield
+        yield used
 
 
-def _dropping(zero_grad: Callable[..., None]) -> Callable[..., None]:
-    def drop(self: object, *_: object, **_said: object) -> None:
+def _dropping(zero_grad: Callable[..., None], used: Used) -> Callable[..., None]:
+    def drop(self: object, set_to_none: bool = True) -> None:  # noqa: FBT001, FBT002 (torch's own signature)
+        if not set_to_none:
+            used.note()
         zero_grad(self, set_to_none=True)
 
     return drop
@@ -59,6 +62,7 @@ TRICK = Trick(
         "PyTorch documentation, Optimizer.zero_grad: "
         "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"
     ),
+    code="optimizer.zero_grad(set_to_none=True)",
     size_means="layers of 128 x 128",
     sizes=(4, 16, 64),
     pair=_pair,

@@ -9,7 +9,6 @@ from pathlib import Path
 from perfkit.records.experiments import SAMPLE_TIME, ExperimentRecord
 from perfkit.verdict.effects import Effect, effects_of
 from perfkit.verdict.model import Estimate, TimedVerdict
-from perfkit.views.experiment.axis import Axis
 from perfkit.views.experiment.summary import ratios_by_block, told_response
 from perfkit.views.experiment.told import (
     contrast_text,
@@ -19,6 +18,7 @@ from perfkit.views.experiment.told import (
     told_estimate,
 )
 from perfkit.views.gate.wording import percent
+from perfkit.views.ratio_axis import Axis
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
 _TOP, _ROW, _BELOW, _PLOT = 74, 28, 72, 460

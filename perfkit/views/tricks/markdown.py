@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from perfkit.records.experiments import level_text
 from perfkit.units import human_seconds
 from perfkit.verdict.tricks import TrickResult, TricksReport, ranked, size_crossings
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
-from perfkit.views.tricks.terminal import guide
+from perfkit.views.tricks.terminal import guide, suggestions
 from perfkit.views.tricks.wording import (
     bounds_text,
     counts_text,
@@ -44,26 +45,62 @@ class Lore(Protocol):
     def source(self) -> str:
         """What it rests on."""
 
+    @property
+    def code(self) -> str:
+        """How it is written."""
 
-def tricks_document(report: TricksReport, lore: Mapping[str, Lore]) -> str:
-    """Return the document as markdown, the same text for the same rows; ``lore`` is by trick."""
-    sections = ["# Tricks", _where(report), _table(report), guide(report)]
+
+def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: str | None = None) -> str:
+    """Return the document as markdown, the same text for the same rows.
+
+    ``lore`` is by trick; ``picture`` is the name of a file beside it with the sizes.
+    """
+    sections = [
+        f"# {_title(report)}",
+        _where(report),
+        *_suggestions(report, lore),
+        _table(report),
+        guide(report),
+    ]
+    if picture is not None:
+        sections.append(f"![Time with each trick against time without it, by size]({picture})")
     crossings = [crossing_sentence(found) for found in size_crossings(report.results)]
     if crossings:
         sections += ["## Where the answer turns", "\n".join(f"- {escape(one)}" for one in crossings)]
     if report.left_out:
         left_out = (f"- {cell_code(name)}: {escape(why)}" for name, why in report.left_out.items())
         sections += ["## Not tried here", "\n".join(left_out)]
+    if report.claims:
+        sections += ["## What is said of them", _claims(report)]
     sections.append("## What each does")
-    tried = dict.fromkeys([one.case.trick for one in ranked(report.results)] + list(report.left_out))
+    tried = dict.fromkeys([name for one in ranked(report.results) for name in one.case.tricks])
+    tried |= dict.fromkeys(report.left_out)
     sections += [_lore(name, lore[name]) for name in tried if name in lore]
     return "\n\n".join(sections) + "\n"
+
+
+def _title(report: TricksReport) -> str:
+    loops = dict.fromkeys(one.case.loop for one in report.results)
+    return "Tricks" if "" in loops else f"Tricks on {', '.join(map(escape, loops))}"
+
+
+def _suggestions(report: TricksReport, lore: Mapping[str, Lore]) -> list[str]:
+    lines = suggestions(report, {name: found.code for name, found in lore.items()})
+    return ["## What to change", "\n\n".join(map(escape, lines))] if lines else []
+
+
+def _claims(report: TricksReport) -> str:
+    rows = (
+        table_row([escape(claim.statement), claim.answer, escape(claim.evidence)]) for claim in report.claims
+    )
+    return "\n".join([*table_head(("what is said", "here", "what was seen")), *rows])
 
 
 def _where(report: TricksReport) -> str:
     facts = {**report.machine.facts, **report.environment.facts}
     known = [facts[name] for name in ("cpu_model", "gpu_model") if facts.get(name)]
     told = [
+        *(f"{escape(name)}={escape(level_text(level))}" for name, level in report.arguments.items()),
         f"commit {cell_code(report.commit.sha[:12])}",
         *map(escape, known),
         *(f"{name} {escape(facts[name])}" for name in ("python", "torch", "threads") if name in facts),
@@ -81,7 +118,7 @@ def _table(report: TricksReport) -> str:
 def _row(one: TrickResult) -> str:
     return table_row(
         [
-            f"{escape(one.case.title)} ({one.case.size} {escape(one.case.size_means)})",
+            f"{escape(one.case.title)} ({escape(_where_tried(one))})",
             one.answer,
             time_text(one),
             bounds_text(one),
@@ -92,11 +129,16 @@ def _row(one: TrickResult) -> str:
     )
 
 
+def _where_tried(one: TrickResult) -> str:
+    return f"on {one.case.loop}" if one.case.loop else f"{one.case.size} {one.case.size_means}"
+
+
 def _lore(name: str, lore: Lore) -> str:
     return "\n\n".join(
         [
             f"### {escape(lore.title)}",
             f"{cell_code(name)}. {escape(lore.what)}",
+            *([f"Written: {cell_code(lore.code)}"] if lore.code else []),
             f"Helps: {escape(lore.helps)} Look out: {escape(lore.caveat)} Source: {escape(lore.source)}.",
         ]
     )

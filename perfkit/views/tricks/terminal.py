@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -9,14 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.units import human_seconds
-from perfkit.verdict.tricks import Answer, TricksReport, ranked, size_crossings
+from perfkit.verdict.tricks import Answer, TricksReport, interactions, ranked, size_crossings, suggested
 from perfkit.views.gate.wording import percent
 from perfkit.views.tricks.wording import (
     bounds_text,
     counts_text,
     crossing_sentence,
     equivalence_text,
+    interaction_sentence,
     memory_text,
+    suggestion_sentence,
     time_text,
 )
 
@@ -30,8 +34,11 @@ _STYLES: dict[Answer, str] = {
 }
 
 
-def tricks_view(report: TricksReport) -> Group:
-    """Return the ranked table, what else moved, crossovers, and what was left out; for 80 columns."""
+def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
+    """Return the ranked table, what else moved, crossovers, what is suggested and what was left out.
+
+    It fits 80 columns; ``codes`` are how tricks are written.
+    """
     sections: list[RenderableType] = [_table(report)]
     remarks = [
         *(f"{one.case.name}: {text}" for one in ranked(report.results) if (text := counts_text(one))),
@@ -45,7 +52,10 @@ def tricks_view(report: TricksReport) -> Group:
     ]
     if remarks:
         sections.append(Group(*map(Text, remarks)))
+    if report.claims:
+        sections.append(_claims(report))
     sections.append(Text(guide(report), style="dim"))
+    sections.append(Group(*map(Text, suggestions(report, codes))))
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
 
 
@@ -58,6 +68,29 @@ def guide(report: TricksReport) -> str:
         f" {margin}. Sides that do not give the same are not compared. It took"
         f" {human_seconds(report.wall_s)}."
     )
+
+
+def suggestions(report: TricksReport, codes: Mapping[str, str]) -> list[str]:
+    """Return what to change in the loops that tricks were tried on, the best first."""
+    loops = dict.fromkeys(one.case.loop for one in report.results if one.case.loop)
+    lines = []
+    for loop in loops:
+        helping = [one for one in suggested(report.results) if one.case.loop == loop]
+        lines.append(f"To make {loop} faster:" if helping else f"Nothing of it makes {loop} faster.")
+        lines += [
+            f"{place}. {suggestion_sentence(one, codes[one.case.trick])}"
+            for place, one in enumerate(helping, start=1)
+        ]
+    return lines + [interaction_sentence(one) for one in interactions(report.results)]
+
+
+def _claims(report: TricksReport) -> Table:
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    for heading in ("what is said", "here", "what was seen"):
+        table.add_column(heading, overflow="fold", no_wrap=heading == "here")
+    for claim in report.claims:
+        table.add_row(Text(claim.statement), Text(claim.answer), Text(claim.evidence, style="dim"))
+    return table
 
 
 def _table(report: TricksReport) -> Table:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from perfkit.units import human_bytes
-from perfkit.verdict.model import ExactComparison
-from perfkit.verdict.tricks import SizeCrossing, TrickResult
+from perfkit.verdict.model import ExactComparison, TimedVerdict
+from perfkit.verdict.tricks import Interaction, SizeCrossing, TrickResult
 from perfkit.views.gate.wording import change_text, interval_text
 
 # Counts that a reader of the time wants beside it.
 _TOLD_COUNTS = ("syncs", "operators", "allocated")
+_INTERACTIONS: dict[TimedVerdict, str] = {
+    "REGRESSED": "They take from each other",
+    "IMPROVED": "They add to each other",
+    "UNCHANGED": "They leave each other alone",
+    "INCONCLUSIVE": "Whether they change each other cannot be told",
+}
 _TITLES = {"syncs": "host syncs", "operators": "operators", "allocated": "allocated"}
 
 
@@ -48,6 +54,22 @@ def counts_text(result: TrickResult) -> str:
     """Return what else moved: "host syncs 20 to 1"."""
     moved = [one for one in result.exact if one.metric.name in _TOLD_COUNTS and _moved(one)]
     return ", ".join(_count_text(one) for one in moved)
+
+
+def suggestion_sentence(result: TrickResult, code: str) -> str:
+    """Return what a trick gains on a loop, and how it is written."""
+    return f"{result.case.trick}: {time_text(result)} ({bounds_text(result)}), {code}"
+
+
+def interaction_sentence(found: Interaction) -> str:
+    """Return what two tricks give together, and whether that is what each gives by itself."""
+    names = " and ".join(found.both.case.tricks)
+    expected = f"{100 * (found.expected - 1):+.1f} %"
+    between = f"{100 * (found.low - 1):+.1f} to {100 * (found.high - 1):+.1f} %"
+    return (
+        f"{names} together: {time_text(found.both)} ({bounds_text(found.both)}); if neither changed what"
+        f" the other gives, it would be {expected}. {_INTERACTIONS[found.verdict]} (differs by {between})."
+    )
 
 
 def crossing_sentence(found: SizeCrossing) -> str:

@@ -1,0 +1,111 @@
+"""Whether a loop takes the same first step with tricks as without them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.experiments.tricks.choosing import trick_named
+from perfkit.experiments.tricks.loops import using
+from perfkit.records.tricks import Equivalence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Gradients this close are those of the same loss: what differs in the update is the optimizer's.
+_SAME_GRADIENTS = 1e-3
+
+
+class _SecondStepError(BaseException):
+    """Ends a loop that has shown what was asked; nobody's ``except Exception`` holds it up."""
+
+
+class _FirstStep:
+    """The gradients of a loop's first step, and by how much it changed the parameters."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        self.gradients: list[Tensor] = []
+        self.update: list[Tensor] = []
+        self._before: list[Tensor] = []
+        self._taken = False
+        hooks = [
+            register_optimizer_step_pre_hook(self._begin),
+            register_optimizer_step_post_hook(self._end),
+        ]
+        try:
+            run()
+        except _SecondStepError:
+            pass
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _begin(self, optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
+        if self._taken:
+            raise _SecondStepError
+        parameters = _parameters(optimizer)
+        self.gradients = [_copy(one.grad) for one in parameters if one.grad is not None]
+        self._before = [_copy(one) for one in parameters]
+
+    def _end(self, optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
+        after = [_copy(one) for one in _parameters(optimizer)]
+        self.update = [new - old for new, old in zip(after, self._before, strict=True)]
+        self._taken = True
+
+
+def compare_loops(run: Callable[[], object], tricks: Sequence[str]) -> Equivalence:
+    """Return how far the gradients of a loop's first step are from those without the tricks.
+
+    The distance is a share of their length, and where it is next to nothing, that of the updates counts. The
+    loop is run twice without, as one that does not repeat itself can tell nothing.
+    """
+    once, again = _FirstStep(run), _FirstStep(run)
+    with using(tricks) as used:
+        new = _FirstStep(run)
+    tolerance = max(trick_named(name).loop_tolerance for name in tricks)
+    if not once.gradients:
+        return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
+    if _apart(once, again) > tolerance:
+        return _unknown("two runs without it differ as well: let the loop draw from torch's global generator")
+    if not used():
+        return Equivalence(equal=True, used=False)
+    apart = _apart(once, new)
+    return Equivalence(equal=apart <= tolerance, largest=apart / tolerance)
+
+
+def _unknown(problem: str) -> Equivalence:
+    return Equivalence(equal=False, problem=problem)
+
+
+def _apart(one: _FirstStep, other: _FirstStep) -> float:
+    gradients = _distance(one.gradients, other.gradients)
+    return gradients if gradients > _SAME_GRADIENTS else max(gradients, _distance(one.update, other.update))
+
+
+def _distance(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
+    """Return the length of the difference as a share of that of the first."""
+    if [values.shape for values in some] != [values.shape for values in others]:
+        return math.inf
+    between = _length([new - old for new, old in zip(others, some, strict=True)])
+    length = _length(some)
+    if between == 0:
+        return 0.0
+    return between / length if length and math.isfinite(between) else math.inf
+
+
+def _length(values: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(float(one.square().sum()) for one in values))
+
+
+def _parameters(optimizer: Any) -> list[Any]:  # noqa: ANN401 (torch's own types)
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _copy(values: Tensor) -> Tensor:
+    return values.detach().cpu().double().clone()

@@ -1,0 +1,71 @@
+"""A training loop with tricks applied from outside, its own code unchanged."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from perfkit.errors import UsageError
+from perfkit.experiments.factorial.binding import load_bound
+from perfkit.experiments.tricks.choosing import trick_named
+from perfkit.profiling.loading import prepare_process
+from perfkit.profiling.targets import Target
+from perfkit.records.tricks import Loop
+
+
+def open_loop(loop: Loop) -> Callable[[], object]:
+    """Return a call that runs a loop from the same random numbers each time; this process becomes its own.
+
+    Raises:
+        UsageError: there is no such target, or it refuses an argument.
+    """
+    os.chdir(loop.folder)
+    target = Target(name=loop.name, place=loop.place)
+    prepare_process(target, (), root=Path(loop.root))
+    call = load_bound(target, loop.arguments)
+
+    def run() -> object:
+        _seed()
+        try:
+            return call()
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+            return None
+
+    return run
+
+
+@contextmanager
+def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
+    """Let any loop use these tricks, until the end.
+
+    Yields:
+        Whether the loop came by something that each of them changes.
+
+    Raises:
+        UsageError: one of them cannot be applied from outside.
+    """
+    with ExitStack() as stack:
+        seen = []
+        for name in tricks:
+            on_loop = trick_named(name).on_loop
+            if on_loop is None:
+                raise UsageError(f"{name} cannot be applied to a loop from outside")
+            seen.append(stack.enter_context(on_loop()))
+        yield lambda: all(used() for used in seen)
+
+
+def _seed() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    random.seed(0)
+    try:
+        import numpy as np
+    except ImportError:
+        return
+    np.random.seed(0)  # noqa: NPY002 (the global generator is what loops draw from)

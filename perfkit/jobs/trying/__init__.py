@@ -1,0 +1,1 @@
+"""The steps of trying tricks: both sides measured and counted, and what came out filed as rows."""

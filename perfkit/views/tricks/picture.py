@@ -1,0 +1,130 @@
+"""What each trick does at each of its sizes, as a picture: a small plot for each trick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.verdict.model import Estimate
+from perfkit.verdict.tricks import Answer, TrickResult, TricksReport
+from perfkit.views.gate.wording import change_text, percent
+from perfkit.views.ratio_axis import Axis
+
+_TEMPLATE = Path(__file__).with_name("picture.svg.j2")
+_COLUMNS = 3
+_PLOT_WIDTH, _PLOT_HEIGHT = 220, 110
+_LEFT, _TOP, _ACROSS, _DOWN, _BELOW = 70, 80, 310, 200, 10
+# Less would leave ticks no room.
+_LEAST_MARGIN = 0.1
+_COLOURS: dict[Answer, str] = {
+    "helps": "#2c8a57",
+    "hurts": "#c8452f",
+    "no difference": "#4a6fa5",
+    "cannot tell": "#b07c12",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """A size; ``low`` and ``high`` are the interval's ends, all of them places in the plot."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+    size: str
+    words: str
+    colour: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """A trick as the template takes it."""
+
+    x: float
+    y: float
+    title: str
+    size_means: str
+    points: tuple[_Point, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """A tick with its words."""
+
+    y: float
+    text: str
+
+
+def sizes_picture(report: TricksReport) -> str | None:
+    """Return an SVG of the tricks that were tried by themselves at several sizes; None without such.
+
+    It loads nothing from elsewhere.
+    """
+    swept = _swept(report)
+    if not swept:
+        return None
+    from jinja2 import Environment
+
+    margin = report.results[0].comparison.margin
+    estimates = [one.comparison.estimate for found in swept for one in found]
+    axis = _axis([one for one in estimates if one is not None], margin)
+    rows = -(-len(swept) // _COLUMNS)
+    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(
+        panels=[_panel(found, place, axis) for place, found in enumerate(swept)],
+        marks=[_Mark(y=_y(axis, tick.ratio), text=tick.text) for tick in axis.ticks()],
+        band=(_y(axis, 1 + margin), _y(axis, 1 - margin)),
+        one=_y(axis, 1.0),
+        margin=percent(margin),
+        confidence=percent(1 - report.policy.alpha),
+        plot_width=_PLOT_WIDTH,
+        plot_height=_PLOT_HEIGHT,
+        width=_LEFT + _ACROSS * _COLUMNS - (_ACROSS - _PLOT_WIDTH) + 20,
+        height=_TOP + _DOWN * rows + _BELOW,
+    )
+
+
+def _swept(report: TricksReport) -> list[list[TrickResult]]:
+    by_trick: dict[str, list[TrickResult]] = {}
+    for one in report.results:
+        if not one.case.loop and one.equivalence.equal and one.comparison.estimate is not None:
+            by_trick.setdefault(one.case.trick, []).append(one)
+    return [sorted(found, key=lambda one: one.case.size) for found in by_trick.values() if len(found) > 1]
+
+
+def _axis(estimates: Sequence[Estimate], margin: float) -> Axis:
+    room = max(margin, _LEAST_MARGIN)
+    points = [1 - room, 1 + room, *(one.ratio for one in estimates)]
+    return Axis.around(points, [(one.low, one.high) for one in estimates])
+
+
+def _panel(found: Sequence[TrickResult], place: int, axis: Axis) -> _Panel:
+    row, column = divmod(place, _COLUMNS)
+    return _Panel(
+        x=_LEFT + _ACROSS * column,
+        y=_TOP + _DOWN * row,
+        title=found[0].case.title,
+        size_means=found[0].case.size_means,
+        points=tuple(_point(one, (number + 0.5) / len(found), axis) for number, one in enumerate(found)),
+    )
+
+
+def _point(one: TrickResult, share: float, axis: Axis) -> _Point:
+    estimate = one.comparison.estimate
+    if estimate is None:
+        raise ValueError(f"expected a result with an estimate, found {one.case.name} without")
+    return _Point(
+        x=round(share * _PLOT_WIDTH, 1),
+        y=_y(axis, estimate.ratio),
+        low=_y(axis, estimate.low),
+        high=_y(axis, estimate.high),
+        size=str(one.case.size),
+        words=change_text(estimate),
+        colour=_COLOURS.get(one.answer, "#687082"),
+    )
+
+
+def _y(axis: Axis, ratio: float) -> float:
+    return round(_PLOT_HEIGHT * (1 - axis.share(ratio)), 1)
