@@ -58,7 +58,7 @@ def tricks(
     sweep: Annotated[bool, typer.Option("--sweep", help="At all sizes that a trick knows.")] = False,
     margin: MarginOption = None,
     alpha: AlphaOption = None,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="For all tricks together.")] = 270.0,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="For all tricks together.")] = 240.0,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew, Ground
 from perfkit.records import SIDES, Side
 
 
@@ -19,6 +19,7 @@ def staged_crew(
     environment: Mapping[str, str],
     seed: int,
     beside: Mapping[Side, Mapping[str, str]] | None = None,
+    launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
 ) -> Iterator[Crew]:
     """Copy a file of benchmarks into a folder for each side, and yield the crew that measures both.
 
@@ -36,5 +37,12 @@ def staged_crew(
     ground = Ground(roots=roots, origins=(), paths=(suite.name,))
     # A user's options for pytest are for the user's own tests.
     inherited = {name: text for name, text in environment.items() if not name.startswith("PYTEST_")}
-    with Crew(ground, folder=launches, environment=inherited, as_is=False, seed=seed) as crew:
+    with Crew(
+        ground,
+        folder=launches,
+        environment=inherited,
+        as_is=False,
+        seed=seed,
+        launches_per_preloader=launches_per_preloader,
+    ) as crew:
         yield crew

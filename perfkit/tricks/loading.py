@@ -9,6 +9,8 @@ from perfkit.tricks.switches import Arguments
 from perfkit.tricks.trick import Call
 
 WORKERS = 2
+# Starting processes takes most of an epoch.
+ROUNDS = 3
 IMAGES_PER_BATCH = 20
 
 

@@ -57,6 +57,7 @@ class Trick:
         absolute_tolerance: Allowed difference in units of the value.
         loop_tolerance: By how much the gradients of a loop's first step may differ, as a share of their
             length.
+        rounds: How many calls of each side are enough in one process, where calls are long; None for any.
         excludes: Names of tricks that it cannot be used together with.
         needs: What not every machine has.
         code: How it is written, as short as it can be.
@@ -79,6 +80,7 @@ class Trick:
     relative_tolerance: float = 0.0
     absolute_tolerance: float = 0.0
     loop_tolerance: float = 0.05
+    rounds: int | None = None
     excludes: tuple[str, ...] = ()
     needs: Needs = ""
     on_loop: OnLoop | None = None

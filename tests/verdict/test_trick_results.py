@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from perfkit.jobs.tricks import LOOKS
 from perfkit.records import Benchmark, Metric
 from perfkit.records.tricks import Equivalence, TrickCase
 from perfkit.verdict.judge import compare
@@ -14,7 +15,7 @@ from perfkit.verdict.model import Comparison, Estimate, ExactComparison, LaunchP
 from perfkit.verdict.tricks import TrickResult, helping, interactions, ranked, size_crossings, suggested
 
 SAME = Equivalence(equal=True, largest=0.0)
-POLICY = Policy(alpha=0.01, family=20, looks=(10, 15, 20, 26, 33, 42, 60))
+POLICY = Policy(alpha=0.01, family=27, looks=LOOKS)
 
 
 def _comparison(verdict: Verdict, ratio: float | None = None) -> Comparison:
@@ -122,9 +123,7 @@ def test_identical_sides_never_help_in_a_hundred_simulated_runs(sd: float) -> No
                     tuple(source.lognormvariate(0, sd) * drift for _ in range(9))
                     for drift in (source.lognormvariate(0, sd), source.lognormvariate(0, sd))
                 )
-                pairs.append(
-                    LaunchPair(launch=len(pairs), preloader=len(pairs) // 4, base_s=base, head_s=head)
-                )
+                pairs.append(LaunchPair(launch=len(pairs), preloader=len(pairs), base_s=base, head_s=head))
             judged = compare(Benchmark(name="one", version="1"), pairs, POLICY, margin=0.02)
             found.add(TrickResult(case=_result("UNCHANGED").case, comparison=judged, equivalence=SAME).answer)
             if judged.verdict != "INCONCLUSIVE":

@@ -22,6 +22,8 @@ from perfkit.verdict.model import Comparison, Policy
 
 # Setting up a few of them takes seconds, and loops are the user's.
 _LIMIT_S = 120.0
+# So many tricks share a preloader's start that each launch can have its own: no bias of one is ever shared.
+_LAUNCHES_PER_PRELOADER = 1
 
 
 class Listener(Protocol):
@@ -75,7 +77,14 @@ def measure(plan: Plan, folder: Path, *, listener: Listener, deadline: float) ->
     """Measure what a plan says in a folder of its own; ``deadline`` is on the monotonic clock."""
     folder.mkdir()
     sides = said_to_sides(plan.cases, plan.loop)
-    with staged_crew(SUITE, folder, environment=os.environ, seed=plan.seed, beside=sides) as crew:
+    with staged_crew(
+        SUITE,
+        folder,
+        environment=os.environ,
+        seed=plan.seed,
+        beside=sides,
+        launches_per_preloader=_LAUNCHES_PER_PRELOADER,
+    ) as crew:
         return _measured(plan, crew, listener, deadline)
 
 

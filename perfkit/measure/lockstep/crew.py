@@ -47,7 +47,8 @@ class Ground:
 class Crew:
     """Makes children on a ground; ``folder`` takes their logs and temporary files.
 
-    ``preload`` are the libraries that both sides share; None stands for torch, numpy and what is learned.
+    ``preload`` are the libraries that both sides share; None stands for torch, numpy and what is learned. A
+    preloader makes the children of ``launches_per_preloader`` launches.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Crew:
         as_is: bool,
         seed: int,
         preload: Sequence[str] | None = None,
+        launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
     ) -> None:
+        self._launches_per_preloader = launches_per_preloader
         self._ground, self._folder = ground, folder
         self._environment, self._as_is = environment, as_is
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
@@ -121,7 +124,7 @@ class Crew:
 
     def renew_when_due(self, launches: int) -> None:
         """Renew the preloader after each of its share of launches; so many have been run until now."""
-        if launches and launches % LAUNCHES_PER_PRELOADER == 0:
+        if launches and launches % self._launches_per_preloader == 0:
             self.renew()
 
     def _raise_preloaders(self) -> None:

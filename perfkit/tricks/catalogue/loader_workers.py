@@ -2,7 +2,7 @@
 
 from torch.utils.data import DataLoader
 
-from perfkit.tricks.loading import WORKERS, epoch, with_workers
+from perfkit.tricks.loading import ROUNDS, WORKERS, epoch, with_workers
 from perfkit.tricks.switches import constructing
 from perfkit.tricks.trick import Pair, Trick
 
@@ -21,9 +21,10 @@ TRICK = Trick(
     ),
     code="DataLoader(dataset, num_workers=2)",
     size_means="images in an epoch",
-    sizes=(40, 400, 1600),
+    sizes=(40, 200, 1000),
     pair=lambda images: Pair(without=epoch(images), with_=epoch(images, num_workers=WORKERS)),
     tolerance_why="What an image becomes depends on its index, not on the process that reads it.",
     needs="images",
+    rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, with_workers),
 )

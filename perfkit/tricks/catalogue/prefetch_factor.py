@@ -2,7 +2,7 @@
 
 from torch.utils.data import DataLoader
 
-from perfkit.tricks.loading import WORKERS, epoch, if_workers
+from perfkit.tricks.loading import ROUNDS, WORKERS, epoch, if_workers
 from perfkit.tricks.switches import constructing
 from perfkit.tricks.trick import Call, Pair, Trick
 
@@ -32,9 +32,10 @@ TRICK = Trick(
     ),
     code="DataLoader(dataset, num_workers=2, prefetch_factor=8)",
     size_means="images in an epoch",
-    sizes=(40, 400, 1600),
+    sizes=(40, 200, 1000),
     pair=_pair,
     tolerance_why="What an image becomes depends on its index, not on when it is read.",
     needs="images",
+    rounds=ROUNDS,
     on_loop=lambda: constructing(DataLoader, lambda arguments: if_workers(arguments, prefetch_factor=_AHEAD)),
 )
