@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.experiments.tricks.choosing import trick_named
-from perfkit.experiments.tricks.loops import using
+from perfkit.experiments.tricks.loops import run_first_step, using
 from perfkit.records.tricks import Equivalence
 
 if TYPE_CHECKING:
@@ -17,46 +17,23 @@ if TYPE_CHECKING:
 _SAME_GRADIENTS = 1e-3
 
 
-class _SecondStepError(BaseException):
-    """Ends a loop that has shown what was asked; nobody's ``except Exception`` holds it up."""
-
-
 class _FirstStep:
     """The gradients of a loop's first step, and by how much it changed the parameters."""
 
     def __init__(self, run: Callable[[], object]) -> None:
-        from torch.optim.optimizer import (
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
-
         self.gradients: list[Tensor] = []
         self.update: list[Tensor] = []
         self._before: list[Tensor] = []
-        self._taken = False
-        hooks = [
-            register_optimizer_step_pre_hook(self._begin),
-            register_optimizer_step_post_hook(self._end),
-        ]
-        try:
-            run()
-        except _SecondStepError:
-            pass
-        finally:
-            for hook in hooks:
-                hook.remove()
+        run_first_step(run, before=self._begin, after=self._end)
 
-    def _begin(self, optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
-        if self._taken:
-            raise _SecondStepError
+    def _begin(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
         parameters = _parameters(optimizer)
         self.gradients = [_copy(one.grad) for one in parameters if one.grad is not None]
         self._before = [_copy(one) for one in parameters]
 
-    def _end(self, optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
+    def _end(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
         after = [_copy(one) for one in _parameters(optimizer)]
         self.update = [new - old for new, old in zip(after, self._before, strict=True)]
-        self._taken = True
 
 
 def compare_loops(run: Callable[[], object], tricks: Sequence[str]) -> Equivalence:

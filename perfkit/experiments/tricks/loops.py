@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from perfkit.errors import UsageError
 from perfkit.experiments.factorial.binding import load_bound
@@ -37,6 +38,41 @@ def open_loop(loop: Loop) -> Callable[[], object]:
             return None
 
     return run
+
+
+class _SecondStepError(BaseException):
+    """Ends a loop that has shown what was asked; nobody's ``except Exception`` holds it up."""
+
+
+def run_first_step(
+    run: Callable[[], object],
+    *,
+    before: Callable[[Any], None] = lambda _: None,
+    after: Callable[[Any], None] = lambda _: None,
+) -> None:
+    """Run a loop until its second step; the first one's optimizer is given to ``before`` and ``after`` it."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    taken = False
+
+    def begin(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
+        if taken:
+            raise _SecondStepError
+        before(optimizer)
+
+    def end(optimizer: Any, *_: object) -> None:  # noqa: ANN401 (torch's own type)
+        nonlocal taken
+        taken = True
+        after(optimizer)
+
+    hooks = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)]
+    try:
+        run()
+    except _SecondStepError:
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -92,10 +92,15 @@ def count_targets(names: Iterable[str], project: Project, crew: Crew, rules: Rul
     for name in names:
         target = resolve_target(name, project, folder=project.root)
         places = {side: target_on(target, crew.root(side), project=project.root).place for side in SIDES}
-        found = count_training(crew, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
         contender = under_rules(Benchmark(name=name, version=source_version(target.place)), rules)
-        tallies.append(replace(_tally(contender, found.runs), loaded=found.loaded))
+        tallies.append(count_target(contender, places, crew))
     return joined(tallies)
+
+
+def count_target(contender: Contender, places: Mapping[Side, str], crew: Crew) -> Tally:
+    """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
+    found = count_training(crew, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
+    return replace(_tally(contender, found.runs), loaded=found.loaded)
 
 
 def joined(tallies: Sequence[Tally]) -> Tally:

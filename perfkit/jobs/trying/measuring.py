@@ -10,13 +10,14 @@ from typing import Protocol
 
 from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
 from perfkit.experiments.staging import staged_crew
-from perfkit.experiments.tricks.suite import SUITE, node_of, said_to_sides
-from perfkit.jobs.gates.counting import Tally, count_contenders
+from perfkit.experiments.tricks.suite import SUITE, node_of, said_to_sides, step_script
+from perfkit.jobs.gates.counting import Tally, count_contenders, count_target, joined
 from perfkit.jobs.gates.field import finding_on_failure
 from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import SideReport
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
+from perfkit.records import SIDES
 from perfkit.records.tricks import Equivalence, Loop, TrickCase
 from perfkit.verdict.model import Comparison, Policy
 
@@ -111,10 +112,26 @@ def _measured(plan: Plan, crew: Crew, listener: Listener, deadline: float) -> Ta
     )
     listener.say("measuring")
     comparison.run(schedule(seed=plan.seed), listener)
-    tally = count_contenders(
-        tuple(contenders.values()), crew, say=lambda node: listener.say(f"counting {node}"), decide=False
+    return Taken(
+        plan=plan,
+        contenders=contenders,
+        comparison=comparison,
+        tally=_counted(plan, contenders, crew, listener),
+        report=found.report,
     )
-    return Taken(plan=plan, contenders=contenders, comparison=comparison, tally=tally, report=found.report)
+
+
+def _counted(plan: Plan, contenders: Mapping[str, Contender], crew: Crew, listener: Listener) -> Tally:
+    """Count a call of each case that is measured; of a loop, a step."""
+    listener.say("counting")
+    measured = [case for case in plan.cases if node_of(case) in contenders]
+    apart = [contenders[node_of(case)] for case in measured if not case.loop]
+    tallies = [count_contenders(apart, crew, say=lambda _: None, decide=False)]
+    for case in measured:
+        if case.loop:
+            places = {side: str(crew.root(side) / step_script(case)) for side in SIDES}
+            tallies.append(count_target(contenders[node_of(case)], places, crew))
+    return joined(tallies)
 
 
 def _judged(trial: Trial, policy: Policy) -> Comparison:
