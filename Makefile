@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness peers clean
+.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness identical peers clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -51,6 +51,10 @@ calibration-report: $(INSTALLED)
 # Twenty fresh processes count the whole suite: some ten minutes.
 exactness: $(INSTALLED)
 	$(BIN)/python benchmarks/exact/repeat.py
+
+# A trick that is none, tried twenty times: some ten minutes.
+identical: $(INSTALLED)
+	$(BIN)/python benchmarks/identical/tries.py
 
 # The same pairs of commits through asv, pytest-benchmark and pyperf: hours; goes on where it stood.
 # The first pairs only: make peers PEERS=1

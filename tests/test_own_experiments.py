@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.jobs.experiment import recorded_experiment, write_document
+from perfkit.jobs import experiment, tricks
 
 ROOT = Path(__file__).parent.parent
 LEDGER = ROOT / "benchmarks" / "ledger"
 DOCUMENTS = sorted((ROOT / "docs" / "experiments").glob("*.md"))
+TRICKS = [ROOT / "docs" / "tricks.md", *sorted((ROOT / "docs" / "tricks").glob("*.md"))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.stem)
@@ -20,11 +21,26 @@ def test_a_report_is_what_the_ledger_says(document: Path, tmp_path: Path) -> Non
     named = re.search(r"run `([0-9a-f-]{36})`", document.read_text())
     assert named is not None
 
-    write_document(recorded_experiment(named[1], ledger=LEDGER), tmp_path / document.name)
+    experiment.write_document(
+        experiment.recorded_experiment(named[1], ledger=LEDGER), tmp_path / document.name
+    )
 
     assert document.read_text() == (tmp_path / document.name).read_text()
     picture = document.with_suffix(".svg")
     assert picture.read_text() == (tmp_path / picture.name).read_text()
+
+
+@pytest.mark.parametrize("document", TRICKS, ids=lambda document: document.stem)
+def test_tricks_are_told_as_the_ledger_has_them(document: Path, tmp_path: Path) -> None:
+    """Text and, where sizes were tried, picture."""
+    named = re.search(r"run `([0-9a-f]{12})`", document.read_text())
+    assert named is not None
+
+    tricks.write_document(tricks.recorded_tricks(named[1], ledger=LEDGER), tmp_path / document.name)
+
+    assert document.read_text() == (tmp_path / document.name).read_text()
+    for picture in tmp_path.glob("*.svg"):
+        assert document.with_suffix(".svg").read_text() == picture.read_text()
 
 
 def test_there_are_reports() -> None:

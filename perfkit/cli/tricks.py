@@ -65,6 +65,9 @@ def tricks(
     from_ledger: Annotated[
         bool, typer.Option("--from-ledger", help="Show the last run of the ledger; nothing is measured.")
     ] = False,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Show this run of the ledger; nothing is measured.")
+    ] = None,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write the result as a document.")
     ] = None,
@@ -89,8 +92,8 @@ def tricks(
     assigned = [assignment(text, "--set") for text in fixed or ()]
     project = project_in(repo)
     place = ledger or project.ledger_path
-    if from_ledger:
-        report = recorded_tricks(None, ledger=place)
+    if from_ledger or run is not None:
+        report = recorded_tricks(run, ledger=place)
     else:
         request = TricksRequest(
             only=tuple(only or ()),
