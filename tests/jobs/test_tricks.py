@@ -109,7 +109,18 @@ def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
     only = [
         word for name in ("adam_fused", "zero_grad_set_to_none", "sgd_fused") for word in ("--only", name)
     ]
-    options = ("--set", "steps=3", "--margin", "5%", "--budget", "90", "--json", "-", "--markdown", "loop.md")
+    options = (
+        "--set",
+        "steps=300",
+        "--margin",
+        "5%",
+        "--budget",
+        "90",
+        "--json",
+        "-",
+        "--markdown",
+        "loop.md",
+    )
     return project.tricks("--apply-to", "loop.py", *only, *options)
 
 
@@ -127,7 +138,7 @@ def test_tricks_are_applied_to_a_loop(
     ratios = [one["comparison"]["estimate"]["ratio"] for one in (fused, dropped, by_trick[joined])]
     assert ratios[2] < min(ratios[:2])
     assert {"sgd_fused": "loop.py has nothing that it changes"} == report["left_out"]
-    assert {"steps": 3} == report["arguments"]
+    assert {"steps": 300} == report["arguments"]
     assert all(str(project.root) not in text for row in project.ledger.rows() for text in row.policy.values())
 
 

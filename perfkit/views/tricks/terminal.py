@@ -62,10 +62,11 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
 def guide(report: TricksReport) -> str:
     """Return how the table is to be read."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
+    steps = " On a loop they are those of a step." if any(one.case.loop for one in report.results) else ""
     return (
-        "Time with the trick against time without it, measured in turns; intervals hold together at"
-        f" {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
-        f" {margin}. Sides that do not give the same are not compared. It took"
+        "Times and counts with the trick against those without it, measured in turns; intervals hold together"
+        f" at {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
+        f" {margin}.{steps} Sides that do not give the same are not compared. It took"
         f" {human_seconds(report.wall_s)}."
     )
 
