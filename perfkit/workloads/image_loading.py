@@ -49,7 +49,7 @@ class LazyImages(Dataset[Item]):
     def __getitem__(self, index: int) -> Item:
         generator = torch.Generator().manual_seed((self._seed * 1_000_003 + self._epoch) * 1_000_003 + index)
         image = self._augmentation(read_image(self._images.paths[index], self._mode), generator)
-        return as_tensor(image), self._images.labels[index]
+        return levels_of(image), self._images.labels[index]
 
 
 class CachedImages(Dataset[Item]):
@@ -84,29 +84,33 @@ def augmented(
     return dataset(images, augmentation, seed=seed, mode=mode)
 
 
-def as_tensor(image: Image.Image) -> Tensor:
-    """Return an image as a (channels, height, width) float tensor from 0 to 1."""
+def levels_of(image: Image.Image) -> Tensor:
+    """Return an image as a (channels, height, width) tensor of bytes."""
     # torch reads a bytearray as it stands, and a list of numbers one by one.
     pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     if image.mode == "L":
-        planes = pixels.reshape(1, image.height, image.width)
-    else:
-        # PIL keeps the levels of a pixel side by side.
-        planes = pixels.reshape(image.height, image.width, -1).permute(2, 0, 1)
-    return planes.float() / 255
+        return pixels.reshape(1, image.height, image.width)
+    # PIL keeps the levels of a pixel side by side.
+    return pixels.reshape(image.height, image.width, -1).permute(2, 0, 1)
+
+
+def batch_of(levels: Sequence[Tensor]) -> Tensor:
+    """Return the levels of N images as one (N, channels, height, width) float tensor from 0 to 1."""
+    # One conversion of all takes a fraction of the time of one for each.
+    return torch.stack(list(levels)).float() / 255
 
 
 def plain_images(images: ImageFiles, *, image_size: int) -> Tensor:
     """Decode images without augmentation to an (N, 1, image_size, image_size) tensor from 0 to 1."""
     size = (image_size, image_size)
-    return torch.stack(
-        [as_tensor(read_image(path).resize(size, Image.Resampling.BILINEAR)) for path in images.paths]
+    return batch_of(
+        [levels_of(read_image(path).resize(size, Image.Resampling.BILINEAR)) for path in images.paths]
     )
 
 
 def collate(items: Sequence[Item]) -> tuple[Tensor, Tensor]:
-    """Join items to a batch: images (N, channels, height, width) and labels (N,)."""
-    return torch.stack([image for image, _ in items]), torch.tensor([label for _, label in items])
+    """Join items to a batch: images (N, channels, height, width) from 0 to 1, and labels (N,)."""
+    return batch_of([levels for levels, _ in items]), torch.tensor([label for _, label in items])
 
 
 def batch_loader(

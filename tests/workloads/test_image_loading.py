@@ -12,9 +12,10 @@ from perfkit.workloads.image_loading import (
     Augmenting,
     CachedImages,
     LazyImages,
-    as_tensor,
     augmented,
     batch_loader,
+    batch_of,
+    levels_of,
     plain_images,
 )
 from perfkit.workloads.images import DataError, ImageFiles, find_images
@@ -90,12 +91,17 @@ def test_datasets_survive_pickling(kind: type[LazyImages | CachedImages], images
     assert torch.equal(dataset[2][0], pickle.loads(pickle.dumps(dataset))[2][0])  # noqa: S301 - its own pickle
 
 
+def as_batch(image: Image.Image) -> Tensor:
+    """Return a batch of one image."""
+    return batch_of([levels_of(image)])
+
+
 def test_augmentation_keeps_size_and_range() -> None:
     """Any image becomes one of the size asked for, with values from 0 to 1."""
     generator = torch.Generator().manual_seed(0)
     for size in ((8, 8), (31, 17), (100, 3)):
-        tensor = as_tensor(AUGMENTATION(Image.effect_noise(size, 60), generator))
-        assert (1, 12, 12) == tensor.shape
+        tensor = as_batch(AUGMENTATION(Image.effect_noise(size, 60), generator))
+        assert (1, 1, 12, 12) == tensor.shape
         assert 0 <= tensor.min().item() < tensor.max().item() <= 1
 
 
@@ -103,7 +109,7 @@ def test_autocontrast_stretches_to_the_full_range() -> None:
     """With autocontrast at every access a dull image reaches black and white."""
     dull = Image.linear_gradient("L").point(lambda level: 100 + level // 8)
     always = Augmentation(image_size=32, largest_turn=0, autocontrast_probability=1)
-    levels = as_tensor(always(dull, torch.Generator().manual_seed(0)))
+    levels = as_batch(always(dull, torch.Generator().manual_seed(0)))
     # The last grey level may be rounded down.
     assert levels.min().item() == 0
     assert levels.max().item() >= 254 / 255
@@ -125,7 +131,7 @@ def test_plain_images_are_not_augmented(images: ImageFiles) -> None:
     tensor = plain_images(images, image_size=8)
     assert (8, 1, 8, 8) == tensor.shape
     with Image.open(images.paths[0]) as image:
-        assert torch.equal(as_tensor(image), tensor[0])
+        assert torch.equal(as_batch(image)[0], tensor[0])
 
 
 def test_coloured_images_become_planes_of_red_green_and_blue() -> None:
@@ -134,7 +140,7 @@ def test_coloured_images_become_planes_of_red_green_and_blue() -> None:
     image.putpixel((2, 1), (255, 51, 0))
     planes = torch.zeros(3, 2, 3)
     planes[0, 1, 2], planes[1, 1, 2] = 1.0, 0.2
-    assert torch.equal(planes, as_tensor(image))
+    assert torch.equal(planes, as_batch(image)[0])
 
 
 @pytest.mark.parametrize("how", ["lazy", "cached"])
