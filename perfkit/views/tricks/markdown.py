@@ -98,7 +98,7 @@ def _claims(report: TricksReport) -> str:
 
 def _where(report: TricksReport) -> str:
     facts = {**report.machine.facts, **report.environment.facts}
-    known = [facts[name] for name in ("cpu_model", "gpu_model") if facts.get(name)]
+    known = [facts[name] for name in ("cpu", "gpus") if facts.get(name)]
     told = [
         *(f"{escape(name)}={escape(level_text(level))}" for name, level in report.arguments.items()),
         f"commit {cell_code(report.commit.sha[:12])}",

@@ -39,6 +39,14 @@ class _Point:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Mark:
+    """A tick with its words."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Panel:
     """A trick as the template takes it."""
 
@@ -46,15 +54,10 @@ class _Panel:
     y: float
     title: str
     size_means: str
+    marks: tuple[_Mark, ...]
+    band: tuple[float, float]
+    one: float
     points: tuple[_Point, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Mark:
-    """A tick with its words."""
-
-    y: float
-    text: str
 
 
 def sizes_picture(report: TricksReport) -> str | None:
@@ -68,15 +71,10 @@ def sizes_picture(report: TricksReport) -> str | None:
     from jinja2 import Environment
 
     margin = report.results[0].comparison.margin
-    estimates = [one.comparison.estimate for found in swept for one in found]
-    axis = _axis([one for one in estimates if one is not None], margin)
     rows = -(-len(swept) // _COLUMNS)
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
     return template.render(
-        panels=[_panel(found, place, axis) for place, found in enumerate(swept)],
-        marks=[_Mark(y=_y(axis, tick.ratio), text=tick.text) for tick in axis.ticks()],
-        band=(_y(axis, 1 + margin), _y(axis, 1 - margin)),
-        one=_y(axis, 1.0),
+        panels=[_panel(found, place, margin) for place, found in enumerate(swept)],
         margin=percent(margin),
         confidence=percent(1 - report.policy.alpha),
         plot_width=_PLOT_WIDTH,
@@ -100,13 +98,17 @@ def _axis(estimates: Sequence[Estimate], margin: float) -> Axis:
     return Axis.around(points, [(one.low, one.high) for one in estimates])
 
 
-def _panel(found: Sequence[TrickResult], place: int, axis: Axis) -> _Panel:
+def _panel(found: Sequence[TrickResult], place: int, margin: float) -> _Panel:
     row, column = divmod(place, _COLUMNS)
+    axis = _axis([one.comparison.estimate for one in found if one.comparison.estimate is not None], margin)
     return _Panel(
         x=_LEFT + _ACROSS * column,
         y=_TOP + _DOWN * row,
         title=found[0].case.title,
         size_means=found[0].case.size_means,
+        marks=tuple(_Mark(y=_y(axis, tick.ratio), text=tick.text) for tick in axis.ticks()),
+        band=(_y(axis, 1 + margin), _y(axis, 1 - margin)),
+        one=_y(axis, 1.0),
         points=tuple(_point(one, (number + 0.5) / len(found), axis) for number, one in enumerate(found)),
     )
 
