@@ -53,6 +53,16 @@ def load_bound(target: Target, arguments: Mapping[str, Level]) -> Call:
     return call
 
 
+def call_to_its_end(call: Call) -> object:
+    """Call a target and return what it returns; a script may end itself when it is done."""
+    try:
+        return call()
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+        return None
+
+
 def _run_script(loaded: LoadedTarget, place: str, options: Sequence[str]) -> object:
     sys.argv = [place, *options]
     return loaded.call()

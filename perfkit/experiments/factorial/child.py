@@ -15,7 +15,7 @@ from perfkit.agent.counting.tensors import TensorWatch
 from perfkit.agent.process import resident_growth
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
-from perfkit.experiments.factorial.binding import Call, load_bound
+from perfkit.experiments.factorial.binding import Call, call_to_its_end, load_bound
 from perfkit.experiments.factorial.casts import CastWatch
 from perfkit.experiments.factorial.exchange import (
     RESULT_FILE,
@@ -89,7 +89,7 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
     try:
         with CastWatch() as casts, watch, look:
             try:
-                _run(call)
+                call_to_its_end(call)
             except EnoughSteps as enough:
                 # Frames hold the loaders, and loaders their workers.
                 traceback.clear_frames(enough.__traceback__)
@@ -117,7 +117,7 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
 
     def run() -> None:
         meter.start()
-        returned.append(_run(call))
+        returned.append(call_to_its_end(call))
 
     with CastWatch() as casts:
         growth = resident_growth(run)
@@ -138,16 +138,6 @@ def _result(spec: TrialSpec, found: TrialResult) -> TrialResult:
     return replace(
         found, version=_version(spec.target), settings=read_torch_settings(), environment=environment
     )
-
-
-def _run(call: Call) -> object:
-    """Call the target; a script may end itself when it is done."""
-    try:
-        return call()
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-        return None
 
 
 def _put_memory_in_order() -> None:

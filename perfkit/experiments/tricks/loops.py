@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.experiments.factorial.binding import load_bound
+from perfkit.experiments.factorial.binding import call_to_its_end, load_bound
 from perfkit.experiments.tricks.choosing import trick_named
 from perfkit.profiling.loading import prepare_process
 from perfkit.profiling.targets import Target
@@ -30,12 +30,7 @@ def open_loop(loop: Loop) -> Callable[[], object]:
 
     def run() -> object:
         _seed()
-        try:
-            return call()
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise
-            return None
+        return call_to_its_end(call)
 
     return run
 
