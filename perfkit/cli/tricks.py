@@ -24,6 +24,9 @@ from perfkit.cli.options import (
 from perfkit.cli.output import show, write_json
 from perfkit.errors import UsageError
 
+# Default budgets: most tricks are decided by then on two cores.
+_APART_S, _ON_LOOP_S = 240.0, 600.0
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
@@ -58,7 +61,10 @@ def tricks(
     sweep: Annotated[bool, typer.Option("--sweep", help="At all sizes that a trick knows.")] = False,
     margin: MarginOption = None,
     alpha: AlphaOption = None,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="For all tricks together.")] = 240.0,
+    budget: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
+    ] = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,
@@ -104,7 +110,7 @@ def tricks(
             by_themselves=apply_to is None,
             margin=margin_share(margin),
             alpha=alpha,
-            budget_s=budget,
+            budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
             ledger=place,
             seed=seed,
         )

@@ -150,8 +150,12 @@ def test_a_loop_ends_in_what_to_change() -> None:
 
 
 def test_a_loop_that_nothing_helps_is_told_so() -> None:
-    """Rather than nothing."""
-    assert "Nothing of it makes train faster." in _terminal(_report(_result("UNCHANGED", 1.0, loop="train")))
+    """Rather than nothing; what is undecided may yet help."""
+    same = _result("UNCHANGED", 1.0, loop="train")
+    open_one = _result("INCONCLUSIVE", 0.97, trick="last", loop="train")
+
+    assert "Nothing of it makes train faster." in _terminal(_report(same))
+    assert "of 1 a larger --budget could tell." in _words(_terminal(_report(same, open_one)))
 
 
 def test_claims_are_told_with_what_was_seen() -> None:

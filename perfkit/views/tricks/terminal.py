@@ -77,12 +77,19 @@ def suggestions(report: TricksReport, codes: Mapping[str, str]) -> list[str]:
     lines = []
     for loop in loops:
         helping = [one for one in suggested(report.results) if one.case.loop == loop]
-        lines.append(f"To make {loop} faster:" if helping else f"Nothing of it makes {loop} faster.")
+        lines.append(f"To make {loop} faster:" if helping else _nothing_helps(report, loop))
         lines += [
             f"{place}. {suggestion_sentence(one, codes[one.case.trick])}"
             for place, one in enumerate(helping, start=1)
         ]
     return lines + [interaction_sentence(one) for one in interactions(report.results)]
+
+
+def _nothing_helps(report: TricksReport, loop: str) -> str:
+    open_ones = sum(one.case.loop == loop and one.answer == "cannot tell" for one in report.results)
+    if not open_ones:
+        return f"Nothing of it makes {loop} faster."
+    return f"Nothing of it was seen to make {loop} faster; of {open_ones} a larger --budget could tell."
 
 
 def _claims(report: TricksReport) -> Table:
