@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
+from perfkit.experiments.tricks.loops import using
 from perfkit.experiments.tricks.stepping import Stepper
 
 
@@ -90,3 +91,19 @@ def test_other_steps_of_the_process_are_none_of_its_business() -> None:
 
     assert ["begin", "step 0", "step 1"] == seen
     assert threading.current_thread() is threading.main_thread()
+
+
+def test_a_trick_reaches_the_loop() -> None:
+    """Settings of torch that are a thread's own among them."""
+    threads: list[int] = []
+
+    def run() -> None:
+        threads.append(torch.get_num_threads())
+        _loop([])()
+
+    before = torch.get_num_threads()
+    with using(("one_thread",)):
+        Stepper(run)()
+    Stepper(run)()
+
+    assert [1, before] == threads
