@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=examples(
             "perfkit tricks",
-            "perfkit tricks --apply-to train",
-            "perfkit tricks train.py --set batches=200 --only channels_last --only adam_fused",
+            "perfkit tricks --apply-to train --set epochs=2",
+            "perfkit tricks train.py --set batches=20 --only channels_last --only adam_fused",
             "perfkit tricks --only channels_last --only item_per_step --sweep",
             "perfkit tricks --only adam_foreach --size 4 --size 64 --size 512",
             "perfkit tricks --from-ledger --markdown docs/tricks.md",

@@ -59,7 +59,9 @@ class CachedImages(Dataset[Item]):
         self, images: ImageFiles, augmentation: Augmentation, *, seed: int, mode: ImageMode = "L"
     ) -> None:
         lazy = LazyImages(images, augmentation, seed=seed, mode=mode)
-        self._items = [lazy[index] for index in range(len(lazy))]
+        # What is kept is converted once, not in every epoch.
+        levels = [lazy[index] for index in range(len(lazy))]
+        self._items = [(_from_0_to_1(image), label) for image, label in levels]
 
     def set_epoch(self, epoch: int) -> None:
         """Accept the epoch as lazy images do; cached images stay as they are."""
@@ -94,10 +96,15 @@ def levels_of(image: Image.Image) -> Tensor:
     return pixels.reshape(image.height, image.width, -1).permute(2, 0, 1)
 
 
-def batch_of(levels: Sequence[Tensor]) -> Tensor:
-    """Return the levels of N images as one (N, channels, height, width) float tensor from 0 to 1."""
+def batch_of(images: Sequence[Tensor]) -> Tensor:
+    """Return N images, of bytes or from 0 to 1, as one (N, channels, height, width) tensor from 0 to 1."""
+    joined = torch.stack(list(images))
     # One conversion of all takes a fraction of the time of one for each.
-    return torch.stack(list(levels)).float() / 255
+    return _from_0_to_1(joined) if joined.dtype == torch.uint8 else joined
+
+
+def _from_0_to_1(levels: Tensor) -> Tensor:
+    return levels.float() / 255
 
 
 def plain_images(images: ImageFiles, *, image_size: int) -> Tensor:
@@ -110,7 +117,7 @@ def plain_images(images: ImageFiles, *, image_size: int) -> Tensor:
 
 def collate(items: Sequence[Item]) -> tuple[Tensor, Tensor]:
     """Join items to a batch: images (N, channels, height, width) from 0 to 1, and labels (N,)."""
-    return batch_of([levels for levels, _ in items]), torch.tensor([label for _, label in items])
+    return batch_of([image for image, _ in items]), torch.tensor([label for _, label in items])
 
 
 def batch_loader(

@@ -65,7 +65,7 @@ def test_lazy_images_are_decoded_at_every_access(images: ImageFiles) -> None:
 
 def test_cached_images_are_made_once(images: ImageFiles) -> None:
     """Cached images are those of the first lazy epoch, in every epoch, without the files."""
-    first = LazyImages(images, AUGMENTATION, seed=1)[3][0]
+    first = batch_of([LazyImages(images, AUGMENTATION, seed=1)[3][0]])[0]
     dataset = CachedImages(images, AUGMENTATION, seed=1)
     images.paths[3].unlink()
     dataset.set_epoch(1)
