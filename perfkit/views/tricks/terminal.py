@@ -63,7 +63,7 @@ def guide(report: TricksReport) -> str:
     """Return how the table is to be read."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
     loops = any(one.case.loop for one in report.results)
-    steps = " On a loop times are of all steps but the first, counts of one." if loops else ""
+    steps = " On a loop times are of a whole run, counts of a step." if loops else ""
     return (
         "Times and counts with the trick against those without it, measured in turns; intervals hold together"
         f" at {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
