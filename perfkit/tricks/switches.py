@@ -3,30 +3,39 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 Arguments = dict[str, Any]
 Forward = Callable[..., object]
+Value = TypeVar("Value")
 _NOTHING = object()
 
 
 @contextmanager
-def replaced(owner: object, name: str, value: object) -> Iterator[Callable[[], bool]]:
-    """Give an attribute of the owner's own another value, until the end.
+def switched(
+    get: Callable[[], Value], switch: Callable[[Value], object], value: Value
+) -> Iterator[Callable[[], bool]]:
+    """Switch a setting to another value, until the end.
 
     Yields:
         Whether that is another value than before.
     """
-    former = getattr(owner, name)
-    setattr(owner, name, value)
+    former = get()
+    switch(value)
     try:
         yield lambda: former != value
     finally:
-        setattr(owner, name, former)
+        switch(former)
+
+
+def replaced(owner: object, name: str, value: object) -> AbstractContextManager[Callable[[], bool]]:
+    """Give an attribute of the owner's own another value, until the end."""
+    return switched(partial(getattr, owner, name), partial(setattr, owner, name), value)
 
 
 class Used:
@@ -74,19 +83,9 @@ def constructing(made: type, change: Callable[[Arguments], Arguments]) -> Iterat
         yield used
 
 
-@contextmanager
-def threads_set_to(count: int) -> Iterator[Callable[[], bool]]:
-    """Let torch divide its work among so many threads, until the end.
-
-    Yields:
-        Whether that is another number than before.
-    """
-    former = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield lambda: former != count
-    finally:
-        torch.set_num_threads(former)
+def threads_set_to(count: int) -> AbstractContextManager[Callable[[], bool]]:
+    """Let torch divide its work among so many threads, until the end."""
+    return switched(torch.get_num_threads, torch.set_num_threads, count)
 
 
 def allowed_threads() -> int:

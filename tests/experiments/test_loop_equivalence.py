@@ -18,7 +18,7 @@ from perfkit.errors import UsageError
 from perfkit.experiments.tricks import loop_equivalence, loops
 from perfkit.experiments.tricks.checks import Checks, check
 from perfkit.experiments.tricks.choosing import best_pair, choose_for_loop, together, trick_named
-from perfkit.experiments.tricks.loop_equivalence import compare_loops
+from perfkit.experiments.tricks.loop_equivalence import LoopComparison
 from perfkit.records.tricks import Loop, TrickCase
 from perfkit.tricks.switches import constructing
 from perfkit.tricks.trick import OnLoop
@@ -43,7 +43,7 @@ def _seeded(scale: Callable[[], float] = lambda: 1.0) -> Callable[[], None]:
 
 def test_another_way_to_compute_the_same_update_is_the_same() -> None:
     """The optimizer's own update is what is compared where the gradients are equal."""
-    found = compare_loops(_seeded(), ["adam_fused"])
+    found = LoopComparison(_seeded()).with_tricks(["adam_fused"])
 
     assert (True, True, "") == (found.equal, found.used, found.problem)
     assert found.largest is not None
@@ -52,8 +52,8 @@ def test_another_way_to_compute_the_same_update_is_the_same() -> None:
 
 def test_a_trick_that_a_loop_never_comes_by_is_not_used() -> None:
     """An optimizer of another class is none of its business; of two tricks both have to be used."""
-    assert not compare_loops(_seeded(), ["sgd_fused"]).used
-    assert not compare_loops(_seeded(), ["adam_fused", "sgd_fused"]).used
+    assert not LoopComparison(_seeded()).with_tricks(["sgd_fused"]).used
+    assert not LoopComparison(_seeded()).with_tricks(["adam_fused", "sgd_fused"]).used
 
 
 @pytest.mark.parametrize("gain", [0.5, 1.2, -1.0, float("nan")])
@@ -68,14 +68,14 @@ def test_another_training_is_not_the_same(gain: float, monkeypatch: pytest.Monke
 
     _stand_in(monkeypatch, nothing)
 
-    assert not compare_loops(_seeded(lambda: next(scales)), ["identical"]).equal
+    assert not LoopComparison(_seeded(lambda: next(scales))).with_tricks(["identical"]).equal
 
 
 def test_another_update_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the gradients are."""
     _stand_in(monkeypatch, lambda: constructing(Adam, lambda _: {"lr": 0.3}))
 
-    found = compare_loops(_seeded(), ["identical"])
+    found = LoopComparison(_seeded()).with_tricks(["identical"])
 
     assert not found.equal
     assert pytest.approx(2 / 0.05, rel=1e-3) == found.largest
@@ -90,7 +90,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, on_loop: OnLoop) -> None:
 def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
     """It is said, with what to do."""
     count = itertools.count(1)
-    found = compare_loops(_seeded(lambda: float(next(count))), ["adam_fused"])
+    found = LoopComparison(_seeded(lambda: float(next(count)))).with_tricks(["adam_fused"])
 
     assert not found.equal
     assert "two runs without it differ" in found.problem
@@ -98,7 +98,7 @@ def test_a_loop_that_does_not_repeat_itself_tells_nothing() -> None:
 
 def test_a_loop_without_steps_tells_nothing() -> None:
     """As of an evaluation."""
-    found = compare_loops(lambda: None, ["one_thread"])
+    found = LoopComparison(lambda: None).with_tricks(["one_thread"])
 
     assert not found.equal
     assert "takes no step of an optimizer" in found.problem
@@ -117,7 +117,7 @@ def test_the_loop_is_left_before_its_second_step() -> None:
             model(torch.ones(1, 2)).sum().backward()
             optimizer.step()
 
-    compare_loops(run, ["sgd_fused"])
+    LoopComparison(run).with_tricks(["sgd_fused"])
 
     assert [0, 1, 0, 1, 0, 1] == steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import msgspec
 from perfkit.errors import UsageError
 from perfkit.experiments.tricks.choosing import trick_named
 from perfkit.experiments.tricks.equivalence import compare_sides
-from perfkit.experiments.tricks.loop_equivalence import compare_loops
+from perfkit.experiments.tricks.loop_equivalence import LoopComparison
 from perfkit.experiments.tricks.loops import open_loop
 from perfkit.measure.environment import fixed_environment
 from perfkit.records.tricks import CheckedClaim, Equivalence, Loop, TrickCase
@@ -99,12 +99,12 @@ def main(order: str, answer: str) -> None:
 
 def _lines(checks: Checks) -> Iterator[_Line]:
     try:
-        run = open_loop(checks.loop) if checks.loop is not None else None
+        loop = LoopComparison(open_loop(checks.loop)) if checks.loop is not None else None
     except UsageError as error:
         yield _Line(mistake=str(error))
         return
     for case in checks.cases:
-        yield _Line(case=case.name, equivalence=_equivalence(case, run))
+        yield _Line(case=case.name, equivalence=_equivalence(case, loop))
     if checks.claims:
         from perfkit.tricks.claims import claims
 
@@ -113,10 +113,10 @@ def _lines(checks: Checks) -> Iterator[_Line]:
             yield _Line(claim=CheckedClaim(**said, **asdict(claim.check())))
 
 
-def _equivalence(case: TrickCase, run: Callable[[], object] | None) -> Equivalence:
+def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
     try:
-        if run is not None and case.loop:
-            return compare_loops(run, case.tricks)
+        if loop is not None and case.loop:
+            return loop.with_tricks(case.tricks)
         return compare_sides(trick_named(case.trick), case.size)
     except Exception as error:  # noqa: BLE001 (whatever a trick does on this machine)
         problem = f"{type(error).__name__}: {error}".partition("\n")[0]

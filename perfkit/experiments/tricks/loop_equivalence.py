@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfkit.experiments.tricks.choosing import trick_named
@@ -36,24 +37,36 @@ class _FirstStep:
         self.update = [new - old for new, old in zip(after, self._before, strict=True)]
 
 
-def compare_loops(run: Callable[[], object], tricks: Sequence[str]) -> Equivalence:
-    """Return how far the gradients of a loop's first step are from those without the tricks.
+class LoopComparison:
+    """A loop's first step without tricks, which is taken once for all tricks that are compared with it."""
 
-    The distance is a share of their length, and where it is next to nothing, that of the updates counts. The
-    loop is run twice without, as one that does not repeat itself can tell nothing.
-    """
-    once, again = _FirstStep(run), _FirstStep(run)
-    with using(tricks) as used:
-        new = _FirstStep(run)
-    tolerance = max(trick_named(name).loop_tolerance for name in tricks)
-    if not once.gradients:
-        return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
-    if _apart(once, again) > tolerance:
-        return _unknown("two runs without it differ as well: let the loop draw from torch's global generator")
-    if not used():
-        return Equivalence(equal=True, used=False)
-    apart = _apart(once, new)
-    return Equivalence(equal=apart <= tolerance, largest=apart / tolerance)
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+
+    def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
+        """Return how far the gradients of the first step are from those without the tricks.
+
+        The distance is a share of their length, and where it is next to nothing, that of the updates counts.
+        """
+        once, again = self._plain
+        with using(tricks) as used:
+            new = _FirstStep(self._run)
+        tolerance = max(trick_named(name).loop_tolerance for name in tricks)
+        if not once.gradients:
+            return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
+        if _apart(once, again) > tolerance:
+            return _unknown(
+                "two runs without it differ as well: let the loop draw from torch's global generator"
+            )
+        if not used():
+            return Equivalence(equal=True, used=False)
+        apart = _apart(once, new)
+        return Equivalence(equal=apart <= tolerance, largest=apart / tolerance)
+
+    @cached_property
+    def _plain(self) -> tuple[_FirstStep, _FirstStep]:
+        """Two of them: a loop that does not repeat itself can tell nothing."""
+        return _FirstStep(self._run), _FirstStep(self._run)
 
 
 def _unknown(problem: str) -> Equivalence:

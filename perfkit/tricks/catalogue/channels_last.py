@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +28,15 @@ def _side(images: int, memory_format: torch.memory_format) -> Call:
 
 @contextmanager
 def _in_every_loop() -> Iterator[Used]:
-    used, turned = Used(), WeakSet[nn.Module]()
+    used, convolves = Used(), WeakKeyDictionary[nn.Module, bool]()
 
     def call_turned(
         module: nn.Module, call: Forward, arguments: tuple[object, ...], named: Arguments
     ) -> object:
-        if module not in turned:
+        if module not in convolves:
             module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            turned.add(module)
-        if any(isinstance(part, nn.Conv2d) for part in module.modules()):
+            convolves[module] = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        if convolves[module]:
             used.note()
             arguments, named = tree_map_only(Tensor, _turned, (arguments, named))
         return call(*arguments, **named)

@@ -1,12 +1,13 @@
 """Matrix products of float32 with fewer bits inside."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
 from perfkit.tricks.pieces import seeded
+from perfkit.tricks.switches import switched
 from perfkit.tricks.trick import Call, Pair, Trick
 
 
@@ -24,14 +25,8 @@ def _side(side: int, precision: str) -> Call:
     return multiply
 
 
-@contextmanager
-def _matmul_precision(precision: str) -> Iterator[Callable[[], bool]]:
-    former = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield lambda: former != precision
-    finally:
-        torch.set_float32_matmul_precision(former)
+def _matmul_precision(precision: str) -> AbstractContextManager[Callable[[], bool]]:
+    return switched(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, precision)
 
 
 TRICK = Trick(

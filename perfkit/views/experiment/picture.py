@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfkit.records.experiments import SAMPLE_TIME, ExperimentRecord
 from perfkit.verdict.effects import Effect, effects_of
-from perfkit.verdict.model import Estimate, TimedVerdict
+from perfkit.verdict.model import Estimate
 from perfkit.views.experiment.summary import ratios_by_block, told_response
 from perfkit.views.experiment.told import (
     contrast_text,
@@ -18,6 +18,7 @@ from perfkit.views.experiment.told import (
     told_estimate,
 )
 from perfkit.views.gate.wording import percent
+from perfkit.views.palette import COLOURS, NO_COLOUR
 from perfkit.views.ratio_axis import Axis
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
@@ -26,13 +27,6 @@ _TOP, _ROW, _BELOW, _PLOT = 74, 28, 72, 460
 _LETTER, _INDENT, _FEWEST_LETTERS = 7.5, 50.0, 20
 # Dots of neighbouring blocks stand at different heights, so that equal ones can be told apart.
 _LANES = (0, -7, 7, -4, 4)
-_COLOURS: dict[TimedVerdict | None, str] = {
-    "REGRESSED": "#c8452f",
-    "IMPROVED": "#2c8a57",
-    "UNCHANGED": "#4a6fa5",
-    "INCONCLUSIVE": "#b07c12",
-}
-_NO_COLOUR = "#687082"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +127,7 @@ def _row(effect: Effect, ratios: Sequence[float], axis: Axis, place: int) -> _Ro
         is_main=effect.contrast.kind == "main",
         y=_TOP + _ROW * (place + 0.5),
         words=told.verdict if estimate is None else f"{told.change} {told.verdict}".strip(),
-        colour=_COLOURS.get(effect.verdict, _NO_COLOUR),
+        colour=COLOURS.get(effect.verdict, NO_COLOUR),
         dots=tuple(_dots(ratios, axis)),
         bar=None if estimate is None else _bar(estimate, axis),
     )

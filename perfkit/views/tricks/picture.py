@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.verdict.model import Estimate
-from perfkit.verdict.tricks import Answer, TrickResult, TricksReport
+from perfkit.verdict.tricks import TrickResult, TricksReport
 from perfkit.views.gate.wording import change_text, percent
+from perfkit.views.palette import COLOURS, NO_COLOUR
 from perfkit.views.ratio_axis import Axis
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
@@ -17,12 +18,7 @@ _PLOT_WIDTH, _PLOT_HEIGHT = 220, 110
 _LEFT, _TOP, _ACROSS, _DOWN, _BELOW = 70, 80, 310, 200, 10
 # Less would leave ticks no room.
 _LEAST_MARGIN = 0.1
-_COLOURS: dict[Answer, str] = {
-    "helps": "#2c8a57",
-    "hurts": "#c8452f",
-    "no difference": "#4a6fa5",
-    "cannot tell": "#b07c12",
-}
+_Tried = tuple[TrickResult, Estimate]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +80,14 @@ def sizes_picture(report: TricksReport) -> str | None:
     )
 
 
-def _swept(report: TricksReport) -> list[list[TrickResult]]:
-    by_trick: dict[str, list[TrickResult]] = {}
+def _swept(report: TricksReport) -> list[list[_Tried]]:
+    by_trick: dict[str, list[_Tried]] = {}
     for one in report.results:
         if not one.case.loop and one.equivalence.equal and one.comparison.estimate is not None:
-            by_trick.setdefault(one.case.trick, []).append(one)
-    return [sorted(found, key=lambda one: one.case.size) for found in by_trick.values() if len(found) > 1]
+            by_trick.setdefault(one.case.trick, []).append((one, one.comparison.estimate))
+    return [
+        sorted(found, key=lambda tried: tried[0].case.size) for found in by_trick.values() if len(found) > 1
+    ]
 
 
 def _axis(estimates: Sequence[Estimate], margin: float) -> Axis:
@@ -98,25 +96,25 @@ def _axis(estimates: Sequence[Estimate], margin: float) -> Axis:
     return Axis.around(points, [(one.low, one.high) for one in estimates])
 
 
-def _panel(found: Sequence[TrickResult], place: int, margin: float) -> _Panel:
+def _panel(found: Sequence[_Tried], place: int, margin: float) -> _Panel:
     row, column = divmod(place, _COLUMNS)
-    axis = _axis([one.comparison.estimate for one in found if one.comparison.estimate is not None], margin)
+    axis, case = _axis([estimate for _, estimate in found], margin), found[0][0].case
     return _Panel(
         x=_LEFT + _ACROSS * column,
         y=_TOP + _DOWN * row,
-        title=found[0].case.title,
-        size_means=found[0].case.size_means,
+        title=case.title,
+        size_means=case.size_means,
         marks=tuple(_Mark(y=_y(axis, tick.ratio), text=tick.text) for tick in axis.ticks()),
         band=(_y(axis, 1 + margin), _y(axis, 1 - margin)),
         one=_y(axis, 1.0),
-        points=tuple(_point(one, (number + 0.5) / len(found), axis) for number, one in enumerate(found)),
+        points=tuple(
+            _point(one, estimate, (number + 0.5) / len(found), axis)
+            for number, (one, estimate) in enumerate(found)
+        ),
     )
 
 
-def _point(one: TrickResult, share: float, axis: Axis) -> _Point:
-    estimate = one.comparison.estimate
-    if estimate is None:
-        raise ValueError(f"expected a result with an estimate, found {one.case.name} without")
+def _point(one: TrickResult, estimate: Estimate, share: float, axis: Axis) -> _Point:
     return _Point(
         x=round(share * _PLOT_WIDTH, 1),
         y=_y(axis, estimate.ratio),
@@ -124,7 +122,7 @@ def _point(one: TrickResult, share: float, axis: Axis) -> _Point:
         high=_y(axis, estimate.high),
         size=str(one.case.size),
         words=change_text(estimate),
-        colour=_COLOURS.get(one.answer, "#687082"),
+        colour=COLOURS.get(one.comparison.verdict, NO_COLOUR),
     )
 
 
