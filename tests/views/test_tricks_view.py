@@ -218,3 +218,14 @@ def test_a_document_shows_its_picture() -> None:
     document = tricks_document(_report(_result("IMPROVED", 0.8, size=4)), {}, picture="tricks.svg")
 
     assert "](tricks.svg)" in document
+
+
+def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
+    """What it has nothing for is named, and explained where all tricks are."""
+    lore = {name: Known(name.title()) for name in ("fused", "last")}
+    report = _report(_result("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
+    document = tricks_document(report, lore)
+
+    assert "- `last`: nothing that it changes" in document
+    assert "### Fused" in document
+    assert "### Last" not in document

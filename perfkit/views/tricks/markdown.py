@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from perfkit.records.experiments import level_text
@@ -73,15 +73,25 @@ def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: 
     if report.claims:
         sections += ["## What is said of them", _claims(report)]
     sections.append("## What each does")
-    tried = dict.fromkeys([name for one in ranked(report.results) for name in one.case.tricks])
-    tried |= dict.fromkeys(report.left_out)
-    sections += [_lore(name, lore[name]) for name in tried if name in lore]
+    sections += [_lore(name, lore[name]) for name in _told(report) if name in lore]
     return "\n\n".join(sections) + "\n"
 
 
+def _told(report: TricksReport) -> Iterable[str]:
+    tried = dict.fromkeys([name for one in ranked(report.results) for name in one.case.tricks])
+    # Of a loop, only those that it could use: the others are told of where all are tried.
+    return tried if _loops(report) else tried | dict.fromkeys(report.left_out)
+
+
 def _title(report: TricksReport) -> str:
+    loops = _loops(report)
+    return f"Tricks on {', '.join(map(escape, loops))}" if loops else "Tricks"
+
+
+def _loops(report: TricksReport) -> list[str]:
+    """Return the loops that tricks were tried on; none where some were tried by themselves."""
     loops = dict.fromkeys(one.case.loop for one in report.results)
-    return "Tricks" if "" in loops else f"Tricks on {', '.join(map(escape, loops))}"
+    return [] if "" in loops else list(loops)
 
 
 def _suggestions(report: TricksReport, lore: Mapping[str, Lore]) -> list[str]:
