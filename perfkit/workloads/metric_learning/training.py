@@ -229,7 +229,9 @@ def _seeded_model(config: TrainingConfig) -> EmbeddingNet:
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return EmbeddingNet(config.embedding_dimension)
+        model = EmbeddingNet(config.embedding_dimension)
+    # Activations follow the weights' layout, the one that convolutions compute in: none is rearranged first.
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _loss(config: TrainingConfig) -> nn.Module:
