@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.config import Project
@@ -36,6 +36,24 @@ class CompareRequest:
     ledger: Path
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Times:
+    """What a ledger has of two commits' times, by benchmark, from the place where both were measured most.
+
+    ``here`` are all times of that place, those of other commits too: what is known of its noise.
+    """
+
+    here: Sequence[Row] = ()
+    base: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    head: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The benchmarks that either commit has times of."""
+        return tuple(dict.fromkeys([*self.base, *self.head]))
+
+
 def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
     """Judge every benchmark that the ledger has of both commits.
 
@@ -48,29 +66,12 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
     if base.sha == head.sha:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
     kept = Ledger(request.ledger).rows()
-    rows = [row for row in kept if _is_time(row)]
-    clean = [row for row in rows if not row.commit.dirty]
     rules = Rules.of(project.config, margin=request.margin)
     exact = compare_counted(kept, base, head, project=project, rules=rules)
-    untimed: tuple[str, ...] = ()
-    try:
-        place = _common_place(clean, base, head, request.ledger)
-    except NotMeasuredError as error:
-        if not exact:
-            raise
-        clean, place, untimed = [], ("", ""), (f"no times: {error}",)
-    here = [row for row in clean if _place(row) == place]
-    sides = {commit.sha: _by_name(here, commit) for commit in (base, head)}
-    names = list(dict.fromkeys([*sides[base.sha], *sides[head.sha]]))
-    gating = [name for name in names if under_rules(_called(name), rules).gating]
-    both = [name for name in gating or names if name in sides[base.sha] and name in sides[head.sha]]
-    alpha = request.alpha or project.config.gate.alpha
-    policy = Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
-    comparisons = tuple(
-        _compare(name, sides[base.sha].get(name, []), sides[head.sha].get(name, []), here, rules, policy)
-        for name in names
-    )
-    sample = next(row for row in (here or kept) if row.commit.sha == head.sha)
+    times = _times(kept, base, head, ledger=request.ledger, needed=not exact)
+    policy = _policy(times, rules, alpha=request.alpha or project.config.gate.alpha)
+    comparisons = tuple(_compare(name, times, rules, policy) for name in times.names)
+    sample = next(row for row in (times.here or kept) if row.commit.sha == head.sha)
     return ApartReport(
         base=base,
         head=head,
@@ -80,8 +81,34 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
         comparisons=comparisons,
         exit_code=exit_code((*comparisons, *exact)),
         exact=exact,
-        notes=(*untimed, *_notes(rows, here, (base, head))),
+        notes=times.notes,
     )
+
+
+def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
+    """Return the times; where there are none to compare and none are ``needed``, why."""
+    rows = [row for row in kept if _is_time(row)]
+    clean = [row for row in rows if not row.commit.dirty]
+    try:
+        place = _common_place(clean, base, head, ledger)
+    except NotMeasuredError as error:
+        if needed:
+            raise
+        return _Times(notes=(f"no times: {error}", *_left_out(rows, (), (base, head))))
+    here = [row for row in clean if _place(row) == place]
+    return _Times(
+        here=here,
+        base=_by_name(here, base),
+        head=_by_name(here, head),
+        notes=tuple(_left_out(rows, here, (base, head))),
+    )
+
+
+def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
+    """Return a policy that shares alpha among what can be judged, and gates if anything does."""
+    gating = [name for name in times.names if under_rules(_called(name), rules).gating]
+    both = [name for name in gating or times.names if name in times.base and name in times.head]
+    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
 
 
 def _is_time(row: Row) -> bool:
@@ -130,9 +157,8 @@ def _by_name(rows: Iterable[Row], commit: Commit) -> Mapping[str, list[Row]]:
     return found
 
 
-def _compare(
-    name: str, base: Sequence[Row], head: Sequence[Row], here: Sequence[Row], rules: Rules, policy: Policy
-) -> Comparison:
+def _compare(name: str, times: _Times, rules: Rules, policy: Policy) -> Comparison:
+    base, head = times.base.get(name, ()), times.head.get(name, ())
     ruled = under_rules((head or base)[-1].outcome.benchmark, rules)
     base_timed, head_timed = ([row for row in rows if row.outcome.values] for rows in (base, head))
     if not head_timed:
@@ -151,7 +177,7 @@ def _compare(
         common[-1],
         base=[row for row in base_timed if row.outcome.benchmark.version == version],
         head=[row for row in head_timed if row.outcome.benchmark.version == version],
-        history=[row for row in here if row.outcome.values and _is_version(row, name, version)],
+        history=[row for row in times.here if row.outcome.values and _is_version(row, name, version)],
         policy=policy,
         margin=ruled.margin,
         gating=ruled.gating,
@@ -162,7 +188,7 @@ def _is_version(row: Row, name: str, version: str) -> bool:
     return (row.outcome.benchmark.name, row.outcome.benchmark.version) == (name, version)
 
 
-def _notes(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
+def _left_out(rows: Sequence[Row], here: Sequence[Row], commits: Sequence[Commit]) -> Iterator[str]:
     shas = {commit.sha for commit in commits}
     dirty = {row.run_id for row in rows if row.commit.sha in shas and row.commit.dirty}
     if dirty:

@@ -15,14 +15,15 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
 from perfkit.identity import new_run_id
-from perfkit.jobs.gates.accepting import find_acceptances
+from perfkit.jobs.gates.accepting import Accepted, accept
 from perfkit.jobs.gates.counting import Tally, count_contenders, count_targets, joined
 from perfkit.jobs.gates.explaining import explain
 from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
 from perfkit.jobs.gates.instructions import check_valgrind, count_instructions
+from perfkit.jobs.gates.notes import notes_on, unseen_changes
 from perfkit.jobs.gates.prior import Prior, find_prior
 from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
-from perfkit.jobs.project_roots import project_roots, subfolder
+from perfkit.jobs.project_roots import project_roots
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -36,8 +37,7 @@ from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records import SIDES, Commit, Row, Side
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
-from perfkit.repo.sides import SidePair, changed_files, identical_sides, resolve_sides
-from perfkit.verdict.acceptance import apply, apply_to_counts, unused_notes
+from perfkit.repo.sides import SidePair, identical_sides, resolve_sides
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import NOT_TIMED
@@ -45,7 +45,6 @@ from perfkit.verdict.model import Comparison, ExactComparison, Explanation, Gate
 
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 _LEAST_BUDGET_S = 30.0
-_MOST_LISTED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +323,7 @@ class _Gate:
         exact: Sequence[ExactComparison],
         counting_notes: Sequence[str],
     ) -> GateReport:
-        accepted, counts, notes = self._accept(comparisons, exact)
+        told = self._accepted(comparisons, exact)
         return GateReport(
             run_id=self._occasion.run_id,
             recorded_at=self._occasion.recorded_at,
@@ -335,25 +334,29 @@ class _Gate:
             policy=self._policy,
             budget_s=self._budget_s,
             wall_s=time.monotonic() - self._scene.begun,
-            comparisons=accepted,
-            exit_code=exit_code((*accepted, *counts)),
-            notes=(*self._scene.roots.warnings, *self._field.notes, *self._notes(), *counting_notes, *notes),
+            comparisons=told.comparisons,
+            exit_code=exit_code((*told.comparisons, *told.exact)),
+            notes=(
+                *self._scene.roots.warnings,
+                *self._field.notes,
+                *notes_on(self._scene.crew, self._prior, as_is=self._request.as_is),
+                *self._unseen(),
+                *counting_notes,
+                *told.notes,
+            ),
             explanations=tuple(explanations),
-            exact=counts,
+            exact=told.exact,
         )
 
-    def _accept(
-        self, found: Sequence[Comparison], exact: Sequence[ExactComparison]
-    ) -> tuple[tuple[Comparison, ...], tuple[ExactComparison, ...], tuple[str, ...]]:
-        """Let pass what people accepted; a side outside git has nobody's word, nor has a rehearsal."""
-        base, head = self._scene.pair.base, self._scene.pair.head
-        if self._request.rehearsal or "directory" in (base.kind, head.kind):
-            return tuple(found), tuple(exact), ()
-        acceptances, warnings = find_acceptances(
-            head.source, base=base.commit, head=head.commit, ledger=self._request.ledger
-        )
-        notes = (*warnings, *unused_notes(found, acceptances, exact))
-        return apply(found, acceptances), apply_to_counts(exact, acceptances), notes
+    def _accepted(self, comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]) -> Accepted:
+        if self._request.rehearsal:
+            return Accepted(comparisons=tuple(comparisons), exact=tuple(exact))
+        return accept(comparisons, exact, self._scene.pair, ledger=self._request.ledger)
+
+    def _unseen(self) -> Iterator[str]:
+        """Yield a note on what changed unseen; none where what was imported is not known of each launch."""
+        continued = any(trial.contender.prior and not trial.own for trial in self._comparison.trials.values())
+        return iter(()) if continued else unseen_changes(self._scene.pair, self._project, self._loaded)
 
     def _describe(self) -> Occasion:
         crew, pair = self._scene.crew, self._scene.pair
@@ -382,32 +385,6 @@ class _Gate:
     def _times(self) -> Mapping[str, str]:
         continued = {"continues": ",".join(self._prior.runs)} if self._prior.runs else {}
         return {"wall_s": f"{time.monotonic() - self._scene.begun:.2f}", **continued}
-
-    def _notes(self) -> Iterator[str]:
-        crew = self._scene.crew
-        if crew.why_no_fork:
-            yield f"fresh processes instead of forked ones, which is slower: {crew.why_no_fork}"
-        if crew.allocator_kept is False and not self._request.as_is:
-            yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
-        if self._prior.runs:
-            runs = ", ".join(run[-12:] for run in self._prior.runs)
-            yield f"continues the test of earlier gates on this pair: {runs}"
-        unseen = self._unseen_changes()
-        if unseen:
-            more = f" and {len(unseen) - _MOST_LISTED} more" if len(unseen) > _MOST_LISTED else ""
-            yield (
-                f"changed, but loaded by no benchmark: {', '.join(unseen[:_MOST_LISTED])}{more};"
-                " UNCHANGED says nothing of them"
-            )
-
-    def _unseen_changes(self) -> list[str]:
-        """Return the changed Python files that no measured process imported; none where that is not known."""
-        if any(trial.contender.prior and not trial.own for trial in self._comparison.trials.values()):
-            return []
-        changed = changed_files(self._scene.pair) or ()
-        folder = subfolder(self._project, self._scene.pair, "head")
-        loaded = {(folder / file).as_posix() for file in self._loaded}
-        return [file for file in changed if file.endswith(".py") and file not in loaded]
 
 
 def _paths(request: GateRequest, project: Project, roots: Roots) -> tuple[str, ...]:
