@@ -19,7 +19,7 @@ from .counted import counts_of_call
 from .counting.model import as_message
 from .instructed import make_counted_calls
 from .plant import slowed
-from .process import minor_faults
+from .process import minor_faults, move_to
 
 
 class RemoteConductor:
@@ -46,6 +46,8 @@ class RemoteConductor:
 
 def _obey(order: Message, work: Work, profiled: int) -> Message:
     if order["kind"] == "run":
+        if order["core"] is not None:
+            move_to(order["core"])
         return _run(work, untimed=order["untimed"], loops=order["loops"], rounds=order["rounds"])
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 import signal
 import sys
@@ -29,6 +30,19 @@ def adopt_orphans() -> None:
     A daemon that left group and session is so still found in this process's tree.
     """
     _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def move_to(core: int) -> None:
+    """Put this thread on a core, and leave it as free as it was; what may not be asked changes nothing.
+
+    Threads and processes that it starts are not held there: they take over where it may run, not where it is.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    if core in allowed:
+        os.sched_setaffinity(0, {core})
+        os.sched_setaffinity(0, allowed)
 
 
 def minor_faults() -> int:

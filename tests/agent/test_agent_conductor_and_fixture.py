@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import marshal
+import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -399,7 +400,7 @@ def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..
 
 def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
     """Untimed iterations in one block, then the rounds; only those are kept and told, per iteration."""
-    said = talk({"kind": "run", "untimed": 5, "loops": 3, "rounds": 2})
+    said = talk({"kind": "run", "untimed": 5, "loops": 3, "rounds": 2, "core": None})
 
     assert ["block 5", "block 3", "block 3"] == said.calls
     assert [(3, 6.0), (3, 6.0)] == said.kept
@@ -408,9 +409,19 @@ def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> Non
     assert 0 <= answer["faults"]
 
 
+def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> None:
+    """Nothing is held there, and one that may not be used is passed over."""
+    cores = os.sched_getaffinity(0)
+    for core in (max(cores), max(cores) + 1):
+        said = talk({"kind": "run", "untimed": 0, "loops": 1, "rounds": 1, "core": core})
+
+        assert ["block 1"] == said.calls
+        assert cores == os.sched_getaffinity(0)
+
+
 def test_iterations_with_a_setup_are_untimed_one_by_one(talk: Callable[..., Talk]) -> None:
     """Where the loops of a round are fixed, each untimed iteration is a round of one."""
-    said = talk({"kind": "run", "untimed": 3, "loops": 1, "rounds": 0}, loops=1)
+    said = talk({"kind": "run", "untimed": 3, "loops": 1, "rounds": 0, "core": None}, loops=1)
 
     assert ["block 1", "block 1", "block 1"] == said.calls
     assert ([], 6.0, []) == (said.kept, said.answers[1]["untimed_s"], said.answers[1]["values"])

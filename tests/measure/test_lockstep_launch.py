@@ -32,6 +32,20 @@ GOOD = """
 def test_before(benchmark): benchmark(sum, range(100))
 def test_after(benchmark): benchmark(sum, range(100))
 """
+# Goes to a core first, where nothing holds it; says where it is in each call, and how many it may use.
+ON_A_CORE = """
+import os
+def where():
+    with open("/proc/self/stat") as file:
+        core = file.read().rpartition(")")[2].split()[36]
+    with open("said.txt", "a") as file:
+        print(core, len(os.sched_getaffinity(0)), file=file)
+def test_where(benchmark):
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {{{core}(cores)}})
+    os.sched_setaffinity(0, cores)
+    benchmark(where)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +127,23 @@ def test_a_known_pace_is_kept(trees: TwoTrees, crew: Crew) -> None:
 
     (timing,) = record.timings.values()
     assert (pace, 8, 8) == (timing.pace, len(timing.base_s), len(timing.head_s))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < len(SIDES), reason="there is one core only")
+def test_both_sides_begin_on_one_core(trees: TwoTrees, crew: Crew) -> None:
+    """Also where they came to be on different ones: a slow core then slows both; none is held there."""
+    for side, core in zip(SIDES, (min, max), strict=True):
+        trees.benchmarks(ON_A_CORE.format(core=core.__name__), side)
+    pace = Pace(loops=1, rounds=1, untimed=0, turns=40, most_turns=40, first_untimed=1)
+
+    record = trees.launch(crew, "test_where", paces=dict.fromkeys(nodes("test_where"), pace))
+
+    assert [] == failures(record)
+    base, head = (trees.said(side, "said.txt")[-40:] for side in SIDES)
+    together = sum(one.split()[0] == other.split()[0] for one, other in zip(base, head, strict=True))
+    # What else runs may drive one of them away now and then.
+    assert 20 < together
+    assert {str(len(os.sched_getaffinity(0)))} == {line.split()[1] for line in base + head}
 
 
 def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, crew: Crew) -> None:

@@ -92,6 +92,7 @@ def test_a_process_is_read_as_the_kernel_shows_it() -> None:
         found.state,
     )
     assert before - 0.03 < found.cpu_s < after + 0.03
+    assert found.core in range(os.cpu_count() or 1)
 
 
 def test_a_name_with_parentheses_and_spaces_confuses_nobody(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_process_that_is_gone_is_none() -> None:
 )
 def test_only_what_is_stopped_or_over_rests(state: str, *, rests: bool) -> None:
     """One that waits for a disk may go on by itself at any moment."""
-    assert rests is Process(pid=1, parent=0, group=1, state=state, cpu_s=0.0).rests
+    assert rests is Process(pid=1, parent=0, group=1, state=state, cpu_s=0.0, core=0).rests
 
 
 def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:

@@ -51,15 +51,23 @@ class Player:
         self._inside = True
         return message
 
-    def run(self, *, untimed: int, loops: int, rounds: int) -> Message:
+    @property
+    def core(self) -> int | None:
+        """The core that its main thread ran on last, None where that cannot be seen."""
+        process = processes.read_process(self.child.pid)
+        return process.core if process else None
+
+    def run(self, *, untimed: int, loops: int, rounds: int, core: int | None = None) -> Message:
         """Let it run iterations on its own, the rest of the time it is stopped; return its answer.
+
+        Its main thread begins on ``core``, where one is given.
 
         Raises:
             BenchmarkError: it raised, died, or gave no answer in time.
         """
         self.child.resume()
         try:
-            self._send({"kind": "run", "untimed": untimed, "loops": loops, "rounds": rounds})
+            self._send({"kind": "run", "untimed": untimed, "loops": loops, "rounds": rounds, "core": core})
             answer = self._receive()
         finally:
             self.child.stop()

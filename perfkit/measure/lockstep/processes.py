@@ -20,13 +20,17 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps)."""
+    """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
+
+    ``core`` is where its main thread ran last.
+    """
 
     pid: int
     parent: int
     group: int
     state: str
     cpu_s: float
+    core: int
 
     @property
     def rests(self) -> bool:
@@ -64,6 +68,7 @@ def read_process(pid: int) -> Process | None:
         group=int(fields[2]),
         state=fields[0],
         cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
+        core=int(fields[36]),
     )
 
 

@@ -44,9 +44,12 @@ def take_turns(players: Sequence[Player], *, pace: Pace) -> Timing:
     if pace.first_untimed:
         for player in players:
             player.run(untimed=pace.first_untimed, loops=pace.loops, rounds=0)
+    # Of two cores one may be slower for seconds, by up to half: a neighbour of the machine has its sibling.
+    # Each side left to itself stays on its own.
+    core = players[0].core
     timed_s, turn = 0.0, 0
     while turn < pace.turns or (turn < pace.most_turns and not _is_settled(players)):
-        timed_s += _take_turn(players, pace, turn)
+        timed_s += _take_turn(players, pace, turn, core)
         turn += 1
     for player in players:
         _prove_idle(player, timed_s / 2)
@@ -66,12 +69,12 @@ def calibrate(players: Sequence[Player], *, with_setup: bool) -> float:
     return max(time_one(player) for player in players)
 
 
-def _take_turn(players: Sequence[Player], pace: Pace, turn: int) -> float:
-    """Let each side run once while the other rests; return how many seconds they ran."""
+def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | None) -> float:
+    """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
     for player, other in (players, players[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
-        answer = player.run(untimed=pace.untimed, loops=pace.loops, rounds=pace.rounds)
+        answer = player.run(untimed=pace.untimed, loops=pace.loops, rounds=pace.rounds, core=core)
         other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
         seconds += answer["untimed_s"] + sum(answer["values"]) * pace.loops
     return seconds
