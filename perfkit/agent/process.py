@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -41,8 +42,10 @@ def move_to(core: int) -> None:
         return
     allowed = os.sched_getaffinity(0)
     if core in allowed:
-        os.sched_setaffinity(0, {core})
-        os.sched_setaffinity(0, allowed)
+        # Some containers refuse it.
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {core})
+            os.sched_setaffinity(0, allowed)
 
 
 def minor_faults() -> int:

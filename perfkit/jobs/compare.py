@@ -105,7 +105,7 @@ def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, nee
 
 
 def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
-    """Return a policy that shares alpha among what can be judged, and gates if anything does."""
+    """Return a policy that shares alpha among what both commits have: what gates, or all if nothing does."""
     gating = [name for name in times.names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
