@@ -36,9 +36,7 @@ def own_part(path: Path, tree: Path) -> Path | None:
     absolute = os.path.abspath(path)  # noqa: PTH100 (a link must not be followed here)
     if os.path.isdir(absolute):  # noqa: PTH112 (this is asked of thousands of modules)
         return _own_folder(absolute, tree)
-    above, name = os.path.split(absolute)
-    folder = _own_folder(above, tree)
-    return folder / name if folder is not None else None
+    return _own_file(absolute, tree)
 
 
 def counterpart(path: Path, root: Path, origins: Sequence[Path]) -> Path | None:
@@ -114,13 +112,13 @@ def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
         name: file
         for name, file in files.items()
         if judge.accuses(name, file)
-        or (lies_in_origin(Path(file), root, origins) and not _is_the_agent(name))
+        or (_file_lies_in_origin(file, root, origins) and not _is_the_agent(name))
     }
 
 
 def loaded_files(root: Path) -> tuple[str, ...]:
     """Return the files of ``root`` that loaded modules came from: relative, with slashes, sorted."""
-    parts = (own_part(Path(file), root) for file in _loaded_files().values())
+    parts = (_own_file(file, root) for file in _loaded_files().values())
     return tuple(sorted({part.as_posix() for part in parts if part is not None}))
 
 
@@ -259,14 +257,36 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
+def _file_lies_in_origin(file: str, root: Path, origins: Sequence[Path]) -> bool:
+    return _own_file(file, root) is None and any(_own_file(file, origin) is not None for origin in origins)
+
+
+def _own_file(file: str, tree: Path) -> Path | None:
+    """Return the own part of what is known to be a file; thousands are asked for in each process."""
+    above, name = os.path.split(file if os.path.isabs(file) else os.path.abspath(file))  # noqa: PTH100, PTH117
+    folder = _own_folder(above, tree)
+    return folder / name if folder is not None else None
+
+
 @functools.cache
 def _own_folder(folder: str, tree: Path) -> Path | None:
-    for place, top in ((Path(folder), tree.absolute()), (Path(folder).resolve(), tree.resolve())):
-        if place.is_relative_to(top):
-            part = place.relative_to(top)
-            below = [top / each for each in (*part.parents, part) if each.parts]
+    absolute, trunk = os.path.abspath(folder), os.path.abspath(tree)  # noqa: PTH100
+    for place, top in ((absolute, trunk), (_resolved(absolute), _resolved(trunk))):
+        if f"{place}/".startswith(f"{top}/"):
+            part = Path(place).relative_to(top)
+            below = [Path(top, each) for each in (*part.parents, part) if each.parts]
             return None if any(map(_is_environment, below)) else part
     return None
+
+
+@functools.cache
+def _resolved(folder: str) -> str:
+    """Return an absolute path without links; its parents', which many share, are looked up once."""
+    above, name = os.path.split(folder)
+    if not name:
+        return folder
+    place = os.path.join(_resolved(above), name)  # noqa: PTH118
+    return os.path.realpath(place) if os.path.islink(place) else place  # noqa: PTH114
 
 
 @functools.cache

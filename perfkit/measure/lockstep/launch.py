@@ -132,6 +132,8 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
         paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
         for player in players:
             player.leave()
+        for player in players:
+            player.await_end()
     except BenchmarkError as error:
         if not error.fatal:
             for player in players:

@@ -108,14 +108,21 @@ class Player:
         return answer
 
     def leave(self) -> None:
-        """Let the test go on to its end, and stop: the other side may still have to.
+        """Let the test go on to its end, which nothing that is timed waits for.
 
         Raises:
-            BenchmarkError: its end was not a good one.
+            BenchmarkError: its process is lost.
         """
         self.child.resume()
         self._send({"kind": "go_on"})
         self._inside = False
+
+    def await_end(self) -> None:
+        """Wait until the test that was let go has ended, and stop.
+
+        Raises:
+            BenchmarkError: its end was not a good one.
+        """
         try:
             self._receive()
         finally:
