@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 Timer = Callable[[], float]
 
@@ -15,13 +16,23 @@ def synchronise_accelerator() -> None:
     A device that this process never initialised can hold no work of it, so torch is neither imported nor
     asked to initialise one.
     """
+    accelerator = _accelerator()
+    if accelerator is not None:
+        accelerator.synchronize()
+
+
+def uses_accelerator() -> bool:
+    """Tell whether a clock has to wait for an accelerator at each reading."""
+    return _accelerator() is not None
+
+
+def _accelerator() -> ModuleType | None:
     torch = sys.modules.get("torch")
     if torch is None:
-        return
+        return None
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    elif torch.backends.mps.is_available():
-        torch.mps.synchronize()
+        return torch.cuda  # type: ignore[no-any-return]
+    return torch.mps if torch.backends.mps.is_available() else None
 
 
 @functools.cache

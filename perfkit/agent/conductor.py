@@ -7,7 +7,8 @@ import cProfile
 import marshal
 import math
 import pstats
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from .benchmark_fixture import Work
 from .channel import Channel, Message
+from .clock import uses_accelerator
 from .counted import counts_of_call
 from .counting.model import as_message
 from .instructed import make_counted_calls
@@ -48,7 +50,10 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
-        return _run(work, untimed=order["untimed"], loops=order["loops"], rounds=order["rounds"])
+        slices = 1 if uses_accelerator() else order["slices"]
+        return _run(
+            work, untimed=order["untimed"], loops=order["loops"], slices=slices, rounds=order["rounds"]
+        )
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
@@ -61,19 +66,29 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
     pytest.skip(order["reason"])
 
 
-def _run(work: Work, *, untimed: int, loops: int, rounds: int) -> Message:
-    """Run untimed iterations, then timed rounds; no rounds is a warm-up, whose time is told but not kept."""
+def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> Message:
+    """Run untimed iterations, then timed rounds; no rounds is a warm-up, whose time is told but not kept.
+
+    A round is timed in so many slices; one that has several also tells what an iteration typically took.
+    """
     faults = minor_faults()
     warmup_s = _block(work, untimed) if untimed else 0.0
-    seconds = [work.block(loops) for _ in range(rounds)]
-    for block_s in seconds:
-        work.keep(loops, block_s)
+    in_slice = loops // slices
+    timed = [[work.block(in_slice) for _ in range(slices)] for _ in range(rounds)]
+    for round_s in timed:
+        work.keep(loops, sum(round_s))
     return {
         "kind": "timed",
         "untimed_s": warmup_s,
-        "values": [block_s / loops for block_s in seconds],
+        "values": [sum(round_s) / loops for round_s in timed],
+        "typical": [_lower_quartile(round_s) / in_slice for round_s in timed] if slices > 1 else [],
         "faults": minor_faults() - faults,
     }
+
+
+def _lower_quartile(values: Sequence[float]) -> float:
+    """Return what a quarter of two or more values lie below."""
+    return statistics.quantiles(values, n=4, method="inclusive")[0]
 
 
 def _block(work: Work, iterations: int) -> float:

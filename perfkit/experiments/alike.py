@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from perfkit.experiments.sequential import LAUNCH_S
+from perfkit.experiments.sequential import LAUNCH_S, launch_pair
 from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
@@ -47,10 +47,7 @@ def measure_alike(crew: Crew, *, seconds: float, seed: int, tell: Callable[[floa
         crew.renew_when_due(number)
         record = run_launch(crew.start_both(slot, nodes=nodes), nodes, paces=paces, rules=rules)
         for node, timing in record.timings.items():
-            pair = LaunchPair(
-                launch=slot.launch, preloader=crew.preloader, base_s=timing.base_s, head_s=timing.head_s
-            )
-            pairs[node].append(pair)
+            pairs[node].append(launch_pair(timing, slot, crew.preloader))
     launches = max(sum(map(len, pairs.values())), 1)
     return Alike(
         pairs={node: tuple(found) for node, found in pairs.items()},

@@ -150,9 +150,7 @@ class SequentialComparison:
     def _keep_timing(self, node: str, slot: Slot, timing: Timing, seconds: float) -> None:
         trial, preloader = self.trials[node], self.crew.preloader
         self.measured.append(Measured(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now()))
-        trial.own.append(
-            LaunchPair(launch=slot.launch, preloader=preloader, base_s=timing.base_s, head_s=timing.head_s)
-        )
+        trial.own.append(launch_pair(timing, slot, preloader))
         # The first also learns its pace, and imports what later ones find in their preloader.
         trial.seconds.append(seconds if trial.seconds else _timed_s(timing))
 
@@ -192,6 +190,18 @@ class SequentialComparison:
 
     def _left_s(self) -> float:
         return max(self.deadline - time.monotonic(), 0.0)
+
+
+def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
+    """Return a launch as it is judged."""
+    return LaunchPair(
+        launch=slot.launch,
+        preloader=preloader,
+        base_s=timing.base_s,
+        head_s=timing.head_s,
+        base_typical_s=timing.base_typical_s,
+        head_typical_s=timing.head_typical_s,
+    )
 
 
 def _timed_s(timing: Timing) -> float:

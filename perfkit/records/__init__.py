@@ -17,6 +17,7 @@ from perfkit.records.profiles import (
 )
 from perfkit.records.results import (
     SIDES,
+    TYPICAL_TIME,
     WALL_TIME,
     Benchmark,
     Better,
@@ -36,6 +37,7 @@ from perfkit.records.results import (
 __all__ = [
     "PHASES",
     "SIDES",
+    "TYPICAL_TIME",
     "WALL_TIME",
     "Balance",
     "Benchmark",

@@ -10,10 +10,10 @@ from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT
 from perfkit.records import Row
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.components import Components, variance_components
-from perfkit.stats.location import location, log_ratios
+from perfkit.stats.location import log_ratios
 from perfkit.stats.planning import decidable_margin, minimum_detectable_effect
 from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
-from perfkit.verdict.judge import last_look, look_error
+from perfkit.verdict.judge import interval_error, last_look, pair_location
 from perfkit.verdict.model import Comparison, LaunchPair, Policy
 
 # The entries by which a row tells what its gate rehearsed.
@@ -193,10 +193,11 @@ def _reach(
 ) -> tuple[float | None, float | None]:
     """Return the detectable slowdown and the decidable margin; None where no look was reached."""
     reached = last_look(round(statistics.median(map(_most_launches, gates))), policy)
-    logs = [location(pair.base_s, pair.head_s) for pairs in launches for pair in pairs]
+    logs = [pair_location(pair) for pairs in launches for pair in pairs]
     if reached is None or len(logs) <= 1:
         return None, None
-    sd, error = statistics.stdev(logs), look_error(policy)
+    sd = statistics.stdev(logs)
+    error = interval_error([pair for pairs in launches for pair in pairs], policy)
     effect = minimum_detectable_effect(sd, reached, error=error, margin=margin)
     return effect, decidable_margin(sd, reached, error=error)
 
@@ -211,8 +212,8 @@ def _components(gates: Sequence[Sequence[LaunchPair]]) -> Components:
     for number, pairs in enumerate(gates):
         for pair in pairs:
             place = (number, pair.preloader)
-            by_preloader.setdefault(place, []).append(location(pair.base_s, pair.head_s))
-    rounds = [log_ratios(pair.base_s, pair.head_s).tolist() for pairs in gates for pair in pairs]
+            by_preloader.setdefault(place, []).append(pair_location(pair))
+    rounds = [log_ratios(*pair.sides("typical")).tolist() for pairs in gates for pair in pairs]
     return variance_components(by_preloader, rounds)
 
 

@@ -10,9 +10,8 @@ from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Machine
-from perfkit.stats.location import location
 from perfkit.stats.planning import expected_half_width, minimum_detectable_effect
-from perfkit.verdict.judge import last_look, look_error
+from perfkit.verdict.judge import interval_error, last_look, pair_location
 from perfkit.verdict.model import LaunchPair, Policy
 
 State = Literal["good", "notable", "bad", "unknown"]
@@ -115,8 +114,8 @@ def _noise(
     policy: Policy,
     margin: float,
 ) -> Noise:
-    sd = statistics.stdev(location(pair.base_s, pair.head_s) for pair in pairs)
-    error = look_error(policy)
+    sd = statistics.stdev(map(pair_location, pairs))
+    error = interval_error(pairs, policy)
     return Noise(
         benchmark=name,
         measured=len(pairs),

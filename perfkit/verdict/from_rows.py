@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
 from perfkit.agent.counting.model import Cause, Count, Counts
-from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Row, Side
+from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Benchmark, Metric, Outcome, Row, Side
 from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, ExactComparison, LaunchPair, Policy, Verdict
@@ -45,13 +46,16 @@ def policy_of(rows: Sequence[Row]) -> Policy:
 
 def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
     """Return the launches of one benchmark in one run, in order, from the rows of both sides."""
-    base, head = _timed(rows, "base"), _timed(rows, "head")
+    base, head = (_timed(rows, side, WALL_TIME) for side in SIDES)
+    typical = {side: _timed(rows, side, TYPICAL_TIME) for side in SIDES}
     return tuple(
         LaunchPair(
             launch=launch,
             preloader=head[launch].placement.preloader or 0,
             base_s=base[launch].outcome.values,
             head_s=head[launch].outcome.values,
+            base_typical_s=_values(typical["base"].get(launch)),
+            head_typical_s=_values(typical["head"].get(launch)),
         )
         for launch in sorted(base.keys() & head.keys())
     )
@@ -63,12 +67,7 @@ def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]
     for pairs in runs:
         offset = max((pair.preloader for pair in joined), default=0)
         joined += [
-            LaunchPair(
-                launch=len(joined) + place,
-                preloader=offset + pair.preloader,
-                base_s=pair.base_s,
-                head_s=pair.head_s,
-            )
+            replace(pair, launch=len(joined) + place, preloader=offset + pair.preloader)
             for place, pair in enumerate(pairs)
         ]
     return tuple(joined)
@@ -177,10 +176,14 @@ def _verdict(text: str) -> Verdict:
     return known[text]
 
 
-def _timed(rows: Sequence[Row], side: Side) -> dict[int, Row]:
+def _values(row: Row | None) -> tuple[float, ...]:
+    return row.outcome.values if row is not None else ()
+
+
+def _timed(rows: Sequence[Row], side: Side, metric: Metric) -> dict[int, Row]:
     """Return the row of each launch that has times of one side."""
     return {
         row.placement.launch: row
         for row in rows
-        if row.placement.side == side and row.outcome.metric == WALL_TIME and row.outcome.values
+        if row.placement.side == side and row.outcome.metric == metric and row.outcome.values
     }

@@ -11,22 +11,26 @@ from perfkit.records import Benchmark
 from perfkit.stats.interval import error_per_look, location_interval
 from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
-from perfkit.verdict.model import Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
+from perfkit.verdict.model import Calls, Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
 
 LARGEST_LOG = math.log(sys.float_info.max)
+# Where typical calls were timed apart, of the error that a look may make: all calls have the rest. What only
+# some calls pay is rarer than what each pays.
+_TYPICAL_SHARE = 0.8
 
 
-def estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
+def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
     """Return the ratio and its interval at the last look that was reached, None before the first.
 
-    ``pairs`` stand in the order they were measured in; those after the look are left for the next one.
+    It is that of a typical call, or of all, where these were not timed apart or ``calls`` says so. ``pairs``
+    stand in the order they were measured in; those after the look are left for the next one.
     """
     launches = last_look(len(pairs), policy)
     if launches is None:
         return None
     seen = pairs[:launches]
-    logs = [location(pair.base_s, pair.head_s) for pair in seen]
-    error = look_error(policy)
+    logs = [pair_location(pair, calls) for pair in seen]
+    error = interval_error(seen, policy, calls)
     interval = location_interval(logs, [pair.preloader for pair in seen], error=error)
     centre, half_width = float(interval.centre), float(interval.half_width)
     return Estimate(
@@ -37,7 +41,13 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
         launches=launches,
         launch_sd=statistics.stdev(logs) if launches > 1 else None,
         unit="preloaders" if interval.by_preloaders else "launches",
+        calls=calls if _are_sliced(seen) else "all",
     )
+
+
+def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
+    """Return the log ratio of a launch: of typical calls, where those were timed apart, or of all."""
+    return location(*pair.sides(calls))
 
 
 def timed_verdict(estimate: Estimate, margin: float) -> TimedVerdict:
@@ -76,7 +86,11 @@ def compare(
 ) -> Comparison:
     """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds."""
     judged = estimate(pairs, policy)
+    other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
     verdict = timed_verdict(judged, margin) if judged else "INCONCLUSIVE"
+    if judged and other:
+        verdict, judged, other = _weighed(judged, other, margin)
+    told: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
     return Comparison(
@@ -85,8 +99,9 @@ def compare(
         margin=margin,
         gating=gating,
         estimate=judged,
-        base_s=_typical_time([pair.base_s for pair in seen]),
-        head_s=_typical_time([pair.head_s for pair in seen]),
+        other=other,
+        base_s=_middle_time([pair.sides(told)[0] for pair in seen]),
+        head_s=_middle_time([pair.sides(told)[1] for pair in seen]),
         need=missing if verdict == "INCONCLUSIVE" else None,
         message=None if judged else _before_first_look(len(pairs), policy),
     )
@@ -113,13 +128,44 @@ def need(
 
 
 def look_error(policy: Policy) -> float:
-    """Return the two-sided error of one interval: alpha shared over comparisons and looks."""
+    """Return the two-sided error of a comparison at one look: alpha shared over comparisons and looks."""
     return error_per_look(policy.alpha, family=policy.family, looks=len(policy.looks))
+
+
+def interval_error(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> float:
+    """Return the two-sided error of one interval over launches: of two, each has its share of a look's."""
+    if not _are_sliced(pairs):
+        return look_error(policy)
+    return look_error(policy) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE)
 
 
 def last_look(launches: int, policy: Policy) -> int | None:
     """Return the last look that so many launches reach, None before the first."""
     return max((look for look in policy.looks if look <= launches), default=None)
+
+
+def _weighed(
+    typical: Estimate, whole: Estimate, margin: float
+) -> tuple[TimedVerdict, Estimate, Estimate | None]:
+    """Return the verdict of both estimates, the one that made it, and the other.
+
+    Either may accuse, since each has its share of alpha. A typical call inside the margin is not enough
+    for UNCHANGED while all calls together seem to lie outside: some of them may have become slower.
+    """
+    verdicts = timed_verdict(typical, margin), timed_verdict(whole, margin)
+    for accusing in ("REGRESSED", "IMPROVED"):
+        if accusing in verdicts:
+            by_typical = verdicts[0] == accusing
+            return accusing, *((typical, whole) if by_typical else (whole, typical))
+    if verdicts[0] == "UNCHANGED" and abs(whole.ratio - 1) <= margin:
+        return "UNCHANGED", typical, whole
+    if "UNCHANGED" in verdicts:
+        return verdicts[1], whole, typical
+    return "INCONCLUSIVE", typical, whole
+
+
+def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
+    return any(pair.sliced for pair in pairs)
 
 
 def _ratio(log: float) -> float:
@@ -133,12 +179,12 @@ def _deciding_look(
 ) -> int | None:
     preloaders = len({pair.preloader for pair in pairs[: judged.launches]})
     units = preloaders if judged.unit == "preloaders" else judged.launches
-    half_width = math.log(judged.high / judged.ratio)
+    half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
     return deciding_look(
         math.log(judged.ratio),
-        half_width / expected_half_width(1.0, units, error=look_error(policy)),
+        half_width / expected_half_width(1.0, units, error=error),
         looks=[look for look in policy.looks if look > len(pairs)],
-        error=look_error(policy),
+        error=error,
         margin=margin,
         launches_per_unit=judged.launches / units,
     )
@@ -148,7 +194,7 @@ def _before_first_look(launches: int, policy: Policy) -> str:
     return f"{launches} of the {policy.looks[0]} launches that the first look needs"
 
 
-def _typical_time(launches: Sequence[Sequence[float]]) -> float | None:
+def _middle_time(launches: Sequence[Sequence[float]]) -> float | None:
     """Return the median over launches of their median rounds, None where there are none."""
     # As the ratio beside it: means of a few stalls in rounds would contradict it for no reason.
     return statistics.median(map(statistics.median, launches)) if launches else None

@@ -9,6 +9,8 @@ from typing import Literal
 from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
 from perfkit.records.differences import Section
 
+# All calls of a round together, or a typical one of them.
+Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"
@@ -32,13 +34,27 @@ class Policy:
 class LaunchPair:
     """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
 
-    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length.
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
+    ones are those of a typical call in the same rounds, empty where that was not timed apart.
     """
 
     launch: int
     preloader: int
     base_s: tuple[float, ...]
     head_s: tuple[float, ...]
+    base_typical_s: tuple[float, ...] = ()
+    head_typical_s: tuple[float, ...] = ()
+
+    @property
+    def sliced(self) -> bool:
+        """Whether typical calls were timed apart."""
+        return bool(self.base_typical_s)
+
+    def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return base and head in all calls or in typical ones; where those are not known, in all."""
+        if calls == "typical" and self.sliced:
+            return self.base_typical_s, self.head_typical_s
+        return self.base_s, self.head_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +63,7 @@ class Estimate:
 
     ``confidence`` is that of this one interval, alpha shared out already. ``launch_sd`` is the standard
     deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the interval
-    treats as independent.
+    treats as independent, ``calls`` which calls it is of.
     """
 
     ratio: float
@@ -57,6 +73,7 @@ class Estimate:
     launches: int
     launch_sd: float | None
     unit: Literal["launches", "preloaders", "runs"] = "launches"
+    calls: Calls = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +89,10 @@ class Comparison:
     """One benchmark of a gate.
 
     ``estimate``, ``base_s`` and ``head_s`` (medians over launches, seconds per iteration) are None where
-    nothing could be compared; ``message`` then says why. ``accepted`` is the reason a person gave for
-    letting the finding pass. A comparison that does not gate is shown and decides nothing.
+    nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make the
+    verdict, of all calls or of typical ones, None where these were not timed apart. ``accepted`` is the
+    reason a person gave for letting the finding pass. A comparison that does not gate is shown and decides
+    nothing.
     """
 
     benchmark: Benchmark
@@ -81,6 +100,7 @@ class Comparison:
     margin: float
     gating: bool = True
     estimate: Estimate | None = None
+    other: Estimate | None = None
     base_s: float | None = None
     head_s: float | None = None
     need: Need | None = None

@@ -16,6 +16,7 @@ import pytest
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from perfkit.agent import conductor as conductor_module
 from perfkit.agent.benchmark_fixture import LockstepFixture, Work, install
 from perfkit.agent.channel import Channel, Message
 from perfkit.agent.conductor import RemoteConductor
@@ -363,13 +364,17 @@ def talk() -> Iterator[Callable[..., Talk]]:
     """Return what lets a remote conductor lead a benchmark that counts its calls; a call takes 2 s."""
     ours, theirs = (Channel(end) for end in socket.socketpair())
 
-    def lead(*orders: dict[str, Any], loops: int | None = None) -> Talk:
+    def lead(
+        *orders: dict[str, Any],
+        loops: int | None = None,
+        times: Callable[[int], float] = lambda iterations: 2.0 * iterations,
+    ) -> Talk:
         calls: list[str] = []
         kept: list[tuple[int, float]] = []
 
         def block(iterations: int) -> float:
             calls.append(f"block {iterations}")
-            return 2.0 * iterations
+            return times(iterations)
 
         for order in (*orders, {"kind": "go_on"}):
             ours.send(order)
@@ -400,20 +405,47 @@ def test_a_benchmark_says_what_it_allows_and_goes_on_when_told(talk: Callable[..
 
 def test_an_order_to_run_is_obeyed_to_the_call(talk: Callable[..., Talk]) -> None:
     """Untimed iterations in one block, then the rounds; only those are kept and told, per iteration."""
-    said = talk({"kind": "run", "untimed": 5, "loops": 3, "rounds": 2, "core": None})
+    said = talk({"kind": "run", "untimed": 5, "loops": 3, "slices": 1, "rounds": 2, "core": None})
 
     assert ["block 5", "block 3", "block 3"] == said.calls
     assert [(3, 6.0), (3, 6.0)] == said.kept
     answer = said.answers[1]
     assert ("timed", 10.0, [2.0, 2.0]) == (answer["kind"], answer["untimed_s"], answer["values"])
+    assert [] == answer["typical"]
     assert 0 <= answer["faults"]
+
+
+def test_a_sliced_round_tells_what_a_call_typically_takes(talk: Callable[..., Talk]) -> None:
+    """Its lower quartile over slices, per iteration, beside the mean; the round is kept as one."""
+    stalls = iter([1.0, 1.0, 1.0, 1.0, 9.0])
+
+    said = talk(
+        {"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None},
+        times=lambda iterations: next(stalls) * iterations,
+    )
+
+    assert ["block 2"] * 5 == said.calls
+    assert [(10, 26.0)] == said.kept
+    assert ([2.6], [1.0]) == (said.answers[1]["values"], said.answers[1]["typical"])
+
+
+def test_rounds_on_an_accelerator_are_not_sliced(
+    talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the clock would wait for it: a slice would time the waiting."""
+    monkeypatch.setattr(conductor_module, "uses_accelerator", lambda: True)
+
+    said = talk({"kind": "run", "untimed": 0, "loops": 10, "slices": 5, "rounds": 1, "core": None})
+
+    assert ["block 10"] == said.calls
+    assert [] == said.answers[1]["typical"]
 
 
 def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> None:
     """Nothing is held there, and one that may not be used is passed over."""
     cores = os.sched_getaffinity(0)
     for core in (max(cores), max(cores) + 1):
-        said = talk({"kind": "run", "untimed": 0, "loops": 1, "rounds": 1, "core": core})
+        said = talk({"kind": "run", "untimed": 0, "loops": 1, "slices": 1, "rounds": 1, "core": core})
 
         assert ["block 1"] == said.calls
         assert cores == os.sched_getaffinity(0)
@@ -421,7 +453,7 @@ def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> No
 
 def test_iterations_with_a_setup_are_untimed_one_by_one(talk: Callable[..., Talk]) -> None:
     """Where the loops of a round are fixed, each untimed iteration is a round of one."""
-    said = talk({"kind": "run", "untimed": 3, "loops": 1, "rounds": 0, "core": None}, loops=1)
+    said = talk({"kind": "run", "untimed": 3, "loops": 1, "slices": 1, "rounds": 0, "core": None}, loops=1)
 
     assert ["block 1", "block 1", "block 1"] == said.calls
     assert ([], 6.0, []) == (said.kept, said.answers[1]["untimed_s"], said.answers[1]["values"])

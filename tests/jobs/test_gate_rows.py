@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import Benchmark, Commit, Side, Status
+from perfkit.records import TYPICAL_TIME, WALL_TIME, Benchmark, Commit, Side, Status
 from perfkit.verdict.from_rows import comparison_of
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import LaunchPair, Policy, Verdict
@@ -76,6 +77,22 @@ def test_a_launch_is_a_row_for_each_side() -> None:
         head.run_id,
         head.recorded_at,
     )
+
+
+def test_typical_times_are_rows_of_their_own() -> None:
+    """They stand beside those of all calls, of the same launch, under a metric of their own."""
+    plain = _measured(5)
+    timing = replace(plain.timing, base_typical_s=(0.9, 1.9), head_typical_s=(1.0, 2.0))
+
+    rows = list(launch_rows([replace(plain, timing=timing)], CONTENDERS, {}, OCCASION))
+
+    assert [
+        ("base", WALL_TIME, (1.0, 2.0)),
+        ("base", TYPICAL_TIME, (0.9, 1.9)),
+        ("head", WALL_TIME, (1.1, 2.2)),
+        ("head", TYPICAL_TIME, (1.0, 2.0)),
+    ] == [(row.placement.side, row.outcome.metric, row.outcome.values) for row in rows]
+    assert {5} == {row.placement.launch for row in rows}
 
 
 def test_a_row_says_under_which_rules_it_was_measured() -> None:

@@ -65,6 +65,27 @@ def test_a_benchmark_that_counts_its_calls_gets_those_and_no_more(
     assert (rounds * loops, loops) == (calls, pace.loops)
 
 
+@given(iteration_times)
+def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
+    """All slices hold equally many calls, about a quarter of a millisecond of them, or one."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+
+    assert 0 == pace.loops % pace.slices
+    in_slice = pace.loops // pace.slices
+    assert 1 == pace.slices or 4 <= pace.slices
+    assert 1 == pace.slices or 1 == in_slice or 0.00016 <= in_slice * iteration_s <= 0.00034
+    assert (pace.slices > 1) == (pace.loops * iteration_s > 3.5 * max(iteration_s, 0.00025))
+
+
+def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
+    """A benchmark's own rounds, and those of workers, whose quickest calls find their batch waiting."""
+    given_rounds = plan_pace(1e-5, launch_s=LAUNCH_S, fixed_loops=500)
+    counted = plan_pace(1e-5, launch_s=LAUNCH_S, most_rounds=9)
+    piped = plan_pace(1e-5, launch_s=LAUNCH_S, pipeline=True)
+
+    assert [1, 1, 1] == [pace.slices for pace in (given_rounds, counted, piped)]
+
+
 def test_fixed_loops_are_kept() -> None:
     """A benchmark with a setup for each call is not looped; more rounds make up for it."""
     pace = plan_pace(1e-4, launch_s=LAUNCH_S, fixed_loops=1)

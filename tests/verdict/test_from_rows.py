@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import build_row
 
-from perfkit.records import Metric, Placement, Row, Side, Status
+from perfkit.records import TYPICAL_TIME, Metric, Placement, Row, Side, Status
 from perfkit.verdict.from_rows import comparison_of, joined_pairs, pairs_of, policy_entries, policy_of
 from perfkit.verdict.judge import compare
 from perfkit.verdict.model import LaunchPair, Policy, Verdict
@@ -84,6 +84,23 @@ def test_pairs_are_the_launches_that_timed_both_sides() -> None:
         LaunchPair(launch=0, preloader=0, base_s=(1.0, 1.5), head_s=(2.0, 2.5)),
         LaunchPair(launch=2, preloader=1, base_s=(3.0,), head_s=(4.0,)),
     ) == pairs_of(rows)
+
+
+def test_typical_times_belong_to_the_launch_of_their_rows() -> None:
+    """They stand in rows of their own; a launch without them has none."""
+    rows = _rows([1.1, 1.2])
+    slower = [
+        replace(row, outcome=replace(row.outcome, metric=TYPICAL_TIME, values=(0.5,)))
+        for row in rows
+        if row.placement.launch == 1
+    ]
+
+    first, second = pairs_of([*rows, *slower])
+
+    assert (False, True) == (first.sliced, second.sliced)
+    assert ((0.5,), (0.5,)) == second.sides("typical")
+    assert ((1.0, 2.0), (1.2, 2.4)) == second.sides("all")
+    assert first.sides("all") == first.sides("typical")
 
 
 def test_runs_are_joined_to_one_series() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from noise import POLICY, as_pairs, decide, load_recorded, normal, preloader_bias, resampled
 
 from perfkit.records import Benchmark
-from perfkit.verdict.judge import compare, direction, estimate, need, timed_verdict
+from perfkit.verdict.judge import compare, direction, estimate, need, pair_location, timed_verdict
 from perfkit.verdict.model import Estimate, LaunchPair, Policy
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
@@ -69,6 +69,71 @@ def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: f
 def test_the_direction_is_told_where_there_is_one(words: str | None, low: float, high: float) -> None:
     """An interval that contains no change has none."""
     assert words == direction(_estimate(low, high))
+
+
+def _sliced(typical: list[LaunchPair], whole: list[LaunchPair]) -> list[LaunchPair]:
+    """Return launches whose typical calls and whose calls together are those of two series."""
+    return [
+        replace(all_calls, base_typical_s=pair.base_s, head_typical_s=pair.head_s)
+        for pair, all_calls in zip(typical, whole, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "calls", "typical", "whole"),
+    [
+        ("UNCHANGED", "typical", (1.0, 0.005), (1.0, 0.005)),
+        # Too noisy to say of all calls; a typical one says it.
+        ("UNCHANGED", "typical", (1.0, 0.005), (1.0, 0.03)),
+        ("REGRESSED", "typical", (1.05, 0.005), (1.05, 0.03)),
+        ("IMPROVED", "typical", (0.9, 0.005), (0.95, 0.03)),
+        # Some calls alone became slower: what all take together accuses, or keeps it open.
+        ("REGRESSED", "all", (1.0, 0.005), (1.05, 0.005)),
+        ("INCONCLUSIVE", "all", (1.0, 0.005), (1.06, 0.06)),
+        ("REGRESSED", "all", (0.9, 0.005), (1.1, 0.005)),
+        ("IMPROVED", "all", (1.0, 0.005), (0.9, 0.005)),
+        # The other way round: all calls lie inside the margin, whatever a typical one does.
+        ("UNCHANGED", "all", (1.0, 0.03), (1.0, 0.005)),
+        ("INCONCLUSIVE", "typical", (1.0, 0.03), (1.0, 0.03)),
+    ],
+)
+def test_a_typical_call_and_all_calls_have_both_a_say(
+    verdict: str, calls: str, typical: tuple[float, float], whole: tuple[float, float]
+) -> None:
+    """Either may accuse; the estimate that is told is the one that made the verdict, beside the other."""
+    pairs = _sliced(_noisy(*typical, 20), _noisy(*whole, 20))
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
+
+    assert found.estimate is not None
+    assert found.other is not None
+    assert (verdict, calls) == (found.verdict, found.estimate.calls)
+    assert {"typical", "all"} == {found.estimate.calls, found.other.calls}
+    assert (typical if calls == "typical" else whole)[0] == pytest.approx(found.estimate.ratio, abs=0.03)
+
+
+def test_two_estimates_share_the_error_of_a_look() -> None:
+    """Four parts of five are a typical call's, the rest is that of all calls; one alone has it whole."""
+    alone = _noisy(1.0, 0.01, 20)
+    sliced = _sliced(alone, alone)
+
+    estimates = [estimate(alone, POLICY), estimate(sliced, POLICY), estimate(sliced, POLICY, "all")]
+
+    errors = [1 - one.confidence for one in estimates if one is not None]
+    assert [1.0, 0.8, 0.2] == pytest.approx([error / errors[0] for error in errors])
+    assert errors[0] == pytest.approx(0.01 / 42)
+
+
+def test_an_unsliced_launch_among_others_counts_as_it_is() -> None:
+    """A launch whose rounds were one slice has the same figures for a typical call and for all."""
+    pairs = _sliced(_noisy(1.0, 0.01, 12), _noisy(1.5, 0.01, 12))
+    pairs[3] = replace(pairs[3], base_typical_s=(), head_typical_s=())
+
+    assert pair_location(pairs[3]) == pair_location(pairs[3], "all")
+    assert pair_location(pairs[4]) < 0.2 < pair_location(pairs[4], "all")
+    judged = estimate(pairs, POLICY)
+    assert judged is not None
+    assert "typical" == judged.calls
 
 
 def test_nothing_is_estimated_before_the_first_look() -> None:

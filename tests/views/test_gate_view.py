@@ -200,6 +200,48 @@ def test_a_decision_that_no_benchmark_explains_leads_to_the_notes() -> None:
     assert decision_sentence(report).startswith("NOT MEASURED: the notes say why; ")
 
 
+def _typical(found: Comparison, *whole: float) -> Comparison:
+    """Return a comparison whose estimate is of a typical call, beside one of all calls."""
+    assert found.estimate is not None
+    ratio, low, high = whole
+    return replace(
+        found,
+        estimate=replace(found.estimate, calls="typical"),
+        other=replace(found.estimate, ratio=ratio, low=low, high=high),
+    )
+
+
+def test_the_guide_says_what_slow_calls_may_hide() -> None:
+    """Of the benchmarks whose typical call is unchanged, the one that all calls bound least is named."""
+    same = [_typical(replace(B_SAME), 1.001, 0.98, high) for high in (1.019, 1.0361)]
+    report = build_report(same[0], replace(same[1], benchmark=replace(B_SAME.benchmark, name="test_c")))
+    mixed = build_report(same[0], build_comparison("test_long", "UNCHANGED", 1.0, 0.99, 1.01))
+
+    said = " ".join(_text(report).split())
+    assert "Figures are of a typical call; of all, slow ones included: at most +3.7 % (test_c)." in said
+    said = " ".join(_text(mixed).split())
+    assert "a typical call where calls are short; of all, slow ones included: at most +1.9 % (test_b)" in said
+
+
+def test_nothing_is_said_of_typical_calls_where_none_were_timed() -> None:
+    """Long calls are rounds of their own; a slower benchmark leaves no slow calls to warn of."""
+    slower = _typical(A_SLOWER, 1.03, 1.01, 1.05)
+
+    assert "typical" not in _text(build_report(B_SAME))
+    assert "Figures are of a typical call. Margin" in " ".join(_text(build_report(slower)).split())
+
+
+def test_a_verdict_by_all_calls_says_so() -> None:
+    """What only some calls pay is told beside what a typical one does."""
+    whole = build_comparison("test_rare", "REGRESSED", 1.05, 1.031, 1.07)
+    typical = build_comparison("test_rare", "UNCHANGED", 1.001, 0.994, 1.008).estimate
+
+    text = " ".join(_text(build_report(replace(whole, other=typical))).split())
+
+    assert "slower by 3.1 to 7.0 %" in text
+    assert "that is all calls together; a typical one: +0.1 % (-0.6 to +0.8 %)" in text
+
+
 def test_a_long_command_breaks_where_a_shell_reads_on() -> None:
     """What is pasted from 80 columns is one command."""
     name = f"test_{'x' * 50}"

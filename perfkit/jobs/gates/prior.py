@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from perfkit.experiments.sequential import Contender
 from perfkit.jobs.gates.rows import Occasion
-from perfkit.records import WALL_TIME, Row
+from perfkit.records import TYPICAL_TIME, WALL_TIME, Row
 from perfkit.verdict.from_rows import joined_pairs, pairs_of, policy_of
 from perfkit.verdict.model import LaunchPair
 
@@ -44,7 +44,7 @@ def find_prior(rows: Sequence[Row], occasion: Occasion) -> Prior:
 
 def _fits(row: Row, occasion: Occasion) -> bool:
     return (
-        row.outcome.metric == WALL_TIME
+        row.outcome.metric in (WALL_TIME, TYPICAL_TIME)
         and bool(row.outcome.values)
         and not row.commit.dirty
         and row.machine.machine_id == occasion.machine.machine_id

@@ -8,7 +8,22 @@ from datetime import datetime
 
 from perfkit.experiments.sequential import Contender, Measured
 from perfkit.jobs.gates.counting import CountedPair
-from perfkit.records import SIDES, Commit, Environment, Machine, Outcome, Placement, Row, Side, Source, Status
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import (
+    SIDES,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Commit,
+    Environment,
+    Machine,
+    Metric,
+    Outcome,
+    Placement,
+    Row,
+    Side,
+    Source,
+    Status,
+)
 from perfkit.verdict.from_rows import count_outcomes, policy_entries
 from perfkit.verdict.model import Comparison, ExactComparison, Policy, Verdict
 
@@ -36,7 +51,10 @@ def launch_rows(
     verdicts: Mapping[str, Verdict],
     occasion: Occasion,
 ) -> Iterator[Row]:
-    """Yield a row for each launch of each benchmark and side; benchmarks without a verdict yet have none."""
+    """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
+
+    Those of a benchmark that has no verdict yet do not say one.
+    """
     for one in measured:
         contender = contenders[one.node]
         entries = policy_entries(
@@ -46,7 +64,8 @@ def launch_rows(
             verdict=verdicts.get(one.node),
         )
         for side in SIDES:
-            yield _launch_row(one, side, contender, entries, occasion)
+            for timed in _timed(one.timing, side):
+                yield _launch_row(one, side, contender, timed, entries, occasion)
 
 
 def count_rows(
@@ -81,16 +100,30 @@ def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
     return _row(outcome, "head", Placement(side="head", seed=occasion.seed), entries, occasion)
 
 
+def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
+    yield WALL_TIME, timing.base_s if side == "base" else timing.head_s
+    typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
+    if typical_s:
+        yield TYPICAL_TIME, typical_s
+
+
 def _launch_row(
-    one: Measured, side: Side, contender: Contender, entries: Mapping[str, str], occasion: Occasion
+    one: Measured,
+    side: Side,
+    contender: Contender,
+    timed: tuple[Metric, tuple[float, ...]],
+    entries: Mapping[str, str],
+    occasion: Occasion,
 ) -> Row:
     timing = one.timing
     faults = timing.faults_per_iteration[side]
+    metric, values = timed
     outcome = Outcome(
         benchmark=contender.benchmark,
+        metric=metric,
         warmup=timing.pace.untimed,
         loops=timing.pace.loops,
-        values=timing.base_s if side == "base" else timing.head_s,
+        values=values,
     )
     placement = Placement(
         side=side,

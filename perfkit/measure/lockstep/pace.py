@@ -14,6 +14,10 @@ from dataclasses import dataclass
 ROUND_S = 0.005
 # Worker processes fill their queues anew after each switch: their rounds must outlast that.
 _PIPELINE_ROUND_S = 0.02
+# A neighbour's burst lasts milliseconds: some slices of a round escape it. Fewer slices have no quartile to
+# speak of.
+_SLICE_S = 0.00025
+_FEWEST_SLICES = 4
 # Cold caches and threads on the wrong core are set right after this long, or after one longer iteration.
 _CARRY_OVER_S = 0.003
 # Above this an iteration outlasts its own cold start: none need be thrown away.
@@ -37,9 +41,9 @@ class Pace:
     """The plan for one benchmark in each launch.
 
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
-    ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations. ``first_untimed`` iterations
-    warm each launch up. It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself
-    counts its calls.
+    ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
+    many iterations. ``first_untimed`` iterations warm each launch up. It is made for iterations of
+    ``iteration_s`` seconds, None where the benchmark itself counts its calls.
     """
 
     loops: int
@@ -48,6 +52,7 @@ class Pace:
     turns: int
     most_turns: int
     first_untimed: int
+    slices: int = 1
     iteration_s: float | None = None
     pipeline: bool = False
 
@@ -72,7 +77,10 @@ def plan_pace(
             loops=loops, rounds=1, untimed=0, turns=most_rounds, most_turns=most_rounds, first_untimed=0
         )
     aimed_s = _PIPELINE_ROUND_S if pipeline else ROUND_S
-    loops = fixed_loops or max(1, round(aimed_s / iteration_s))
+    loops, slices = fixed_loops or max(1, round(aimed_s / iteration_s)), 1
+    # Of a pipeline the quickest calls find their batch waiting: they say nothing of the workers.
+    if fixed_loops is None and not pipeline:
+        loops, slices = _sliced(loops, iteration_s)
     round_s = loops * iteration_s
     untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(_CARRY_OVER_S / iteration_s)
     rounds = max(1, round(_TIMED_TO_UNTIMED * untimed * iteration_s / round_s))
@@ -86,9 +94,17 @@ def plan_pace(
         turns=turns,
         most_turns=_MOST_STRETCH * turns,
         first_untimed=max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)) if iteration_s < 1 else 0,
+        slices=slices,
         iteration_s=iteration_s if fixed_loops is None else None,
         pipeline=pipeline,
     )
+
+
+def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
+    """Return about as many iterations, and into how many slices they part: one where each is long."""
+    in_slice = max(1, round(_SLICE_S / iteration_s))
+    slices = round(loops / in_slice)
+    return (in_slice * slices, slices) if slices >= _FEWEST_SLICES else (loops, 1)
 
 
 def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float) -> Pace:

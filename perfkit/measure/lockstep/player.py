@@ -25,6 +25,7 @@ class Player:
     def __init__(self, child: Child, *, limit_s: float) -> None:
         self.child = child
         self.values: list[float] = []
+        self.typical: list[float] = []
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
@@ -57,23 +58,36 @@ class Player:
         process = processes.read_process(self.child.pid)
         return process.core if process else None
 
-    def run(self, *, untimed: int, loops: int, rounds: int, core: int | None = None) -> Message:
+    def run(
+        self, *, untimed: int, loops: int, rounds: int, slices: int = 1, core: int | None = None
+    ) -> Message:
         """Let it run iterations on its own, the rest of the time it is stopped; return its answer.
 
-        Its main thread begins on ``core``, where one is given.
+        Each round of ``loops`` iterations is timed in ``slices``. Its main thread begins on ``core``, where
+        one is given.
 
         Raises:
             BenchmarkError: it raised, died, or gave no answer in time.
         """
         self.child.resume()
         try:
-            self._send({"kind": "run", "untimed": untimed, "loops": loops, "rounds": rounds, "core": core})
+            self._send(
+                {
+                    "kind": "run",
+                    "untimed": untimed,
+                    "loops": loops,
+                    "slices": slices,
+                    "rounds": rounds,
+                    "core": core,
+                }
+            )
             answer = self._receive()
         finally:
             self.child.stop()
         self.faults += answer["faults"]
         self.iterations += untimed + loops * rounds
         self.values += answer["values"]
+        self.typical += answer["typical"]
         return answer
 
     def profile(self, calls: int) -> Message:

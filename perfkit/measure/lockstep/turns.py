@@ -24,13 +24,17 @@ _IDLE_S = 0.035
 class Timing:
     """What one launch measured of one benchmark: paired rounds, in seconds per iteration.
 
-    ``faults_per_iteration`` are minor page faults, untimed iterations included.
+    ``base_s`` and ``head_s`` are of all iterations of a round; the typical ones are lower quartiles over its
+    slices, and there are none where rounds were not sliced. ``faults_per_iteration`` are minor page faults,
+    untimed iterations included.
     """
 
     base_s: tuple[float, ...]
     head_s: tuple[float, ...]
     pace: Pace
     faults_per_iteration: Mapping[Side, float]
+    base_typical_s: tuple[float, ...] = ()
+    head_typical_s: tuple[float, ...] = ()
 
 
 def take_turns(players: Sequence[Player], *, pace: Pace) -> Timing:
@@ -74,7 +78,9 @@ def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | Non
     seconds = 0.0
     for player, other in (players, players[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
-        answer = player.run(untimed=pace.untimed, loops=pace.loops, rounds=pace.rounds, core=core)
+        answer = player.run(
+            untimed=pace.untimed, loops=pace.loops, slices=pace.slices, rounds=pace.rounds, core=core
+        )
         other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
         seconds += answer["untimed_s"] + sum(answer["values"]) * pace.loops
     return seconds
@@ -82,7 +88,7 @@ def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | Non
 
 def _is_settled(players: Sequence[Player]) -> bool:
     first, second = players
-    return is_settled(first.values, second.values)
+    return is_settled(first.typical or first.values, second.typical or second.values)
 
 
 def _time_call(player: Player) -> float:
@@ -123,4 +129,6 @@ def _timing(players: Mapping[Side, Player], pace: Pace) -> Timing:
         faults_per_iteration={
             side: player.faults / max(player.iterations, 1) for side, player in players.items()
         },
+        base_typical_s=tuple(players["base"].typical),
+        head_typical_s=tuple(players["head"].typical),
     )

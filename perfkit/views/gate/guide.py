@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from perfkit.verdict.model import Comparison, GateReport
-from perfkit.views.gate.wording import percent
+from perfkit.views.gate.wording import percent, upper_text
 
 
 def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
@@ -16,10 +16,25 @@ def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
     sentences = (
         "Base and head are medians over launches, per call; change is head / base - 1, from paired rounds.",
         f"Intervals hold with {percent(1 - policy.alpha)} confidence{together}, at every look.",
+        _of_typical_calls(report.comparisons, names),
         _resting_on_preloaders(report.comparisons, names),
         _margins(report.comparisons, names),
     )
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Say that figures are of typical calls, and what all calls may have lost where those did not change."""
+    typical = [found for found in comparisons if found.estimate and found.estimate.calls == "typical"]
+    if not typical:
+        return ""
+    short = "" if len(typical) == len(comparisons) else " where calls are short"
+    whole = [(found.other.high, found) for found in typical if found.other and found.verdict == "UNCHANGED"]
+    if not whole:
+        return f"Figures are of a typical call{short}."
+    _, most = max(whole, key=lambda one: one[0])
+    limit, name = upper_text(most.other), names[most.benchmark.name]
+    return f"Figures are of a typical call{short}; of all, slow ones included: at most {limit} ({name})."
 
 
 def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:

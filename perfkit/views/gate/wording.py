@@ -66,6 +66,13 @@ def interval_text(estimate: Estimate | None) -> str:
     return f"{_signed(low)} to {_signed(high)} %"
 
 
+def upper_text(estimate: Estimate | None) -> str:
+    """Return the upper limit of the change, "+3.6 %", rounded outward."""
+    if estimate is None:
+        return "-"
+    return _factor(estimate.high) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+
+
 def direction_text(estimate: Estimate | None) -> str:
     """Return in which direction a benchmark moved, if that is known: "slower by 0.4 to 2.6 %"."""
     if estimate is None:
@@ -90,6 +97,9 @@ def details(comparison: Comparison) -> list[str]:
     said = [comparison.message or _CAUSES.get(comparison.verdict)]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         said = [direction_text(comparison.estimate), comparison.message]
+    if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
+        typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
+        said.append(f"that is all calls together; a typical one: {typical}")
     if comparison.need is not None:
         said.append(need_text(comparison.need))
     if not comparison.gating:
