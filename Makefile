@@ -41,7 +41,7 @@ hooks: $(INSTALLED)
 	git config core.hooksPath .githooks
 	@echo "Each push is gated from now on; \"git push --no-verify\" goes past it."
 
-# About three quarters of an hour on a machine with nothing else to do; goes on where it stood.
+# Hours, and only while the machine is fit; goes on where it stood.
 calibration: $(INSTALLED)
 	$(BIN)/python benchmarks/calibration/study.py
 

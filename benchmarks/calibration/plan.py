@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfkit.experiments.calibration import in_turn
 
 BENCHMARKS = ("tensor", "loss", "training", "loading", "python", "allocation")
-_SEED = 20261121
+UNDOSED = 20
+# A call is as short as these shares allow in whole units.
+_PLANTS = (("+3 % at margin 1 %", "1%", (33, 34)), ("+5 % at margin 2 %", "2%", (20, 21)))
+_RARE = 24
+_SEED = 20261123
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One gate: its number among all, what kind it is, and the dose that is planted in one benchmark.
+    """One gate: what kind it is, its number among all, and the dose that is planted in one benchmark.
 
-    ``units`` is the benchmark's work, of 100 undosed; ``rare`` that of each tenth call alone.
+    ``base`` and ``head`` are the benchmark's units of work on each side; ``rare`` are head's in each tenth
+    call alone.
     """
 
-    number: int
     kind: str
     margin: str
+    number: int = 0
     benchmark: str | None = None
-    units: int = 100
+    base: int = UNDOSED
+    head: int = UNDOSED
     rare: int | None = None
 
     @property
@@ -30,23 +36,23 @@ class Case:
         """The subject of the case's commit, by which its rows are known in the ledger."""
         if self.benchmark is None:
             return f"study case {self.number}: {self.kind}"
-        dose = f"{self.units} units" if self.rare is None else f"{self.rare} units in each tenth call"
-        return f"study case {self.number}: {self.kind}: {self.benchmark} {dose}"
+        dose = self.head if self.rare is None else f"{self.rare} in each tenth call"
+        return f"study case {self.number}: {self.kind}: {self.benchmark}, {self.base} units to {dose}"
 
 
-def plan_study(*, alike: int = 20, planted: int = 20) -> list[Case]:
+def plan_study(*, alike: int = 100, planted: int = 120) -> list[Case]:
     """Return the cases in the order they run: gates of identical code and planted ones, mixed by lot.
 
     Half of the plants are +3 % at margin 1 %, half +5 % at margin 2 %, each over the benchmarks in turn, in
     an order drawn anew for every turn.
     """
     source = random.Random(_SEED)  # noqa: S311 (an experiment's order, not a secret)
-    drafts: list[tuple[str, str, str | None, int, int | None]] = [("A/A", "2%", None, 100, None)] * alike
-    for kind, margin, units in (("+3 % at margin 1 %", "1%", 103), ("+5 % at margin 2 %", "2%", 105)):
-        drafts += [(kind, margin, name, units, None) for name in in_turn(source, BENCHMARKS, planted // 2)]
-    drafts.append(("+20 % in each tenth call", "1%", "python", 100, 120))
+    drafts = [Case(kind="A/A", margin="2%") for _ in range(alike)]
+    for kind, margin, (base, head) in _PLANTS:
+        drafts += [
+            Case(kind=kind, margin=margin, benchmark=name, base=base, head=head)
+            for name in in_turn(source, BENCHMARKS, planted // len(_PLANTS))
+        ]
+    drafts.append(Case(kind="+20 % in each tenth call", margin="1%", benchmark="python", rare=_RARE))
     source.shuffle(drafts)
-    return [
-        Case(number=number, kind=kind, margin=margin, benchmark=name, units=units, rare=rare)
-        for number, (kind, margin, name, units, rare) in enumerate(drafts, start=1)
-    ]
+    return [replace(draft, number=number) for number, draft in enumerate(drafts, start=1)]

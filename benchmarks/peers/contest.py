@@ -14,7 +14,7 @@ from pathlib import Path
 
 import git
 from pairs import MARGIN, Pair, plan_pairs
-from study import create_suite, doses
+from study import commit_sides, create_suite
 from tools import RUN, Scene, ToolError, set_up_asv
 
 HERE = Path(__file__).parent
@@ -49,13 +49,8 @@ def read_outcomes() -> list[dict[str, object]]:
 def lay_out(pair: Pair, repository: git.Repo, folder: Path) -> Scene:
     """Commit the pair's head on a branch of its own, and check both sides out for the tools that need it."""
     root = Path(str(repository.working_tree_dir))
-    base = repository.git.rev_parse("main")
-    repository.git.checkout("--quiet", "-B", f"pair-{pair.number}", base)
-    (root / "doses.py").write_text(doses(pair.case))
-    repository.git.commit(
-        "--quiet", "--allow-empty", "--all", "-m", f"peers pair {pair.number}: {pair.case.kind}"
-    )
-    head = repository.git.rev_parse("HEAD")
+    base, head = commit_sides(pair.case, repository, f"peers pair {pair.number}: {pair.case.kind}")
+    repository.git.branch("--force", f"pair-{pair.number}", head)
     place = folder / f"pair-{pair.number}"
     checkouts = {"base": place / "base", "head": place / "head"}
     for side, sha in (("base", base), ("head", head)):

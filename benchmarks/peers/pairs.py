@@ -9,13 +9,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
-from plan import BENCHMARKS, Case
+from plan import BENCHMARKS, UNDOSED, Case
 
 from perfkit.experiments.calibration import in_turn
 
 TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 MARGIN = "2%"
-_PLANTED_UNITS = 105
+_PLANTED_UNITS = 21
 _SEED = 20261122
 
 
@@ -48,7 +48,7 @@ def _pair(number: int, name: str | None) -> Pair:
             kind="A/A" if name is None else "+5 %",
             margin=MARGIN,
             benchmark=name,
-            units=100 if name is None else _PLANTED_UNITS,
+            head=UNDOSED if name is None else _PLANTED_UNITS,
         ),
         tools=(*TOOLS[turn:], *TOOLS[:turn]),
     )

@@ -13,7 +13,11 @@ from plan import BENCHMARKS
 
 from perfkit.views.markdown_table import table_head, table_row
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "peers.md"
+README = ROOT / "README.md"
+# What stands between them in the README is written here.
+_BEGIN, _END = "<!-- begin: make peers -->\n", "<!-- end: make peers -->\n"
 _TRUE_CHANGE = 0.05
 _COLUMNS = (
     "tool",
@@ -27,20 +31,36 @@ Outcome = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write the document."""
-    DOCUMENT.write_text(render(read_outcomes()), encoding="utf-8")
-    print(f"wrote {DOCUMENT}")
+    """Write the document, and its table into the README."""
+    outcomes = read_outcomes()
+    DOCUMENT.write_text(render(outcomes), encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8"), outcomes), encoding="utf-8")
+    print(f"wrote {DOCUMENT}, and its table into {README}")
+
+
+def with_table(text: str, outcomes: Sequence[Outcome]) -> str:
+    """Return the README's text with the table in its place, which is empty until all pairs have run."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise SystemExit(f"the README has no place for the table: {_BEGIN.strip()} … {_END.strip()}")
+    lines = _table(outcomes) if len({one["pair"] for one in outcomes}) == len(plan_pairs()) else []
+    return "".join((before, begin, *(f"{line}\n" for line in lines), end, after))
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
-    lines = [*table_head(_COLUMNS)]
-    lines += [table_row(_line(tool, [one for one in outcomes if one["tool"] == tool])) for tool in TOOLS]
     broken = [one for one in outcomes if "error" in one]
     notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in broken]
     done = len({one["pair"] for one in outcomes})
     head = _INTRODUCTION.format(done=done, of=len(plan_pairs()))
-    return "\n".join([head, *lines, *(["", "Not measured:", "", *notes] if notes else []), _RULES])
+    return "\n".join([head, *_table(outcomes), *(["", "Not measured:", "", *notes] if notes else []), _RULES])
+
+
+def _table(outcomes: Sequence[Outcome]) -> list[str]:
+    of_tools = ([one for one in outcomes if one["tool"] == tool] for tool in TOOLS)
+    lines = (_line(tool, found) for tool, found in zip(TOOLS, of_tools, strict=True))
+    return [*table_head(_COLUMNS), *map(table_row, lines)]
 
 
 _INTRODUCTION = """# Side by side with other tools
@@ -54,10 +74,11 @@ beforehand.
 """
 _RULES = """
 Each tool decides by its own rule: perfkit at margin 2 % and its defaults; asv by `asv continuous -f 1.02 -a
-rounds=4 --interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf by the t-test of
-`pyperf compare_to`. The error is the median absolute difference between the ratio that a tool gives the
-planted benchmark and 1.05. Known of the others: pyperf's test has no margin and calls samples of unequal size
-significant; none of the three corrects for many benchmarks.
+rounds=4 --interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf, run with
+`--fast`, by the t-test of `pyperf compare_to`. The error is the median absolute difference between the ratio
+that a tool gives the planted benchmark and 1.05. Known of the others: pyperf's test has no margin and calls
+samples of unequal size significant; none of the three corrects for many benchmarks. The wall time of perfkit
+is that of the whole gate, checkouts included.
 """
 
 

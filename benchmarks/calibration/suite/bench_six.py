@@ -19,7 +19,7 @@ def test_tensor(benchmark: BenchmarkFixture) -> None:
 
 
 def test_loss(benchmark: BenchmarkFixture) -> None:
-    """A loss, forward and backward."""
+    """A loss."""
     assert benchmark(work.dosed("loss", work.loss_work())) is not None
 
 
@@ -29,8 +29,8 @@ def test_training(benchmark: BenchmarkFixture) -> None:
 
 
 def test_loading(benchmark: BenchmarkFixture) -> None:
-    """Batches from two workers."""
-    assert len(benchmark(work.dosed("loading", work.loading_work()))) >= 100
+    """Batches from a loader."""
+    assert len(benchmark(work.dosed("loading", work.loading_work()))) >= 20
 
 
 def test_python(benchmark: BenchmarkFixture) -> None:

@@ -27,8 +27,8 @@ def dosed(name: str, work: Callable[[int], object]) -> Callable[[], object]:
 
 
 def tensor_work() -> Callable[[int], object]:
-    """Distances between two sets of points; large enough for two threads."""
-    left, right = torch.randn(192, 16), torch.randn(192, 16)
+    """Distances between two sets of points."""
+    left, right = torch.randn(24, 16), torch.randn(24, 16)
 
     def work(units: int) -> object:
         for _ in range(units):
@@ -39,14 +39,13 @@ def tensor_work() -> Callable[[int], object]:
 
 
 def loss_work() -> Callable[[int], object]:
-    """A contrastive loss, forward and backward."""
-    embeddings = torch.randn(24, 8, requires_grad=True)
+    """A contrastive loss."""
+    embeddings = torch.randn(24, 8)
 
     def work(units: int) -> object:
         for _ in range(units):
             loss = (embeddings @ embeddings.T).relu().sum()
-            (gradient,) = torch.autograd.grad(loss, embeddings)
-        return gradient
+        return loss
 
     return work
 
@@ -85,13 +84,13 @@ def normalised(image: np.ndarray) -> np.ndarray:
 
 
 def loading_work() -> Callable[[int], object]:
-    """A batch read ahead by two workers, normalised by the one who asks; a unit is an image."""
+    """A batch, read and normalised; a unit is an image."""
     batches: dict[int, Iterator[list[np.ndarray]]] = {}
 
     def work(units: int) -> object:
         if units not in batches:
-            batches[units] = iter(DataLoader(Images(units), batch_size=None, num_workers=2, collate_fn=list))
-        return [normalised(normalised(image)) for image in next(batches[units])]
+            batches[units] = iter(DataLoader(Images(units), batch_size=None, collate_fn=list))
+        return [normalised(image) for image in next(batches[units])]
 
     return work
 
@@ -111,12 +110,12 @@ def python_work() -> Callable[[int], object]:
 
 
 def allocation_work() -> Callable[[int], object]:
-    """Many small objects and a few large ones, taken and left."""
+    """Small objects and larger ones, taken and left."""
 
     def work(units: int) -> object:
         for _ in range(units):
-            small = [[number, str(number)] for number in range(150)]
-            large = [torch.empty(40_000 + 1000 * number).fill_(0.0) for number in range(4)]
+            small = [[number, str(number)] for number in range(30)]
+            large = [torch.empty(4000 + 1000 * number).fill_(0.0) for number in range(2)]
         return small, large
 
     return work

@@ -28,7 +28,7 @@ class Tensor(_Work):
 
 
 class Loss(_Work):
-    """A loss, forward and backward."""
+    """A loss."""
 
     name = "loss"
 
@@ -48,7 +48,7 @@ class Training(_Work):
 
 
 class Loading(_Work):
-    """Batches from two workers."""
+    """Batches from a loader."""
 
     name = "loading"
 
