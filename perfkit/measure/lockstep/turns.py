@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
@@ -88,7 +88,14 @@ def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | Non
 
 def _is_settled(players: Sequence[Player]) -> bool:
     first, second = players
-    return is_settled(first.typical or first.values, second.typical or second.values)
+    if _are_sliced(players):
+        return is_settled(first.typical, second.typical)
+    return is_settled(first.values, second.values)
+
+
+def _are_sliced(players: Iterable[Player]) -> bool:
+    """Tell whether every round of both sides was sliced: one that uses an accelerator by now is not."""
+    return all(len(player.typical) == len(player.values) for player in players)
 
 
 def _time_call(player: Player) -> float:
@@ -122,6 +129,7 @@ def _prove_idle(player: Player, idle_s: float) -> None:
 
 
 def _timing(players: Mapping[Side, Player], pace: Pace) -> Timing:
+    sliced = _are_sliced(players.values())
     return Timing(
         base_s=tuple(players["base"].values),
         head_s=tuple(players["head"].values),
@@ -129,6 +137,6 @@ def _timing(players: Mapping[Side, Player], pace: Pace) -> Timing:
         faults_per_iteration={
             side: player.faults / max(player.iterations, 1) for side, player in players.items()
         },
-        base_typical_s=tuple(players["base"].typical),
-        head_typical_s=tuple(players["head"].typical),
+        base_typical_s=tuple(players["base"].typical) if sliced else (),
+        head_typical_s=tuple(players["head"].typical) if sliced else (),
     )
