@@ -10,7 +10,7 @@ from perfkit.experiments.calibration import in_turn
 BENCHMARKS = ("tensor", "loss", "training", "loading", "python", "allocation")
 UNDOSED = 20
 # A call is as short as these shares allow in whole units.
-_PLANTS = (("+3 % at margin 1 %", "1%", (33, 34)), ("+5 % at margin 2 %", "2%", (20, 21)))
+PLANTS = (("+3 % at margin 1 %", "1%", (33, 34)), ("+5 % at margin 2 %", "2%", (20, 21)))
 _RARE = 24
 _SEED = 20261123
 
@@ -48,10 +48,10 @@ def plan_study(*, alike: int = 100, planted: int = 120) -> list[Case]:
     """
     source = random.Random(_SEED)  # noqa: S311 (an experiment's order, not a secret)
     drafts = [Case(kind="A/A", margin="2%") for _ in range(alike)]
-    for kind, margin, (base, head) in _PLANTS:
+    for kind, margin, (base, head) in PLANTS:
         drafts += [
             Case(kind=kind, margin=margin, benchmark=name, base=base, head=head)
-            for name in in_turn(source, BENCHMARKS, planted // len(_PLANTS))
+            for name in in_turn(source, BENCHMARKS, planted // len(PLANTS))
         ]
     drafts.append(Case(kind="+20 % in each tenth call", margin="1%", benchmark="python", rare=_RARE))
     source.shuffle(drafts)
