@@ -74,7 +74,11 @@ def test_the_readme_has_a_place_for_the_table(scripts: dict[str, ModuleType]) ->
     """It is filled once all pairs have run; all else stays, and a README without the place is refused."""
     table = scripts["table"]
     readme = table.README.read_text()
-    outcomes = [{"pair": pair, "tool": "asv", "error": "broke"} for pair in range(1, 25)]
+    outcomes = [
+        {"pair": pair.number, "tool": tool, "error": "broke"}
+        for pair in scripts["pairs"].plan_pairs()
+        for tool in pair.tools
+    ]
 
     once = table.with_table(readme, outcomes)
     assert "| perfkit | - | - | - | - | - |" in once
@@ -118,6 +122,7 @@ def test_the_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) ->
         {"pair": 1, "benchmark": None, "tool": "asv", "slower": ["loss"], **common, "faster": ["python"]},
         {"pair": 2, "benchmark": "loss", "tool": "asv", "slower": ["loss", "tensor"], **common},
         {"pair": 1, "benchmark": None, "tool": "pyperf", "error": "is not installed"},
+        {"pair": 1, "benchmark": None, "tool": "pytest-benchmark", "slower": [], **common},
     ]
 
     text = scripts["table"].render(outcomes)
@@ -126,4 +131,4 @@ def test_the_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) ->
     assert "| asv | 1 of 1 | 2 of 6 | 0 of 1 | 1.0 % | 10.0 s |" in text
     assert "| pyperf | - | - | - | - | - |" in text
     assert "- pair 1, pyperf: is not installed" in text
-    assert "2 of 24 pairs have run" in text
+    assert "\n1 of 24 pairs have run." in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def with_table(text: str, outcomes: Sequence[Outcome]) -> str:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         raise SystemExit(f"the README has no place for the table: {_BEGIN.strip()} … {_END.strip()}")
-    lines = _table(outcomes) if len({one["pair"] for one in outcomes}) == len(plan_pairs()) else []
+    lines = _table(outcomes) if _pairs_done(outcomes) == len(plan_pairs()) else []
     return "".join((before, begin, *(f"{line}\n" for line in lines), end, after))
 
 
@@ -52,9 +53,14 @@ def render(outcomes: Sequence[Outcome]) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     broken = [one for one in outcomes if "error" in one]
     notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in broken]
-    done = len({one["pair"] for one in outcomes})
-    head = _INTRODUCTION.format(done=done, of=len(plan_pairs()))
+    head = _INTRODUCTION.format(done=_pairs_done(outcomes), of=len(plan_pairs()))
     return "\n".join([head, *_table(outcomes), *(["", "Not measured:", "", *notes] if notes else []), _RULES])
+
+
+def _pairs_done(outcomes: Sequence[Outcome]) -> int:
+    """Return how many pairs every tool has had its turn with."""
+    turns = Counter(one["pair"] for one in outcomes)
+    return sum(count == len(TOOLS) for count in turns.values())
 
 
 def _table(outcomes: Sequence[Outcome]) -> list[str]:
