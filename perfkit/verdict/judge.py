@@ -93,6 +93,7 @@ def compare(
     told: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
+    base_s, head_s = _middle_times([pair.sides(told) for pair in seen], judged)
     return Comparison(
         benchmark=benchmark,
         verdict=verdict,
@@ -100,8 +101,8 @@ def compare(
         gating=gating,
         estimate=judged,
         other=other,
-        base_s=_middle_time([pair.sides(told)[0] for pair in seen]),
-        head_s=_middle_time([pair.sides(told)[1] for pair in seen]),
+        base_s=base_s,
+        head_s=head_s,
         need=missing if verdict == "INCONCLUSIVE" else None,
         message=None if judged else _before_first_look(len(pairs), policy),
     )
@@ -194,7 +195,21 @@ def _before_first_look(launches: int, policy: Policy) -> str:
     return f"{launches} of the {policy.looks[0]} launches that the first look needs"
 
 
-def _middle_time(launches: Sequence[Sequence[float]]) -> float | None:
-    """Return the median over launches of their median rounds, None where there are none."""
-    # As the ratio beside it: means of a few stalls in rounds would contradict it for no reason.
-    return statistics.median(map(statistics.median, launches)) if launches else None
+def _middle_times(
+    launches: Sequence[tuple[Sequence[float], Sequence[float]]], judged: Estimate | None
+) -> tuple[float, float] | tuple[None, None]:
+    """Return base's and head's time: the median over launches of what both took, apart by the ratio.
+
+    Each median round stands for its launch. Before the first look there is no ratio; each side then has its
+    own median over launches.
+    """
+    middles = [(statistics.median(base), statistics.median(head)) for base, head in launches]
+    if not middles:
+        return None, None
+    if judged is None:
+        return statistics.median(base for base, _ in middles), statistics.median(head for _, head in middles)
+    # A core that has two speeds gives launches of either: the sides' own medians may come from different
+    # ones, and contradict the ratio beside them.
+    level = statistics.median(math.sqrt(base * head) for base, head in middles)
+    apart = math.sqrt(judged.ratio)
+    return level / apart, level * apart

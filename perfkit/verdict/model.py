@@ -88,9 +88,9 @@ class Need:
 class Comparison:
     """One benchmark of a gate.
 
-    ``estimate``, ``base_s`` and ``head_s`` (medians over launches, seconds per iteration) are None where
-    nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make the
-    verdict, of all calls or of typical ones, None where these were not timed apart. ``accepted`` is the
+    ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
+    where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
+    the verdict, of all calls or of typical ones, None where these were not timed apart. ``accepted`` is the
     reason a person gave for letting the finding pass. A comparison that does not gate is shown and decides
     nothing.
     """

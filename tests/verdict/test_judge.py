@@ -229,17 +229,34 @@ def test_the_unit_of_time_changes_no_verdict(sample: list[list[tuple[float, floa
 
 
 def test_a_comparison_holds_what_was_seen() -> None:
-    """Typical times are medians over launches of means over rounds, in seconds."""
+    """It names its benchmark, margin and the launches' estimate; its times are seconds per iteration."""
     pairs = [
-        LaunchPair(launch=place, preloader=0, base_s=(1.0, 2.0), head_s=(2.0 + place**2, 2.0))
-        for place in range(10)
+        LaunchPair(launch=place, preloader=0, base_s=(2.0,) * 2, head_s=(6.0,) * 2) for place in range(10)
     ]
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02, gating=False)
 
     assert (BENCHMARK, 0.02, False) == (found.benchmark, found.margin, found.gating)
-    assert (1.5, 12.25) == (found.base_s, found.head_s)
+    assert pytest.approx((2.0, 6.0)) == (found.base_s, found.head_s)
     assert found.estimate == estimate(pairs, POLICY)
+
+
+def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
+    """Where the sides' medians lie in launches of different speeds, the times still agree with the ratio."""
+    fast, slow = 1.0, 1.2
+    launches = [(fast, fast)] * 4 + [(fast, slow)] * 2 + [(slow, slow)] * 4
+    pairs = [
+        LaunchPair(launch=place, preloader=0, base_s=(base,), head_s=(head,))
+        for place, (base, head) in enumerate(launches)
+    ]
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
+
+    assert found.estimate is not None
+    assert found.base_s is not None
+    assert found.head_s is not None
+    assert pytest.approx(found.estimate.ratio) == found.head_s / found.base_s
+    assert pytest.approx(math.sqrt(fast * slow)) == math.sqrt(found.base_s * found.head_s)
 
 
 @pytest.mark.parametrize(

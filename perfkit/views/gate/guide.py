@@ -14,7 +14,8 @@ def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
     policy = report.policy
     together = f" for all {policy.family} timed comparisons together" if policy.family > 1 else ""
     sentences = (
-        "Base and head are medians over launches, per call; change is head / base - 1, from paired rounds.",
+        "Base and head are per call, at the median launch's speed.",
+        "Change is head / base - 1, from paired rounds.",
         f"Intervals hold with {percent(1 - policy.alpha)} confidence{together}, at every look.",
         _of_typical_calls(report.comparisons, names),
         _resting_on_preloaders(report.comparisons, names),
