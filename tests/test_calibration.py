@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"
 DOCUMENT = ROOT / "docs" / "calibration.md"
-_SCRIPTS = ("plan", "study", "render")
+_SCRIPTS = ("plan", "study", "readme", "render")
 
 
 @pytest.fixture
@@ -100,8 +100,11 @@ def test_a_gate_is_put_off_until_the_machine_is_fit(
 
 
 @pytest.mark.skipif(not DOCUMENT.exists(), reason="the study has not run yet")
-def test_the_document_is_what_the_rows_say(scripts: dict[str, ModuleType]) -> None:
-    """The committed table, rendered anew from the committed rows, is the same text."""
-    render = scripts["render"]
+def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType]) -> None:
+    """The document and the table in the README, rendered anew from the committed rows, are the same text."""
+    render, readme = scripts["render"], scripts["readme"]
+    gates = render.read_gates(scripts["study"].DEFAULT_LEDGER)
+    text = readme.README.read_text()
 
-    assert DOCUMENT.read_text() == render.render(render.read_gates(scripts["study"].DEFAULT_LEDGER))
+    assert DOCUMENT.read_text() == render.render(gates)
+    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(gates))

@@ -14,7 +14,7 @@ import pytest
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 OUTCOMES = FOLDER / "peers" / "outcomes.jsonl"
-_SCRIPTS = ("plan", "study", "pairs", "tools", "contest", "table")
+_SCRIPTS = ("plan", "study", "readme", "pairs", "tools", "contest", "table")
 
 
 @pytest.fixture
@@ -70,24 +70,31 @@ def test_the_lines_of_the_tools_are_read(scripts: dict[str, ModuleType]) -> None
     )
 
 
-def test_the_readme_has_a_place_for_the_table(scripts: dict[str, ModuleType]) -> None:
-    """It is filled once all pairs have run; all else stays, and a README without the place is refused."""
+def test_the_readme_has_the_table_once_all_pairs_have_run(scripts: dict[str, ModuleType]) -> None:
+    """A pair has run when each tool has had its turn, even one that broke."""
     table = scripts["table"]
-    readme = table.README.read_text()
     outcomes = [
         {"pair": pair.number, "tool": tool, "error": "broke"}
         for pair in scripts["pairs"].plan_pairs()
         for tool in pair.tools
     ]
 
-    once = table.with_table(readme, outcomes)
-    assert "| perfkit | - | - | - | - | - |" in once
-    assert once == table.with_table(once, outcomes)
-    assert "| perfkit |" not in table.with_table(once, outcomes[1:])
-    assert readme.partition("<!-- begin")[0] == once.partition("<!-- begin")[0]
-    assert readme.partition("<!-- end")[2] == once.partition("<!-- end")[2]
-    with pytest.raises(SystemExit, match="no place for the table"):
-        table.with_table("# perfkit\n", [])
+    assert "| perfkit | - | - | - | - | - |" in table.lines_for_readme(outcomes)
+    assert [] == table.lines_for_readme(outcomes[1:])
+
+
+def test_a_place_in_the_readme_is_filled_and_all_else_stays(scripts: dict[str, ModuleType]) -> None:
+    """Filling it twice is filling it once; a README without the place is refused."""
+    with_lines, place = scripts["readme"].with_lines, scripts["table"].PLACE
+    readme = scripts["readme"].README.read_text()
+
+    once = with_lines(readme, place, ["| a |", "| b |"])
+    assert f"<!-- begin: {place} -->\n| a |\n| b |\n<!-- end: {place} -->\n" in once
+    assert once == with_lines(once, place, ["| a |", "| b |"])
+    assert readme.partition(f"<!-- begin: {place}")[0] == once.partition(f"<!-- begin: {place}")[0]
+    assert readme.partition(f"<!-- end: {place}")[2] == once.partition(f"<!-- end: {place}")[2]
+    with pytest.raises(SystemExit, match="no place for this: <!-- begin: make peers -->"):
+        with_lines("# perfkit\n", place, [])
 
 
 @pytest.mark.skipif(not OUTCOMES.exists(), reason="the contest has not run yet")
@@ -96,7 +103,8 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
     table, outcomes = scripts["table"], scripts["contest"].read_outcomes()
 
     assert table.DOCUMENT.read_text() == table.render(outcomes)
-    assert table.README.read_text() == table.with_table(table.README.read_text(), outcomes)
+    readme = scripts["readme"].README.read_text()
+    assert readme == scripts["readme"].with_lines(readme, table.PLACE, table.lines_for_readme(outcomes))
 
 
 def test_medians_of_asv_are_read_from_its_files(scripts: dict[str, ModuleType], tmp_path: Path) -> None:

@@ -11,14 +11,12 @@ from typing import Any
 from contest import read_outcomes
 from pairs import TOOLS, plan_pairs
 from plan import BENCHMARKS
+from readme import README, fill
 
 from perfkit.views.markdown_table import table_head, table_row
 
-ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "docs" / "peers.md"
-README = ROOT / "README.md"
-# What stands between them in the README is written here.
-_BEGIN, _END = "<!-- begin: make peers -->\n", "<!-- end: make peers -->\n"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
+PLACE = "make peers"
 _TRUE_CHANGE = 0.05
 _COLUMNS = (
     "tool",
@@ -35,18 +33,13 @@ def main() -> None:
     """Write the document, and its table into the README."""
     outcomes = read_outcomes()
     DOCUMENT.write_text(render(outcomes), encoding="utf-8")
-    README.write_text(with_table(README.read_text(encoding="utf-8"), outcomes), encoding="utf-8")
+    fill(PLACE, lines_for_readme(outcomes))
     print(f"wrote {DOCUMENT}, and its table into {README}")
 
 
-def with_table(text: str, outcomes: Sequence[Outcome]) -> str:
-    """Return the README's text with the table in its place, which is empty until all pairs have run."""
-    before, begin, rest = text.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        raise SystemExit(f"the README has no place for the table: {_BEGIN.strip()} … {_END.strip()}")
-    lines = _table(outcomes) if _pairs_done(outcomes) == len(plan_pairs()) else []
-    return "".join((before, begin, *(f"{line}\n" for line in lines), end, after))
+def lines_for_readme(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the table, or nothing until all pairs have run."""
+    return _table(outcomes) if _pairs_done(outcomes) == len(plan_pairs()) else []
 
 
 def render(outcomes: Sequence[Outcome]) -> str:
