@@ -169,6 +169,8 @@ def install(conductor: Conductor) -> None:
     """Let every ``benchmark`` fixture made from now on be led by ``conductor``."""
     LockstepFixture.conductor = conductor
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
+    # It runs git half a dozen times for the name of a file that no child writes.
+    pytest_benchmark.plugin.get_tag = lambda: ""
 
 
 def remember_calls(fixture: object) -> Callable[[], Calls | None]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_benchmark.plugin
+import pytest_benchmark.utils
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from perfkit.agent import conductor as conductor_module
@@ -44,6 +45,7 @@ class ScriptedConductor:
 def conductor(monkeypatch: pytest.MonkeyPatch) -> ScriptedConductor:
     """Return a conductor that leads the sessions of this test."""
     monkeypatch.setattr(pytest_benchmark.plugin, "BenchmarkFixture", HOST)
+    monkeypatch.setattr(pytest_benchmark.plugin, "get_tag", pytest_benchmark.plugin.get_tag)
     scripted = ScriptedConductor()
     install(scripted)
     return scripted
@@ -92,6 +94,19 @@ def test_the_host_looks_its_fixture_up_when_it_makes_one(
 
     assert 1 == len(conductor.works)
     assert LockstepFixture is pytest_benchmark.plugin.BenchmarkFixture
+
+
+def test_no_session_asks_git_how_to_name_its_results(
+    run: Run, conductor: ScriptedConductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host would, six times before each session, for a file that a child never writes."""
+    asked: list[object] = []
+    monkeypatch.setattr(pytest_benchmark.utils, "check_output", lambda *command, **_: asked.append(command))
+
+    run("def test_it(benchmark): benchmark(sum, [])").assert_outcomes(passed=1)
+
+    assert 1 == len(conductor.works)
+    assert [] == asked
 
 
 def test_a_runner_tells_seconds_and_with_no_loops_the_result(benchmark: BenchmarkFixture) -> None:

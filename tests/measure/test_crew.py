@@ -20,8 +20,9 @@ from perfkit.records import Side
 
 # Says, when it is collected, what its process is like.
 SAYS = """
-import json, os, sys
-said = {"hash": hash("word"), "environment": dict(os.environ), "loaded": sorted(sys.modules)}
+import gc, json, os, sys
+said = {"collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
+said |= {"hash": hash("word"), "environment": dict(os.environ), "loaded": sorted(sys.modules)}
 said["parent"] = os.getppid()
 with open("said.txt", "a") as file:
     print(json.dumps(said), file=file)
@@ -108,13 +109,22 @@ def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
     assert "no_such_library" not in said["loaded"]
 
 
+def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
+    """As in any process; only what was preloaded is never looked at."""
+    with trees.crew(preload=["wave"]) as crew:
+        said, _ = visit(trees, crew, "head")
+
+    assert said["collects"]
+    assert said["frozen"] > 10_000
+
+
 def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
     """A name that a tree has comes from the tree, though an installed copy was listed to be shared."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "thing.py").write_text("SIDE = 'installed'\n")
     trees.write({"thing.py": "SIDE = 'own'\n"}, "head")
-    trees.benchmarks(SAYS.replace("said = {", "import thing\nsaid = {'side': thing.SIDE, "))
+    trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
 
     with trees.crew(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as crew:
         said, scouted = visit(trees, crew, "head")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +125,13 @@ def test_only_what_is_stopped_or_over_rests(state: str, *, rests: bool) -> None:
     assert rests is Process(pid=1, parent=0, group=1, state=state, cpu_s=0.0, core=0).rests
 
 
+@pytest.fixture(params=[True, False], ids=["listed", "searched for"])
+def _children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel list the children of a process, which this one may be able to, or not."""
+    monkeypatch.setattr(processes, "_CHILDREN_LISTED", processes._CHILDREN_LISTED and request.param)
+
+
+@pytest.mark.usefixtures("_children")
 def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
     """Descendants belong to it even in a session of their own; other processes do not."""
     assert set(family.everyone) == {process.pid for process in tree(family.leader)}
@@ -131,6 +139,20 @@ def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
     assert [family.stray] == strays
 
 
+@pytest.mark.usefixtures("_children")
+def test_the_children_of_a_process_are_its_own_alone(family: Family) -> None:
+    """Those of any of its threads; none of one that is gone."""
+    assert {family.child, family.stray} == set(processes.children(family.leader))
+    assert () == processes.children(family.child)
+    with ThreadPoolExecutor(1) as threads:
+        process = threads.submit(subprocess.Popen, ["sleep", "60"]).result()
+        assert process.pid in processes.children(os.getpid())
+    process.kill()
+    process.wait()
+    assert () == processes.children(process.pid)
+
+
+@pytest.mark.usefixtures("_children")
 def test_a_tree_holds_no_process_that_is_over(family: Family) -> None:
     """One that nobody has waited for yet is still shown by the kernel, but does nothing any more."""
     os.kill(family.child, signal.SIGKILL)

@@ -164,9 +164,9 @@ class Preloader:
 
     def _end_orphans(self) -> None:
         """End processes that lost their child: the kernel made them the preloader's own."""
-        for process in processes.tree(self._process.pid):
-            if process.parent == self._process.pid and process.pid not in self._children:
-                processes.kill(process.pid)
+        for pid in processes.children(self._process.pid):
+            if pid not in self._children:
+                processes.kill(pid)
 
     def _ask(self, order: Message, limit_s: float) -> Message:
         self._send(order)

@@ -15,6 +15,8 @@ _STOPPED = frozenset("Tt")
 _ENDED = frozenset("ZX")
 _STOP_LIMIT_S = 1.0
 _STOP_POLL_S = 5e-5
+# Some kernels do not list them; to ask every process for its parent takes as long as the machine is busy.
+_CHILDREN_LISTED = (_PROC / "thread-self/children").exists()
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -39,19 +41,28 @@ class Process:
 
 
 def tree(leader: int) -> tuple[Process, ...]:
-    """Return the living processes of a child: its descendants and its group; none without /proc."""
-    everyone = {process.pid: process for process in _everyone()}
+    """Return the living processes of a child, which adopts its orphans; none without /proc."""
+    found, unseen = [], [leader]
+    while unseen:
+        pid = unseen.pop()
+        unseen += children(pid)
+        process = read_process(pid)
+        if process is not None and process.state not in _ENDED:
+            found.append(process)
+    return tuple(found)
 
-    def belongs(process: Process) -> bool:
-        seen: Process | None = process
-        while seen is not None:
-            if leader in (seen.pid, seen.group):
-                return True
-            seen = everyone.get(seen.parent)
-        return False
 
-    living = (process for process in everyone.values() if process.state not in _ENDED)
-    return tuple(process for process in living if belongs(process))
+def children(pid: int) -> tuple[int, ...]:
+    """Return the processes whose parent a process is, those that are over included."""
+    if not _CHILDREN_LISTED:
+        return tuple(process.pid for process in _everyone() if process.parent == pid)
+    listed: list[str] = []
+    # A process is the child of the thread that made it. Any thread may end meanwhile.
+    with contextlib.suppress(OSError):
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with contextlib.suppress(OSError):
+                listed += (thread / "children").read_text().split()
+    return tuple(map(int, listed))
 
 
 def read_process(pid: int) -> Process | None:
