@@ -22,20 +22,20 @@ def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
     assert pace.loops * iteration_s >= min(ROUND_S / 2, iteration_s)
-    assert 1 == pace.loops or pace.loops * iteration_s <= 1.5 * ROUND_S
+    assert 1 == pace.loops or pace.loops * iteration_s <= max(1.5 * ROUND_S, 4 * iteration_s)
 
 
 @given(iteration_times)
 def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None:
-    """The time asked for is kept to half a turn, unless six rounds take longer."""
+    """The time asked for is kept to half a turn, unless five rounds take longer."""
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
     turn_s = seconds_of(pace, iteration_s) / pace.turns
-    assert 6 <= pace.turns * pace.rounds
+    assert 5 <= pace.turns * pace.rounds
     assert pace.turns <= 200
     assert (
         abs(seconds_of(pace, iteration_s) - LAUNCH_S) <= 0.5001 * turn_s
-        or 6 <= pace.turns * pace.rounds < 6 + pace.rounds
+        or 5 <= pace.turns * pace.rounds < 5 + pace.rounds
     )
 
 
@@ -44,7 +44,7 @@ def test_each_turn_warms_up_for_the_same_time(iteration_s: float) -> None:
     """The untimed iterations after a switch last as long as its after-effects, or are one long one."""
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
-    assert 0.003 <= pace.untimed * iteration_s * (1 + 1e-9) < 0.003 + 2 * iteration_s
+    assert 0.002 <= pace.untimed * iteration_s * (1 + 1e-9) < 0.002 + 2 * iteration_s
 
 
 def test_a_long_iteration_outlasts_its_own_cold_start() -> None:
@@ -74,7 +74,7 @@ def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
     in_slice = pace.loops // pace.slices
     assert 1 == pace.slices or 4 <= pace.slices
     assert 1 == pace.slices or 1 == in_slice or 0.00016 <= in_slice * iteration_s <= 0.00034
-    assert (pace.slices > 1) == (pace.loops * iteration_s > 3.5 * max(iteration_s, 0.00025))
+    assert (pace.slices > 1) == (iteration_s <= 0.005)
 
 
 def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
@@ -91,7 +91,7 @@ def test_fixed_loops_are_kept() -> None:
     pace = plan_pace(1e-4, launch_s=LAUNCH_S, fixed_loops=1)
 
     assert 1 == pace.loops
-    assert 45 == pace.rounds
+    assert 30 == pace.rounds
 
 
 def test_worker_processes_get_longer_rounds() -> None:

@@ -15,17 +15,18 @@ ROUND_S = 0.005
 # Worker processes fill their queues anew after each switch: their rounds must outlast that.
 _PIPELINE_ROUND_S = 0.02
 # A neighbour's burst lasts milliseconds: some slices of a round escape it. Fewer slices have no quartile to
-# speak of.
+# speak of; where calls take up to so long, a round has enough of them to be sliced.
 _SLICE_S = 0.00025
 _FEWEST_SLICES = 4
+_LONGEST_SLICE_S = 0.005
 # Cold caches and threads on the wrong core are set right after this long, or after one longer iteration.
-_CARRY_OVER_S = 0.003
+_CARRY_OVER_S = 0.002
 # Above this an iteration outlasts its own cold start: none need be thrown away.
 _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
 _FIRST_WARMUP_S = 0.01
 # Fewer rounds say too little of their own scatter.
-_FEWEST_ROUNDS = 6
+_FEWEST_ROUNDS = 5
 # A launch in a noisy stretch may take this many times the usual turns.
 _MOST_STRETCH = 3
 _MOST_TURNS = 200
@@ -102,9 +103,11 @@ def plan_pace(
 
 def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
     """Return about as many iterations, and into how many slices they part: one where each is long."""
+    if iteration_s > _LONGEST_SLICE_S:
+        return loops, 1
     in_slice = max(1, round(_SLICE_S / iteration_s))
-    slices = round(loops / in_slice)
-    return (in_slice * slices, slices) if slices >= _FEWEST_SLICES else (loops, 1)
+    slices = max(round(loops / in_slice), _FEWEST_SLICES)
+    return in_slice * slices, slices
 
 
 def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float) -> Pace:
