@@ -22,7 +22,8 @@ def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
     assert pace.loops * iteration_s >= min(ROUND_S / 2, iteration_s)
-    assert 1 == pace.loops or pace.loops * iteration_s <= max(1.5 * ROUND_S, 4 * iteration_s)
+    has_the_fewest_slices = 4 == pace.loops and iteration_s <= 0.005
+    assert 1 == pace.loops or has_the_fewest_slices or pace.loops * iteration_s <= 1.5 * ROUND_S
 
 
 @given(iteration_times)

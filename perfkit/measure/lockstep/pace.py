@@ -102,7 +102,7 @@ def plan_pace(
 
 
 def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
-    """Return about as many iterations, and into how many slices they part: one where each is long."""
+    """Return about as many iterations, or enough for slices, and how many slices: one where each is long."""
     if iteration_s > _LONGEST_SLICE_S:
         return loops, 1
     in_slice = max(1, round(_SLICE_S / iteration_s))
