@@ -14,7 +14,7 @@ from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
 from .process import adopt_orphans
-from .provenance import check_before_import, foreign_modules, loaded_files, own_names
+from .provenance import check_before_import, foreign_modules, is_library, loaded_files, own_names
 from .session import ChildPlugin, run_session
 from .torch_settings import read_torch_settings
 from .training import count_steps
@@ -87,15 +87,9 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
 
 
 def _libraries(before: set[str], root: Path) -> list[str]:
-    """Return the installed modules that this session imported, in the order of their import."""
+    """Return the modules of packages and the standard library that this session imported, in order."""
     return [
         name
         for name, module in list(sys.modules.items())
-        if name not in before and _is_installed(getattr(module, "__file__", None), root)
+        if name not in before and is_library(getattr(module, "__file__", None), root)
     ]
-
-
-def _is_installed(file: str | None, root: Path) -> bool:
-    if file is None or Path(file).is_relative_to(root):
-        return False
-    return any(part in ("site-packages", "dist-packages") for part in Path(file).parts)

@@ -133,6 +133,13 @@ def loaded_own(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
     )
 
 
+def is_library(file: str | None, root: Path) -> bool:
+    """Tell whether a module's file is installed or the standard library's, and does not lie in ``root``."""
+    if file is None or Path(file).is_relative_to(root):
+        return False
+    return any(part in _INSTALLED for part in Path(file).parts) or _is_in_standard_library(file)
+
+
 def namespace_of(name: str) -> dict[str, object]:
     """Return what a loaded module holds, without waking one that loads itself on first use."""
     try:
@@ -250,6 +257,10 @@ def _is_standard(name: str, file: str) -> bool:
     """Tell whether a module is the standard library's: a script called profile.py does not accuse it."""
     if _top(name) not in sys.stdlib_module_names or any(part in file for part in _INSTALLED):
         return False
+    return _is_in_standard_library(file)
+
+
+def _is_in_standard_library(file: str) -> bool:
     return not _STANDARD_LIBRARY.isdisjoint(_with_parents(Path(file).parent))
 
 

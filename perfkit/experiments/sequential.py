@@ -29,7 +29,7 @@ from perfkit.verdict.judge import compare
 from perfkit.verdict.model import Comparison, LaunchPair, Policy
 
 # The least that one launch spends on a benchmark, both sides together.
-LAUNCH_S = 0.07
+LAUNCH_S = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -189,7 +189,7 @@ class _Gate:
         )
         self._occasion = self._describe()
         self._ledger = Ledger(request.ledger)
-        self._prior = Prior() if request.rehearsal else find_prior(self._ledger.rows(), self._occasion)
+        self._prior = self._find_prior()
         self._contenders = {
             contender.benchmark.name: dataclasses.replace(contender, prior=self._prior.pairs_for(contender))
             for contender in field.contenders
@@ -357,6 +357,12 @@ class _Gate:
         """Yield a note on what changed unseen; none where what was imported is not known of each launch."""
         continued = any(trial.contender.prior and not trial.own for trial in self._comparison.trials.values())
         return iter(()) if continued else unseen_changes(self._scene.pair, self._project, self._loaded)
+
+    def _find_prior(self) -> Prior:
+        if self._request.rehearsal:
+            return Prior()
+        commits = {commit.sha for commit in self._occasion.commits.values()}
+        return find_prior(self._ledger.rows_on(commits), self._occasion)
 
     def _describe(self) -> Occasion:
         crew, pair = self._scene.crew, self._scene.pair

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,16 @@ class Ledger:
         """
         return [row for file in self.files() for row in from_table(read_table(file))]
 
+    def rows_on(self, commits: Collection[str]) -> list[Row]:
+        """Return the rows of some commits, in the order of recording, without reading what has none.
+
+        Raises:
+            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
+        """
+        files = (file for file in self.files() if _holds_any(file, commits))
+        rows = (row for file in files for row in from_table(read_table(file)))
+        return [row for row in rows if row.commit.sha in commits]
+
     def rows_of(self, run: str) -> list[Row]:
         """Return the rows of the run whose id begins or ends with ``run``.
 
@@ -128,16 +139,31 @@ def read_table(file: Path) -> pa.Table:
     Raises:
         LedgerError: the file is damaged, is no ledger file, or was written by a newer perfkit.
     """
+    with _opened(file) as parquet:
+        table = parquet.read()
+    return _upgrade(table, file)
+
+
+def _holds_any(file: Path, commits: Collection[str]) -> bool:
+    """Tell whether a file has rows of some commits; one that does not say is to be read."""
+    with _opened(file) as parquet:
+        if "commit" not in parquet.schema_arrow.names:
+            return True
+        found = parquet.read(columns=["commit"])["commit"].unique().to_pylist()
+    return not set(commits).isdisjoint(found)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[pq.ParquetFile]:
     try:
         # Not read_table(): that goes through pyarrow.dataset, which imports pandas.
         with pq.ParquetFile(file) as parquet:
-            table = parquet.read()
+            yield parquet
     except (pa.ArrowException, OSError) as error:
         raise LedgerError(
             f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
             f"bring it back with `git checkout -- {file}` or move it out of the ledger"
         ) from error
-    return _upgrade(table, file)
 
 
 def _upgrade(table: pa.Table, file: Path) -> pa.Table:

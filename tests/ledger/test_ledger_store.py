@@ -164,6 +164,35 @@ def test_a_run_is_found_by_either_end_of_its_id(tmp_path: Path) -> None:
         ledger.rows_of("cccc")
 
 
+def test_rows_on_some_commits_are_found_in_any_file(tmp_path: Path) -> None:
+    """As among all rows, in their order; a file may hold others beside them."""
+    ledger = Ledger(tmp_path)
+    for number in range(4):
+        ledger.append(
+            [build_row(run=f"{number}", minute=number, sha=sha) for sha in ("a" * 40, f"{number}" * 40)]
+        )
+
+    found = ledger.rows_on({"1" * 40, "3" * 40})
+
+    assert [("1", "1" * 40), ("3", "3" * 40)] == [(row.run_id, row.commit.sha) for row in found]
+    assert ledger.rows() == ledger.rows_on({row.commit.sha for row in ledger.rows()})
+    assert [] == ledger.rows_on({"b" * 40})
+
+
+def test_a_damaged_file_is_not_passed_over_for_having_no_such_rows(tmp_path: Path) -> None:
+    """What it held cannot be known; nor what a file without a column of commits holds."""
+    ledger = Ledger(tmp_path)
+    whole = ledger.append([build_row()]).read_bytes()
+
+    for content in (whole[: len(whole) // 2], b""):
+        (tmp_path / "half.parquet").write_bytes(content)
+        with pytest.raises(LedgerError, match="is not a readable ledger file"):
+            ledger.rows_on({"b" * 40})
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "half.parquet")
+    with pytest.raises(LedgerError, match="no ledger file"):
+        ledger.rows_on({"b" * 40})
+
+
 def test_compacting_keeps_every_row(tmp_path: Path) -> None:
     """Many files become one, again and again, with the same rows in the same order; one stays as it is."""
     ledger = Ledger(tmp_path)

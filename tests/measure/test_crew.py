@@ -133,6 +133,19 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     assert ({}, True) == (scouted.report.foreign, "thing.py" in scouted.report.loaded)
 
 
+def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
+    """The standard library counts, too; a side's own modules never do."""
+    trees.write({"thing.py": ""}, "head")
+    trees.benchmarks(SAYS + "import wave\nimport thing\n")
+    with trees.crew(preload=None) as crew:
+        before, scouted = visit(trees, crew, "head")
+        crew.warm_up(scouted.report.libraries)
+        after, _ = visit(trees, crew, "head")
+
+    assert ("wave" in before["loaded"], "wave" in after["loaded"]) == (False, True)
+    assert {"thing", "wave"} & set(scouted.report.libraries) == {"wave"}
+
+
 def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
     """What is seen to be shared is learned only where nobody said what to share."""
     with trees.crew(preload=[]) as crew:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 from collections.abc import Iterator
 from dataclasses import astuple
 from pathlib import Path
@@ -283,13 +282,14 @@ def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, crew: Crew
 
     assert [] == failures(record)
     served_s, alone_s = (_round_s(record.timings[node]) for node in nodes("test_served", "test_alone"))
-    assert 1.5 * alone_s < served_s
+    assert 3 * alone_s < served_s
     assert wait_until(lambda: nothing_left(trees))
 
 
 def _round_s(timing: Timing) -> float:
-    """Return how long a round took: how many calls make one was planned from a few, and may be off."""
-    return timing.pace.loops * statistics.median([*timing.base_s, *timing.head_s])
+    """Return how long a round was to take: the machine may double its speed between plan and round."""
+    assert timing.pace.iteration_s is not None
+    return timing.pace.loops * timing.pace.iteration_s
 
 
 # Two ways to leave group and session: as a child of one's own, and as a daemon whose parent is gone.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,12 +41,15 @@ def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None
     )
 
 
-@given(st.floats(1e-8, 0.15))
-def test_each_turn_warms_up_for_the_same_time(iteration_s: float) -> None:
-    """The untimed iterations after a switch last as long as its after-effects, or are one long one."""
-    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+@pytest.mark.parametrize("pipeline", [False, True])
+@given(iteration_s=st.floats(1e-8, 0.15))
+def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: bool) -> None:
+    """Whole rounds begin after the after-effects of a switch, sliced ones after half, or one long call."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S, pipeline=pipeline)
 
-    assert 0.002 <= pace.untimed * iteration_s * (1 + 1e-9) < 0.002 + 2 * iteration_s
+    least_s = 0.002 if pace.slices == 1 else 0.001
+    assert least_s <= pace.untimed * iteration_s * (1 + 1e-9) < least_s + 2 * iteration_s
+    assert 0.005 <= pace.first_untimed * iteration_s * (1 + 1e-9) < 0.005 + 2 * iteration_s
 
 
 def test_a_long_iteration_outlasts_its_own_cold_start() -> None:
@@ -62,7 +66,8 @@ def test_a_benchmark_that_counts_its_calls_gets_those_and_no_more(
     """Rounds times loops calls, none of them untimed, however quick it is."""
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S, fixed_loops=loops, most_rounds=rounds)
 
-    calls = pace.first_untimed + pace.turns * (pace.untimed + pace.rounds * pace.loops)
+    untimed = pace.first_untimed + (pace.turns - 1) * pace.untimed
+    calls = untimed + pace.turns * pace.rounds * pace.loops
     assert (rounds * loops, loops) == (calls, pace.loops)
 
 

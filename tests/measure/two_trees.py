@@ -47,7 +47,7 @@ class TwoTrees:
     def crew(
         self,
         *,
-        preload: Sequence[str] = (),
+        preload: Sequence[str] | None = (),
         environment: Mapping[str, str] | None = None,
         as_is: bool = False,
     ) -> Crew:

@@ -32,7 +32,7 @@ class SideReport:
     """What a child said at the end of its session.
 
     ``foreign`` are modules of the code under test that came from elsewhere; ``loaded`` the files of the
-    tree that were imported; ``libraries`` the installed modules that were, in order.
+    tree that were imported; ``libraries`` the modules of packages and the standard library, in order.
     """
 
     foreign: Mapping[str, str]
@@ -60,7 +60,7 @@ class LaunchRules:
 
 
 def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
-    """Return the installed modules that both sides imported, in head's order."""
+    """Return the modules from elsewhere that both sides imported, in head's order."""
     known = set(base.libraries)
     return tuple(name for name in head.libraries if name in known)
 

@@ -19,12 +19,15 @@ _PIPELINE_ROUND_S = 0.02
 _SLICE_S = 0.00025
 _FEWEST_SLICES = 4
 _LONGEST_SLICE_S = 0.005
-# Cold caches and threads on the wrong core are set right after this long, or after one longer iteration.
+# Cold caches and threads on the wrong core are set right after this long, or after one longer iteration; the
+# lower quartile of slices passes over half of it.
 _CARRY_OVER_S = 0.002
+_SLICED_CARRY_OVER_S = 0.001
 # Above this an iteration outlasts its own cold start: none need be thrown away.
 _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
-_FIRST_WARMUP_S = 0.01
+# A child's own copy of its memory is made as it writes; longer warm-ups steady the first round no more.
+_FIRST_WARMUP_S = 0.005
 # Fewer rounds say too little of their own scatter.
 _FEWEST_ROUNDS = 5
 # A launch in a noisy stretch may take this many times the usual turns.
@@ -43,8 +46,8 @@ class Pace:
 
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
-    many iterations. ``first_untimed`` iterations warm each launch up. It is made for iterations of
-    ``iteration_s`` seconds, None where the benchmark itself counts its calls.
+    many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
+    It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls.
     """
 
     loops: int
@@ -83,7 +86,8 @@ def plan_pace(
     if fixed_loops is None and not pipeline:
         loops, slices = _sliced(loops, iteration_s)
     round_s = loops * iteration_s
-    untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(_CARRY_OVER_S / iteration_s)
+    carry_over_s = _CARRY_OVER_S if slices == 1 else _SLICED_CARRY_OVER_S
+    untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(carry_over_s / iteration_s)
     rounds = max(1, round(_TIMED_TO_UNTIMED * untimed * iteration_s / round_s))
     turn_s = untimed * iteration_s + rounds * round_s
     fewest = math.ceil(_FEWEST_ROUNDS / rounds)

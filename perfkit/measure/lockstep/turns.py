@@ -45,9 +45,6 @@ def take_turns(players: Sequence[Player], *, pace: Pace) -> Timing:
     """
     for player in players:
         player.child.stop()
-    if pace.first_untimed:
-        for player in players:
-            player.run(untimed=pace.first_untimed, loops=pace.loops, rounds=0)
     # Of two cores one may be slower for seconds, by up to half: a neighbour of the machine has its sibling.
     # Each side left to itself stays on its own.
     core = players[0].core
@@ -76,10 +73,11 @@ def calibrate(players: Sequence[Player], *, with_setup: bool) -> float:
 def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | None) -> float:
     """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
+    untimed = pace.untimed if turn else pace.first_untimed
     for player, other in (players, players[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
         answer = player.run(
-            untimed=pace.untimed, loops=pace.loops, slices=pace.slices, rounds=pace.rounds, core=core
+            untimed=untimed, loops=pace.loops, slices=pace.slices, rounds=pace.rounds, core=core
         )
         other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
         seconds += answer["untimed_s"] + sum(answer["values"]) * pace.loops
