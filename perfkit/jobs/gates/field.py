@@ -27,8 +27,8 @@ _BOOLEANS = {"True": True, "False": False}
 class Field:
     """The contenders, and the findings on benchmarks that cannot be compared.
 
-    ``base_own`` are the benchmarks that base has without head's files. ``libraries`` are the installed
-    modules that both sides import, ``torch`` the settings that head leaves torch with.
+    ``base_own`` are the benchmarks that base has without head's files. ``libraries`` are the modules
+    from elsewhere that both sides import, ``torch`` the settings that head leaves torch with.
     """
 
     contenders: tuple[Contender, ...]
