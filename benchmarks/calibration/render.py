@@ -19,7 +19,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.records import Row
 from perfkit.stats.binomial import upper_bound
 from perfkit.verdict.from_rows import comparison_of
-from perfkit.verdict.model import Calls, Comparison
+from perfkit.verdict.model import Calls, Comparison, Estimate
 from perfkit.views.gate.wording import change_text, interval_text
 from perfkit.views.markdown_table import table_head, table_row
 
@@ -214,13 +214,14 @@ def _plants(gates: Sequence[Gate]) -> list[list[str]]:
     lines = []
     for gate in gates:
         found = gate.comparisons.get(str(gate.case.benchmark))
+        read = (found.estimate if gate.case.rare is None else _of_all_calls(found)) if found else None
         others = sorted(gate.accused - {gate.case.benchmark})
         lines.append(
             [
                 str(gate.case.number),
                 f"{gate.case.benchmark}: {gate.case.kind}",
-                change_text(found.estimate) if found else "-",
-                interval_text(found.estimate) if found else "-",
+                change_text(read) if found else "-",
+                interval_text(read) if found else "-",
                 found.verdict if found else "-",
                 ", ".join(str(other) for other in others) or "none",
             ]
@@ -293,10 +294,13 @@ def _gate(case: Case, outcome: dict[str, object], rows: Sequence[Row]) -> Gate:
 
 
 def _reading(gate: Gate) -> str:
-    """Return what was read of all calls: of a rare dose a typical one has nothing."""
-    found = gate.comparisons[str(gate.case.benchmark)]
-    whole = next((one for one in (found.other, found.estimate) if one and one.calls == "all"), None)
+    whole = _of_all_calls(gate.comparisons[str(gate.case.benchmark)])
     return f"{change_text(whole)} ({interval_text(whole)})"
+
+
+def _of_all_calls(found: Comparison) -> Estimate | None:
+    """Return what was read of all calls: of a rare dose a typical one has nothing."""
+    return next((one for one in (found.other, found.estimate) if one and one.calls == "all"), None)
 
 
 def _machine(gates: Sequence[Gate]) -> str:
