@@ -58,6 +58,22 @@ def context_of(name: str) -> AbstractContextManager[Callable[[], bool]]:
     return on_loop()
 
 
+def allowed_difference(name: str) -> float:
+    """Return by what share losses may differ: by the order of sums, or by rounding to bfloat16."""
+    if name == "bf16_autocast":
+        return 0.2
+    # Medium precision rounds the arguments of products only, and only where there are units for it.
+    return 0.05 if name == "matmul_precision" and has_bfloat16_units() else 1e-3
+
+
+def has_bfloat16_units() -> bool:
+    """Return whether this processor rounds the arguments of float32 products when it is allowed to."""
+    left = torch.randn(64, 64, generator=torch.Generator().manual_seed(0))
+    exact = left @ left
+    with context_of("matmul_precision"):
+        return not torch.equal(exact, left @ left)
+
+
 def settings() -> dict[str, object]:
     """Return all that a context may change."""
     return {
@@ -87,7 +103,7 @@ def test_a_training_loop_takes_the_same_steps(
         pytest.skip(why)
     with context_of(name):
         losses = train(brief).losses
-    assert pytest.approx(expected_losses, rel=0.2 if name == "bf16_autocast" else 1e-3) == losses
+    assert pytest.approx(expected_losses, rel=allowed_difference(name)) == losses
 
 
 @pytest.mark.parametrize("name", NAMES)
