@@ -12,6 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from perfkit.ledger.store import Ledger
+
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 OUTCOMES = FOLDER / "peers" / "outcomes.jsonl"
 _SCRIPTS = ("plan", "study", "readme", "pairs", "tools", "contest", "table")
@@ -102,7 +104,9 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
     """The document and the table in the README, rendered anew from the kept outcomes, are the same."""
     table, outcomes = scripts["table"], scripts["contest"].read_outcomes()
 
-    assert table.DOCUMENT.read_text() == table.render(outcomes)
+    assert table.DOCUMENT.read_text() == table.render(
+        outcomes, table.name_machines(Ledger(table.LEDGER).rows())
+    )
     readme = scripts["readme"].README.read_text()
     assert readme == scripts["readme"].with_lines(readme, table.PLACE, table.lines_for_readme(outcomes))
 
@@ -133,10 +137,10 @@ def test_the_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) ->
         {"pair": 1, "benchmark": None, "tool": "pytest-benchmark", "slower": [], **common},
     ]
 
-    text = scripts["table"].render(outcomes)
+    text = scripts["table"].render(outcomes, "1 on a processor")
 
     assert "| perfkit | 0 of 1 | 0 of 6 | 1 of 1 | 1.0 % | 10.0 s |" in text
     assert "| asv | 1 of 1 | 2 of 6 | 0 of 1 | 1.0 % | 10.0 s |" in text
     assert "| pyperf | - | - | - | - | - |" in text
     assert "- pair 1, pyperf: is not installed" in text
-    assert "\n1 of 24 pairs have run." in text
+    assert "\n1 of 24 pairs have run.\nAll tools of a pair ran on one machine: 1 on a processor." in text

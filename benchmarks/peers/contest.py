@@ -19,7 +19,7 @@ from tools import RUN, Scene, ToolError, set_up_asv
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.jsonl"
-_LEDGER = HERE / "ledger"
+LEDGER = HERE / "ledger"
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def lay_out(pair: Pair, repository: git.Repo, folder: Path) -> Scene:
         checkouts=checkouts,
         folder=place,
         asv_folder=folder / "asv",
-        ledger=_LEDGER,
+        ledger=LEDGER,
         margin=MARGIN,
         seed=pair.number,
     )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from contest import read_outcomes
+from contest import LEDGER, read_outcomes
 from pairs import TOOLS, plan_pairs
 from plan import BENCHMARKS
 from readme import README, fill
 
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
 from perfkit.views.markdown_table import table_head, table_row
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
@@ -32,7 +34,7 @@ Outcome = Mapping[str, Any]
 def main() -> None:
     """Write the document, and its table into the README."""
     outcomes = read_outcomes()
-    DOCUMENT.write_text(render(outcomes), encoding="utf-8")
+    DOCUMENT.write_text(render(outcomes, name_machines(Ledger(LEDGER).rows())), encoding="utf-8")
     fill(PLACE, lines_for_readme(outcomes))
     print(f"wrote {DOCUMENT}, and its table into {README}")
 
@@ -42,11 +44,11 @@ def lines_for_readme(outcomes: Sequence[Outcome]) -> list[str]:
     return _table(outcomes) if _pairs_done(outcomes) == len(plan_pairs()) else []
 
 
-def render(outcomes: Sequence[Outcome]) -> str:
+def render(outcomes: Sequence[Outcome], machines: str) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     broken = [one for one in outcomes if "error" in one]
     notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in broken]
-    head = _INTRODUCTION.format(done=_pairs_done(outcomes), of=len(plan_pairs()))
+    head = _INTRODUCTION.format(done=_pairs_done(outcomes), of=len(plan_pairs()), machines=machines)
     return "\n".join([head, *_table(outcomes), *(["", "Not measured:", "", *notes] if notes else []), _RULES])
 
 
@@ -54,6 +56,12 @@ def _pairs_done(outcomes: Sequence[Outcome]) -> int:
     """Return how many pairs every tool has had its turn with."""
     turns = Counter(one["pair"] for one in outcomes)
     return sum(count == len(TOOLS) for count in turns.values())
+
+
+def name_machines(rows: Iterable[Row]) -> str:
+    """Return the processors, and how many of perfkit's gates ran on each."""
+    processors = {row.run_id: str(row.machine.facts.get("cpu")) for row in rows}
+    return ", ".join(f"{count} on {cpu}" for cpu, count in Counter(processors.values()).items())
 
 
 def _table(outcomes: Sequence[Outcome]) -> list[str]:
@@ -70,6 +78,7 @@ The same six benchmarks and the same pairs of commits (identical ones, and +5 % 
 one benchmark) through four tools, one pair after the other, the tools in turns; environments were built
 beforehand.
 {done} of {of} pairs have run.
+All tools of a pair ran on one machine: {machines}.
 """
 _RULES = """
 Each tool decides by its own rule: perfkit at margin 2 % and its defaults; asv by `asv continuous -f 1.02 -a
