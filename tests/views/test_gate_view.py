@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from synthetic import build_comparison, build_report
 
+from perfkit.records.comparisons import Comparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
-from perfkit.verdict.model import Comparison, Explanation, GateReport, Need
 from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import gate_view
