@@ -269,3 +269,36 @@ def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:
     (finding,) = broken.gated.report["comparisons"]
     assert ("train", "FAILED") == (finding["benchmark"]["name"], finding["verdict"])
     assert "ValueError" in finding["message"]
+
+
+THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n", 1).replace(
+    "    return (values * values).sum()\n",
+    """    results = []
+    thread = threading.Thread(target=lambda: results.append((values * values).sum()))
+    thread.start()
+    thread.join()
+    return results[0]
+""",
+)
+
+
+def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None:
+    """Work moved to a thread of its own is not counted: exit code 4 with the reason, until it is accepted."""
+    files = {"demo/losses.py": THREADED, "pyproject.toml": ""}
+    lost = _gate(project, files).gated
+
+    operators = next(
+        one
+        for one in lost.report["exact"]
+        if one["benchmark"]["name"].endswith("test_pull") and one["metric"]["name"] == "operators"
+    )
+    assert 4 == lost.exit_code
+    assert ("MISSING", None) == (operators["verdict"], operators["head"])
+    assert "MISSING test_pull: operators dispatched (base: 2)" in " ".join(lost.stderr.split())
+    assert "not counted on head: it starts threads of its own; to let it pass: perfkit accept test_pull" in (
+        " ".join(lost.stderr.split())
+    )
+    assert 4 == project.gate("--from-ledger", lost.run_id).exit_code
+    command = [str(PERFKIT), "accept", "test_pull", "--reason", "quicker", "--ledger", str(project.ledger)]
+    subprocess.run(command, cwd=project.root, capture_output=True, check=True)
+    assert 0 == _gate_again(project).gated.exit_code

@@ -66,24 +66,39 @@ class Tally:
 def count_contenders(
     contenders: Sequence[Contender], crew: Crew, *, say: Callable[[str], None], decide: bool
 ) -> Tally:
-    """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding."""
+    """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding.
+
+    Where they do not, what head alone could not be counted of is missing from its counts, with the reason.
+    """
     known = {one.benchmark.name: one for one in contenders}
     found = count_benchmarks(crew, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+    first = {failure.node: failure for failure in reversed(found.failures)}
+    counts = {side: dict(found.counts[side]) for side in SIDES}
+    if not decide:
+        lost = {failure.node: failure for failure in found.failures if failure.side == "head"}
+        counts["head"] |= {
+            node: _not_counted(base, lost[node]) for node, base in counts["base"].items() if node in lost
+        }
     pairs = tuple(
         CountedPair(
             benchmark=known[node].benchmark,
-            counts={side: found.counts[side][node] for side in SIDES},
+            counts={side: counts[side][node] for side in SIDES},
             training=False,
             gating=known[node].gating,
         )
         for node in known
-        if all(node in found.counts[side] for side in SIDES)
+        if all(node in counts[side] for side in SIDES)
     )
-    first = {failure.node: failure for failure in reversed(found.failures)}
     findings = (
         tuple(finding_on_failure(known[node], failure) for node, failure in first.items()) if decide else ()
     )
     return Tally(pairs=pairs, findings=findings, reports=found.reports)
+
+
+def _not_counted(base: Counts, failure: Failure) -> Counts:
+    """Return what head lacks of base's counts, since counting failed there."""
+    why = f"counting failed: {failure.message}"
+    return Counts(counts=(), not_counted={count.metric: why for count in base.counts})
 
 
 def count_targets(names: Iterable[str], project: Project, crew: Crew, rules: Rules) -> Tally:
