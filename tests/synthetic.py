@@ -18,8 +18,8 @@ from perfkit.records import (
     Source,
     Status,
 )
+from perfkit.records.comparisons import Comparison, Estimate, Explanation, GateReport, Need, Policy, Verdict
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import Comparison, Estimate, Explanation, GateReport, Need, Policy, Verdict
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MACHINE = Machine(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.agent.counting.model import Counts
-from perfkit.jobs.gates.counting import COUNTED_STEP
+from perfkit.compare.counts import COUNTED_STEP
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
 from perfkit.measure.lockstep.crew import Crew, Ground
 from perfkit.measure.lockstep.scout import scout

@@ -106,7 +106,7 @@ def gate(
     project = project_in(repo)
     place = ledger or project.ledger_path
     if from_ledger is not None:
-        from perfkit.jobs.gates.recompute import recompute_gate
+        from perfkit.compare.recompute import recompute_gate
 
         report = recompute_gate(from_ledger, ledger=place, project=project)
     else:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from perfkit.compare.calibration import Case, plan_cases
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.experiments.calibration import Case, plan_cases
 from perfkit.identity import fingerprint
 from perfkit.jobs.gate import GateRequest, Rehearsal, list_benchmarks, run_gate
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
+from perfkit.records.comparisons import Comparison
 from perfkit.repo.sides import identical_sides
 from perfkit.verdict.calibration import (
     CASE,
@@ -26,7 +27,6 @@ from perfkit.verdict.calibration import (
     calibration_of,
     finished_cases,
 )
-from perfkit.verdict.model import Comparison
 
 _LARGEST_PLANT = 1.0
 

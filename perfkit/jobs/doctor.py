@@ -9,17 +9,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.compare.alike import Alike, measure_alike
+from perfkit.compare.staging import staged_crew
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
-from perfkit.experiments.alike import Alike, measure_alike
-from perfkit.experiments.staging import staged_crew
 from perfkit.jobs.gate import LOOKS
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import is_held, machine_lock
 from perfkit.measure.lockstep.crew import Crew
+from perfkit.records.comparisons import Policy
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
-from perfkit.verdict.model import Policy
 
 # Error is shared by the benchmarks of a gate; what is told holds for one of so many.
 FAMILY = 6

@@ -12,7 +12,7 @@ import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
-from perfkit.experiments.factorial.run import ExperimentRun, Ground, Listener
+from perfkit.factorial.run import ExperimentRun, Ground, Listener
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine

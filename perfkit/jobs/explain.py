@@ -12,7 +12,6 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.explain.difference import CleanSteps, explain
 from perfkit.explain.merging import merged
-from perfkit.jobs.project_roots import project_roots
 from perfkit.jobs.show import code_names
 from perfkit.measure.lock import machine_lock
 from perfkit.profiling.exchange import PassResult, PassSpec
@@ -27,6 +26,7 @@ from perfkit.records import SIDES, Balance, Commit, PassName, Side
 from perfkit.records.differences import Difference
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, resolve_sides
 
 _STAT = ".stat"

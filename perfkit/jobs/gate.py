@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from perfkit.compare.accepting import Accepted, accept
+from perfkit.compare.counts import Tally, count_contenders, count_targets, joined
+from perfkit.compare.explaining import explain
+from perfkit.compare.filing import Occasion, count_rows, finding_row, launch_rows
+from perfkit.compare.instructions import check_valgrind, count_instructions
+from perfkit.compare.notes import notes_on, unseen_changes
+from perfkit.compare.prior import Prior, find_prior
+from perfkit.compare.sequential import Contender, SequentialComparison, Trial
+from perfkit.compare.survey import Field, Rules, finding_on, survey
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.experiments.sequential import Contender, SequentialComparison, Trial
 from perfkit.identity import new_run_id
-from perfkit.jobs.gates.accepting import Accepted, accept
-from perfkit.jobs.gates.counting import Tally, count_contenders, count_targets, joined
-from perfkit.jobs.gates.explaining import explain
-from perfkit.jobs.gates.field import Field, Rules, finding_on, survey
-from perfkit.jobs.gates.instructions import check_valgrind, count_instructions
-from perfkit.jobs.gates.notes import notes_on, unseen_changes
-from perfkit.jobs.gates.prior import Prior, find_prior
-from perfkit.jobs.gates.rows import Occasion, count_rows, finding_row, launch_rows
-from perfkit.jobs.project_roots import project_roots
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -35,13 +34,14 @@ from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import Failure, SideReport
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records import SIDES, Commit, Row, Side
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Policy, Verdict
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
+from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, identical_sides, resolve_sides
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import NOT_TIMED
-from perfkit.verdict.model import Comparison, ExactComparison, Explanation, GateReport, Policy, Verdict
 
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 _LEAST_BUDGET_S = 30.0

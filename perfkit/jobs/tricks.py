@@ -9,21 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.compare.filing import Occasion
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
-from perfkit.experiments.tricks.checks import Checks, check
-from perfkit.experiments.tricks.choosing import (
-    Choice,
-    best_pair,
-    choose,
-    choose_for_loop,
-    together,
-    trick_named,
-)
 from perfkit.identity import new_run_id
-from perfkit.jobs.gates.rows import Occasion
-from perfkit.jobs.trying.filing import entries, report_of, rows_of
-from perfkit.jobs.trying.measuring import Listener, Plan, Taken, measure
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -32,10 +21,21 @@ from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import SIDES
+from perfkit.records.comparisons import Policy
 from perfkit.records.experiments import Level
 from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
-from perfkit.verdict.model import Policy
+from perfkit.tricks.checks import Checks, check
+from perfkit.tricks.choosing import (
+    Choice,
+    best_pair,
+    choose,
+    choose_for_loop,
+    together,
+    trick_named,
+)
+from perfkit.tricks.filing import entries, report_of, rows_of
+from perfkit.tricks.measuring import Listener, Plan, Taken, measure
 from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture

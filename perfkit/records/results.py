@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -122,3 +122,11 @@ class RunSummary:
     rows: int
     failed: int
     machine_id: str
+
+
+def meant_by(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the benchmarks that ``text`` may mean: the node id it is, or else those that end in it."""
+    known = tuple(names)
+    if text in known:
+        return (text,)
+    return tuple(name for name in known if name.endswith((f"/{text}", f"::{text}")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.verdict.model import Comparison, ExactComparison, Verdict
+from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 
 _CODES: dict[Verdict, int] = {
     "REGRESSED": EXIT_REGRESSED,

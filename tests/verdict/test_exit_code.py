@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import Comparison, Verdict
 
 
 def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None) -> list[Comparison]:

@@ -10,8 +10,8 @@ from rich.console import Console
 from synthetic import build_comparison, build_report
 
 from perfkit.records import Benchmark, Metric
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
-from perfkit.verdict.model import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import gate_view

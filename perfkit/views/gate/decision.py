@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.views.gate.wording import decides, in_order, percent
 
 _WORDS = {

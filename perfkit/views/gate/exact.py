@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.agent.callgrind import INSTRUCTIONS
+from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted, human_percent
 from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, TITLES, moved_counts
-from perfkit.verdict.model import ExactComparison, MovedCause
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import accept_command, decides

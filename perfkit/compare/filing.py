@@ -1,0 +1,153 @@
+"""A gate's measurements and findings as rows of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from perfkit.compare.counts import CountedPair
+from perfkit.compare.sequential import Contender, Measured
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import (
+    SIDES,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Commit,
+    Environment,
+    Machine,
+    Metric,
+    Outcome,
+    Placement,
+    Row,
+    Side,
+    Source,
+    Status,
+)
+from perfkit.records.comparisons import Comparison, ExactComparison, Policy, Verdict
+from perfkit.verdict.from_rows import count_outcomes, policy_entries
+
+_STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occasion:
+    """What all rows of one gate share; ``common`` are its policy entries."""
+
+    source: Source = "gate"
+    run_id: str
+    recorded_at: datetime
+    commits: Mapping[Side, Commit]
+    machine: Machine
+    environment: Environment
+    seed: int
+    policy: Policy
+    common: Mapping[str, str]
+
+
+def launch_rows(
+    measured: Iterable[Measured],
+    contenders: Mapping[str, Contender],
+    verdicts: Mapping[str, Verdict],
+    occasion: Occasion,
+) -> Iterator[Row]:
+    """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
+
+    Those of a benchmark that has no verdict yet do not say one.
+    """
+    for one in measured:
+        contender = contenders[one.node]
+        entries = policy_entries(
+            occasion.policy,
+            margin=contender.margin,
+            gating=contender.gating,
+            verdict=verdicts.get(one.node),
+        )
+        for side in SIDES:
+            for timed in _timed(one.timing, side):
+                yield _launch_row(one, side, contender, timed, entries, occasion)
+
+
+def count_rows(
+    pairs: Iterable[CountedPair], exact: Iterable[ExactComparison], occasion: Occasion
+) -> Iterator[Row]:
+    """Yield a row for each count of each side, or for the reason why there is none."""
+    judged = {(one.benchmark.name, one.metric.name): one for one in exact}
+    for pair in pairs:
+        for side in SIDES:
+            for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
+                one = judged[pair.benchmark.name, outcome.metric.name]
+                entries = policy_entries(
+                    occasion.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
+                )
+                placement = Placement(side=side, seed=occasion.seed)
+                yield _row(outcome, side, placement, {**entries, **causes}, occasion)
+
+
+def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
+    """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
+
+    What earlier gates had decided already is no failure.
+    """
+    status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
+    entries = policy_entries(
+        occasion.policy,
+        margin=comparison.margin,
+        gating=comparison.gating,
+        verdict=comparison.verdict,
+    )
+    outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
+    return _row(outcome, "head", Placement(side="head", seed=occasion.seed), entries, occasion)
+
+
+def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
+    yield WALL_TIME, timing.base_s if side == "base" else timing.head_s
+    typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
+    if typical_s:
+        yield TYPICAL_TIME, typical_s
+
+
+def _launch_row(
+    one: Measured,
+    side: Side,
+    contender: Contender,
+    timed: tuple[Metric, tuple[float, ...]],
+    entries: Mapping[str, str],
+    occasion: Occasion,
+) -> Row:
+    timing = one.timing
+    faults = timing.faults_per_iteration[side]
+    metric, values = timed
+    outcome = Outcome(
+        benchmark=contender.benchmark,
+        metric=metric,
+        warmup=timing.pace.untimed,
+        loops=timing.pace.loops,
+        values=values,
+    )
+    placement = Placement(
+        side=side,
+        launch=one.slot.launch,
+        preloader=one.preloader,
+        block=one.slot.block,
+        order=0 if one.slot.begins == side else 1,
+        seed=occasion.seed,
+    )
+    told = {**entries, "minor_faults_per_iteration": f"{faults:.1f}"}
+    return replace(_row(outcome, side, placement, told, occasion), recorded_at=one.at)
+
+
+def _row(
+    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], occasion: Occasion
+) -> Row:
+    return Row(
+        run_id=occasion.run_id,
+        recorded_at=occasion.recorded_at,
+        source=occasion.source,
+        commit=occasion.commits[side],
+        machine=occasion.machine,
+        environment=occasion.environment,
+        outcome=outcome,
+        placement=placement,
+        policy={**occasion.common, **entries},
+    )

@@ -1,0 +1,57 @@
+"""Earlier gates on the same pair, whose tests a new gate continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from perfkit.compare.filing import Occasion
+from perfkit.compare.sequential import Contender
+from perfkit.records import TYPICAL_TIME, WALL_TIME, Row
+from perfkit.records.comparisons import LaunchPair
+from perfkit.verdict.from_rows import joined_pairs, pairs_of, policy_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """The rows of earlier gates that count on, by run, oldest first."""
+
+    runs: dict[str, list[Row]] = field(default_factory=dict)
+
+    def pairs_for(self, contender: Contender) -> tuple[LaunchPair, ...]:
+        """Return the launches of a benchmark as it is now; another version of it starts anew."""
+        found = [
+            [row for row in rows if row.outcome.benchmark == contender.benchmark]
+            for rows in self.runs.values()
+        ]
+        return joined_pairs([pairs_of(rows) for rows in found])
+
+
+def find_prior(rows: Sequence[Row], occasion: Occasion) -> Prior:
+    """Return the gates in a ledger that asked the same question under the same rules in the same place.
+
+    A side with uncommitted changes or without a commit may have been another one: nothing continues it.
+    """
+    runs: dict[str, list[Row]] = {}
+    if any(commit.dirty for commit in occasion.commits.values()):
+        return Prior()
+    for row in rows:
+        if row.source == "gate" and _fits(row, occasion):
+            runs.setdefault(row.run_id, []).append(row)
+    pair = {(side, commit.sha) for side, commit in occasion.commits.items()}
+    return Prior(runs={run: found for run, found in runs.items() if {_side(row) for row in found} == pair})
+
+
+def _fits(row: Row, occasion: Occasion) -> bool:
+    return (
+        row.outcome.metric in (WALL_TIME, TYPICAL_TIME)
+        and bool(row.outcome.values)
+        and not row.commit.dirty
+        and row.machine.machine_id == occasion.machine.machine_id
+        and row.environment.env_id == occasion.environment.env_id
+        and policy_of([row]) == occasion.policy
+    )
+
+
+def _side(row: Row) -> tuple[str | None, str]:
+    return row.placement.side, row.commit.sha
