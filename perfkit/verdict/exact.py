@@ -64,7 +64,11 @@ class ExactPolicy:
 def compare_counts(
     benchmark: Benchmark, base: Counts, head: Counts, policy: ExactPolicy, *, training: bool, gating: bool
 ) -> Iterator[ExactComparison]:
-    """Yield a comparison for each count that either side has, or says why it has it not."""
+    """Yield a comparison for each count that either side has, or says why it has it not.
+
+    A benchmark that trains on either side is a training step like that of a target.
+    """
+    training = training or base.training or head.training
     olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
     for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
         old, new = olds.get(metric), news.get(metric)

@@ -16,6 +16,8 @@ from perfkit.verdict.judge import compare
 # The entry of a row's policy that tells it holds a count, and what stands behind it.
 CAUSES = "causes"
 _MOST_CAUSES = 40
+# The entry that tells that a backward pass and an optimizer's step were among what was counted.
+TRAINING = "training"
 # What the message of a row begins with that holds no count.
 NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
@@ -109,6 +111,7 @@ def counts_of(rows: Sequence[Row]) -> Counts:
     latest = {row.outcome.metric.name: row for row in rows}
     found = {name: count_of(row) for name, row in latest.items()}
     return Counts(
+        training=any(TRAINING in row.policy for row in latest.values()),
         counts=tuple(count for count in found.values() if count is not None),
         not_counted={
             name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
@@ -140,18 +143,19 @@ def count_of(row: Row) -> Count | None:
 
 def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, Mapping[str, str]]]:
     """Yield what rows hold of counts, those that could not be made with the reason, and policy entries."""
+    training = {TRAINING: "true"} if counts.training else {}
     for count in counts.counts:
         metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
         yield (
             Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values),
-            _causes_entry(count.causes),
+            {**_causes_entry(count.causes), **training},
         )
     for name, why in counts.not_counted.items():
         metric = Metric(name=name, unit="1")
         message = f"{NOT_COUNTED}{why}"
         yield (
             Outcome(benchmark=benchmark, metric=metric, status="skipped", message=message),
-            _causes_entry(()),
+            {**_causes_entry(()), **training},
         )
 
 

@@ -53,6 +53,7 @@ BENCHMARKS = """
 import torch
 
 from demo.losses import pull, push
+from demo.training import note
 
 
 def test_pull(benchmark):
@@ -62,6 +63,20 @@ def test_pull(benchmark):
 
 def test_push(benchmark):
     benchmark(push, torch.ones(4, 4))
+
+
+def test_step(benchmark):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step():
+        loss = pull(model(torch.ones(16, 8)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return note(loss)
+
+    benchmark(step)
 
 
 def test_plain(benchmark):
@@ -140,6 +155,13 @@ def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
     assert ("REGRESSED", True, 1.0) == (sync["verdict"], sync["gating"], sync["head"] - sync["base"])
     place = _place("demo/training.py", "loss.item()")
     assert [("Tensor.item", place)] == [(cause["what"], cause["place"]) for cause in sync["causes"]]
+
+
+def test_a_new_sync_in_a_benchmark_that_trains_is_caught(changed: Counted) -> None:
+    """A benchmark with a backward pass and an optimizer's step is a training step like a target's."""
+    sync = changed.moved("test_step")["syncs"]
+
+    assert ("REGRESSED", True, 1.0) == (sync["verdict"], sync["gating"], sync["head"] - sync["base"])
 
 
 def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
@@ -249,7 +271,7 @@ def _numbers(gated: Gated) -> dict[tuple[str, str], tuple[float, float, str]]:
 def test_growth_can_be_accepted(project: GitProject, changed: Counted) -> None:
     """With a reason it passes, up to what was accepted."""
     project.repository.git.git.checkout("--quiet", changed.gated.report["head"]["sha"])
-    for name in ("test_push", "test_pull", "train"):
+    for name in ("test_push", "test_pull", "test_step", "train"):
         command = [str(PERFKIT), "accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
         done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
         assert 0 == done.returncode, done.stderr
@@ -299,6 +321,7 @@ def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None
         " ".join(lost.stderr.split())
     )
     assert 4 == project.gate("--from-ledger", lost.run_id).exit_code
-    command = [str(PERFKIT), "accept", "test_pull", "--reason", "quicker", "--ledger", str(project.ledger)]
-    subprocess.run(command, cwd=project.root, capture_output=True, check=True)
+    for name in ("test_pull", "test_step"):
+        command = [str(PERFKIT), "accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
+        subprocess.run(command, cwd=project.root, capture_output=True, check=True)
     assert 0 == _gate_again(project).gated.exit_code

@@ -29,8 +29,8 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     (name,) = nodes("test_it")
     contender = Contender(benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=True, limit_s=20.0)
 
-    with trees.crew() as crew:
-        tally = count_contenders([contender], crew, say=lambda _: None, decide=False)
+    with trees.launcher() as launcher:
+        tally = count_contenders([contender], launcher, say=lambda _: None, decide=False)
 
     compared = [one for one in tally.compared(POLICY) if one.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)

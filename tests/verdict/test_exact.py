@@ -56,6 +56,18 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
     assert [1, 0] == [exit_code([one]) for one in (step, benchmark)]
 
 
+@pytest.mark.parametrize("trained", [("base", "head"), ("base",), ("head",)])
+def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...]) -> None:
+    """A benchmark with a backward pass and an optimizer's step is a training step, on whichever side."""
+    base, head = (
+        replace(counts(counted("syncs", number, number)), training=side in trained)
+        for side, number in (("base", 30), ("head", 31))
+    )
+    (one,) = compare_counts(STEP, base, head, POLICY, training=False, gating=True)
+
+    assert ("REGRESSED", True) == (one.verdict, one.gating)
+
+
 def test_what_grew_from_nothing_grew() -> None:
     """Zero has no share that could be tolerated."""
     one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
