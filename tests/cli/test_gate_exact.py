@@ -48,12 +48,15 @@ def pull(values):
 
 def push(values):
     return torch.empty(1000).fill_(0.0).sum() + values.sum()
+
+
+def told(loss):
+    return loss
 """
 BENCHMARKS = """
 import torch
 
-from demo.losses import pull, push
-from demo.training import note
+from demo.losses import pull, push, told
 
 
 def test_pull(benchmark):
@@ -74,7 +77,7 @@ def test_step(benchmark):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return note(loss)
+        return told(loss)
 
     benchmark(step)
 
@@ -93,9 +96,9 @@ CHANGED = {
     "demo/training.py": TRAINING.replace(
         "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
     ),
-    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)").replace(
-        "(values * values).sum()", "sum((row * row).sum() for row in values)"
-    ),
+    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)")
+    .replace("(values * values).sum()", "sum((row * row).sum() for row in values)")
+    .replace("return loss\n", "return loss.tolist()\n"),
 }
 
 
