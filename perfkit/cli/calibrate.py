@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -87,7 +86,6 @@ def calibrate(
         ledger=ledger or own,
         seed=seed,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)
     show(calibration_view(found), to_json=json)

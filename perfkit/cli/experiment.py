@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -196,7 +195,6 @@ def _run(
     from perfkit.views.progress import StageProgress
 
     project = project_in(repo)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
         measured = run_experiment(
             experiment, project=project, ledger=ledger or project.ledger_path, listener=progress

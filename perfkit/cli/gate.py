@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -124,12 +123,11 @@ def gate(
             exact_only=exact_only,
             instructions=instructions,
         )
-        # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
         replace_text(markdown, render_comment(report))
-    show(gate_view(report), to_json=json)
+    # Files first: whoever reads the view may leave before its end.
     write_json(report, json)
+    show(gate_view(report), to_json=json)
     sys.exit(report.exit_code)

@@ -14,7 +14,7 @@ from perfkit.units import counted, human_percent
 from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, TITLES, moved_counts
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.names import short_names
-from perfkit.views.gate.wording import decides
+from perfkit.views.gate.wording import accept_command, decides
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 
 _MOST_CAUSES = 3
@@ -100,9 +100,10 @@ def _table(moved: Sequence[ExactComparison]) -> RenderableType:
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     names = _names(exact)
     yield from _alike(exact)
+    yield from _missing(exact, names)
     reasons: dict[str, list[str]] = {}
     for one in exact:
-        if one.base is None or one.head is None:
+        if (one.base is None or one.head is None) and not _is_missing(one):
             reasons.setdefault(one.message or "not counted", []).append(names[one.benchmark.name])
     for reason, found in reasons.items():
         benchmarks = list(dict.fromkeys(found))
@@ -111,6 +112,21 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     for one in exact:
         if one.accepted is not None:
             yield f"{names[one.benchmark.name]}, {_title(one)}: accepted: {one.accepted}"
+
+
+def _missing(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield, for each benchmark, what decides and could not be counted on head, and how to let that pass."""
+    found: dict[tuple[str, str], list[ExactComparison]] = {}
+    for one in filter(_is_missing, exact):
+        found.setdefault((one.benchmark.name, one.message or ""), []).append(one)
+    for (benchmark, why), lost in found.items():
+        listed = ", ".join(f"{_title(one)} (base: {amount_text(one.base, one.metric.unit)})" for one in lost)
+        command = accept_command(lost[0], names[benchmark])
+        yield f"MISSING {names[benchmark]}: {listed}: {why}; to let it pass: {command}"
+
+
+def _is_missing(one: ExactComparison) -> bool:
+    return one.verdict == "MISSING" and decides(one)
 
 
 def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
