@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.jobs.gate import LOOKS
-from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER
+from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER
 from perfkit.records.comparisons import LaunchPair, Policy
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import Location, location

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from perfkit.compare.sequential import LAUNCH_S, launch_pair
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import LaunchRules, run_launch
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
@@ -27,13 +27,13 @@ class Alike:
     launch_s: float
 
 
-def measure_alike(crew: Crew, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
-    """Measure what the crew's sides hold until the time is over and there are launches enough to compare.
+def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
+    """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
 
     ``tell`` hears the share that is done.
     """
-    found = scout(crew.start("head", nodes=None))
-    crew.warm_up(found.report.libraries)
+    found = scout(launcher.start("head", nodes=None))
+    launcher.warm_up(found.report.libraries)
     nodes = list(found.found)
     pairs: dict[str, list[LaunchPair]] = {node: [] for node in nodes}
     paces: dict[str, Pace] = {}
@@ -44,10 +44,10 @@ def measure_alike(crew: Crew, *, seconds: float, seed: int, tell: Callable[[floa
         tell(min(elapsed / seconds, 1.0))
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
-        crew.renew_when_due(number)
-        record = run_launch(crew.start_both(slot, nodes=nodes), nodes, paces=paces, rules=rules)
+        launcher.renew_when_due(number)
+        record = run_launch(launcher.start_both(slot, nodes=nodes), nodes, paces=paces, rules=rules)
         for node, timing in record.timings.items():
-            pairs[node].append(launch_pair(timing, slot, crew.preloader))
+            pairs[node].append(launch_pair(timing, slot, launcher.preloader))
     launches = max(sum(map(len, pairs.values())), 1)
     return Alike(
         pairs={node: tuple(found) for node, found in pairs.items()},

@@ -11,8 +11,8 @@ from perfkit.compare.survey import Rules, finding_on, finding_on_failure, under_
 from perfkit.config import Project
 from perfkit.identity import source_version
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import Failure, SideReport
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.profiling.targets import resolve_target, target_on
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import Comparison, ExactComparison
@@ -64,11 +64,13 @@ class Tally:
 
 
 def count_contenders(
-    contenders: Sequence[Contender], crew: Crew, *, say: Callable[[str], None], decide: bool
+    contenders: Sequence[Contender], launcher: Launcher, *, say: Callable[[str], None], decide: bool
 ) -> Tally:
     """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding."""
     known = {one.benchmark.name: one for one in contenders}
-    found = count_benchmarks(crew, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+    found = count_benchmarks(
+        launcher, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say
+    )
     pairs = tuple(
         CountedPair(
             benchmark=known[node].benchmark,
@@ -86,20 +88,20 @@ def count_contenders(
     return Tally(pairs=pairs, findings=findings, reports=found.reports)
 
 
-def count_targets(names: Iterable[str], project: Project, crew: Crew, rules: Rules) -> Tally:
+def count_targets(names: Iterable[str], project: Project, launcher: Launcher, rules: Rules) -> Tally:
     """Count a training step of each target on both sides, all of them twice and at once."""
     tallies = []
     for name in names:
         target = resolve_target(name, project, folder=project.root)
-        places = {side: target_on(target, crew.root(side), project=project.root).place for side in SIDES}
+        places = {side: target_on(target, launcher.root(side), project=project.root).place for side in SIDES}
         contender = under_rules(Benchmark(name=name, version=source_version(target.place)), rules)
-        tallies.append(count_target(contender, places, crew))
+        tallies.append(count_target(contender, places, launcher))
     return joined(tallies)
 
 
-def count_target(contender: Contender, places: Mapping[Side, str], crew: Crew) -> Tally:
+def count_target(contender: Contender, places: Mapping[Side, str], launcher: Launcher) -> Tally:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
-    found = count_training(crew, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
+    found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
     return replace(_tally(contender, found.runs), loaded=found.loaded)
 
 

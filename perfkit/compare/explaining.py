@@ -8,7 +8,7 @@ from perfkit.compare.sequential import Contender
 from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work
-from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
@@ -21,10 +21,12 @@ _PROFILED_S = 0.5
 _MOST_CALLS = 200
 
 
-def explain(comparison: Comparison, contender: Contender, crew: Crew, roots: Roots) -> Explanation | None:
+def explain(
+    comparison: Comparison, contender: Contender, launcher: Launcher, roots: Roots
+) -> Explanation | None:
     """Profile a regressed benchmark on both sides and return what moved; None where that failed."""
     name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
-    children = [crew.start(side, nodes=[name]) for side in SIDES]
+    children = [launcher.start(side, nodes=[name]) for side in SIDES]
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
     turns = profile_sides(children, calls=calls, limit_s=contender.limit_s)
     if turns is None:

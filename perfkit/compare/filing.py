@@ -31,7 +31,7 @@ _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Occasion:
+class RunContext:
     """What all rows of one gate share; ``common`` are its policy entries."""
 
     source: Source = "gate"
@@ -49,7 +49,7 @@ def launch_rows(
     measured: Iterable[Measured],
     contenders: Mapping[str, Contender],
     verdicts: Mapping[str, Verdict],
-    occasion: Occasion,
+    context: RunContext,
 ) -> Iterator[Row]:
     """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
 
@@ -58,18 +58,18 @@ def launch_rows(
     for one in measured:
         contender = contenders[one.node]
         entries = policy_entries(
-            occasion.policy,
+            context.policy,
             margin=contender.margin,
             gating=contender.gating,
             verdict=verdicts.get(one.node),
         )
         for side in SIDES:
             for timed in _timed(one.timing, side):
-                yield _launch_row(one, side, contender, timed, entries, occasion)
+                yield _launch_row(one, side, contender, timed, entries, context)
 
 
 def count_rows(
-    pairs: Iterable[CountedPair], exact: Iterable[ExactComparison], occasion: Occasion
+    pairs: Iterable[CountedPair], exact: Iterable[ExactComparison], context: RunContext
 ) -> Iterator[Row]:
     """Yield a row for each count of each side, or for the reason why there is none."""
     judged = {(one.benchmark.name, one.metric.name): one for one in exact}
@@ -78,26 +78,26 @@ def count_rows(
             for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
                 one = judged[pair.benchmark.name, outcome.metric.name]
                 entries = policy_entries(
-                    occasion.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
+                    context.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
                 )
-                placement = Placement(side=side, seed=occasion.seed)
-                yield _row(outcome, side, placement, {**entries, **causes}, occasion)
+                placement = Placement(side=side, seed=context.seed)
+                yield _row(outcome, side, placement, {**entries, **causes}, context)
 
 
-def finding_row(comparison: Comparison, occasion: Occasion) -> Row:
+def finding_row(comparison: Comparison, context: RunContext) -> Row:
     """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
 
     What earlier gates had decided already is no failure.
     """
     status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
     entries = policy_entries(
-        occasion.policy,
+        context.policy,
         margin=comparison.margin,
         gating=comparison.gating,
         verdict=comparison.verdict,
     )
     outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
-    return _row(outcome, "head", Placement(side="head", seed=occasion.seed), entries, occasion)
+    return _row(outcome, "head", Placement(side="head", seed=context.seed), entries, context)
 
 
 def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
@@ -113,7 +113,7 @@ def _launch_row(
     contender: Contender,
     timed: tuple[Metric, tuple[float, ...]],
     entries: Mapping[str, str],
-    occasion: Occasion,
+    context: RunContext,
 ) -> Row:
     timing = one.timing
     faults = timing.faults_per_iteration[side]
@@ -131,23 +131,23 @@ def _launch_row(
         preloader=one.preloader,
         block=one.slot.block,
         order=0 if one.slot.begins == side else 1,
-        seed=occasion.seed,
+        seed=context.seed,
     )
     told = {**entries, "minor_faults_per_iteration": f"{faults:.1f}"}
-    return replace(_row(outcome, side, placement, told, occasion), recorded_at=one.at)
+    return replace(_row(outcome, side, placement, told, context), recorded_at=one.at)
 
 
 def _row(
-    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], occasion: Occasion
+    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], context: RunContext
 ) -> Row:
     return Row(
-        run_id=occasion.run_id,
-        recorded_at=occasion.recorded_at,
-        source=occasion.source,
-        commit=occasion.commits[side],
-        machine=occasion.machine,
-        environment=occasion.environment,
+        run_id=context.run_id,
+        recorded_at=context.recorded_at,
+        source=context.source,
+        commit=context.commits[side],
+        machine=context.machine,
+        environment=context.environment,
         outcome=outcome,
         placement=placement,
-        policy={**occasion.common, **entries},
+        policy={**context.common, **entries},
     )

@@ -7,18 +7,18 @@ from collections.abc import Set as AbstractSet
 
 from perfkit.compare.prior import Prior
 from perfkit.config import Project
-from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import SidePair, changed_files
 
 _MOST_LISTED = 5
 
 
-def notes_on(crew: Crew, prior: Prior, *, as_is: bool) -> Iterator[str]:
+def notes_on(launcher: Launcher, prior: Prior, *, as_is: bool) -> Iterator[str]:
     """Yield how the launches were made, where that is not as it should be, and which gates are continued."""
-    if crew.why_no_fork:
-        yield f"fresh processes instead of forked ones, which is slower: {crew.why_no_fork}"
-    if crew.allocator_kept is False and not as_is:
+    if launcher.why_no_fork:
+        yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
+    if launcher.allocator_kept is False and not as_is:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
         runs = ", ".join(run[-12:] for run in prior.runs)

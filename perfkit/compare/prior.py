@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfkit.compare.filing import Occasion
+from perfkit.compare.filing import RunContext
 from perfkit.compare.sequential import Contender
 from perfkit.records import TYPICAL_TIME, WALL_TIME, Row
 from perfkit.records.comparisons import LaunchPair
@@ -27,29 +27,29 @@ class Prior:
         return joined_pairs([pairs_of(rows) for rows in found])
 
 
-def find_prior(rows: Sequence[Row], occasion: Occasion) -> Prior:
+def find_prior(rows: Sequence[Row], context: RunContext) -> Prior:
     """Return the gates in a ledger that asked the same question under the same rules in the same place.
 
     A side with uncommitted changes or without a commit may have been another one: nothing continues it.
     """
     runs: dict[str, list[Row]] = {}
-    if any(commit.dirty for commit in occasion.commits.values()):
+    if any(commit.dirty for commit in context.commits.values()):
         return Prior()
     for row in rows:
-        if row.source == "gate" and _fits(row, occasion):
+        if row.source == "gate" and _fits(row, context):
             runs.setdefault(row.run_id, []).append(row)
-    pair = {(side, commit.sha) for side, commit in occasion.commits.items()}
+    pair = {(side, commit.sha) for side, commit in context.commits.items()}
     return Prior(runs={run: found for run, found in runs.items() if {_side(row) for row in found} == pair})
 
 
-def _fits(row: Row, occasion: Occasion) -> bool:
+def _fits(row: Row, context: RunContext) -> bool:
     return (
         row.outcome.metric in (WALL_TIME, TYPICAL_TIME)
         and bool(row.outcome.values)
         and not row.commit.dirty
-        and row.machine.machine_id == occasion.machine.machine_id
-        and row.environment.env_id == occasion.environment.env_id
-        and policy_of([row]) == occasion.policy
+        and row.machine.machine_id == context.machine.machine_id
+        and row.environment.env_id == context.environment.env_id
+        and policy_of([row]) == context.policy
     )
 
 

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from perfkit.compare.budget import Candidate, share_out
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import (
     Failure,
     LaunchRecord,
@@ -20,6 +19,7 @@ from perfkit.measure.lockstep.launch import (
     run_launch,
     shared_libraries,
 )
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
@@ -99,7 +99,7 @@ class Listener(Protocol):
 class SequentialComparison:
     """Measures contenders until they are decided; what it has measured survives an interruption."""
 
-    crew: Crew
+    launcher: Launcher
     trials: Mapping[str, Trial]
     policy: Policy
     deadline: float
@@ -117,7 +117,7 @@ class SequentialComparison:
             nodes = self._next_nodes()
             if not nodes:
                 return
-            self.crew.renew_when_due(number)
+            self.launcher.renew_when_due(number)
             self._launch(slot, nodes, first=number == 0)
 
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -126,7 +126,7 @@ class SequentialComparison:
 
     def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
         begun = time.monotonic()
-        children = self.crew.start_both(slot, nodes=nodes)
+        children = self.launcher.start_both(slot, nodes=nodes)
         rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s)
         record = run_launch(children, nodes, paces=self._paces, rules=rules)
         self._keep(slot, nodes, record)
@@ -145,10 +145,10 @@ class SequentialComparison:
     def _learn(self, record: LaunchRecord) -> None:
         """Let later launches start with what both sides of this one imported: some is only seen in use."""
         if len(record.reports) == len(SIDES):
-            self.crew.warm_up(shared_libraries(record.reports["base"], record.reports["head"]))
+            self.launcher.warm_up(shared_libraries(record.reports["base"], record.reports["head"]))
 
     def _keep_timing(self, node: str, slot: Slot, timing: Timing, seconds: float) -> None:
-        trial, preloader = self.trials[node], self.crew.preloader
+        trial, preloader = self.trials[node], self.launcher.preloader
         self.measured.append(Measured(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now()))
         trial.own.append(launch_pair(timing, slot, preloader))
         # The first also learns its pace, and imports what later ones find in their preloader.

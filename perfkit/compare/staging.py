@@ -1,4 +1,4 @@
-"""A suite of perfkit's own in two folders, one for each side, and the crew that measures them."""
+"""A suite of perfkit's own in two folders, one for each side, and the launcher that measures them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER, Crew, Ground
+from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
 from perfkit.records import SIDES, Side
 
 
 @contextmanager
-def staged_crew(
+def staged_launcher(
     suite: Path,
     folder: Path,
     *,
@@ -20,8 +20,8 @@ def staged_crew(
     seed: int,
     beside: Mapping[Side, Mapping[str, str]] | None = None,
     launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
-) -> Iterator[Crew]:
-    """Copy a file of benchmarks into a folder for each side, and yield the crew that measures both.
+) -> Iterator[Launcher]:
+    """Copy a file of benchmarks into a folder for each side, and yield the launcher that measures both.
 
     ``beside`` are the names and texts of files that lie with it on each side.
     """
@@ -34,15 +34,15 @@ def staged_crew(
             (root / name).write_text(text)
     launches = folder / "launches"
     launches.mkdir()
-    ground = Ground(roots=roots, origins=(), paths=(suite.name,))
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(suite.name,))
     # A user's options for pytest are for the user's own tests.
     inherited = {name: text for name, text in environment.items() if not name.startswith("PYTEST_")}
-    with Crew(
-        ground,
+    with Launcher(
+        trees,
         folder=launches,
         environment=inherited,
         as_is=False,
         seed=seed,
         launches_per_preloader=launches_per_preloader,
-    ) as crew:
-        yield crew
+    ) as launcher:
+        yield launcher

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from perfkit.compare.sequential import Contender
 from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, scout
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
@@ -53,14 +53,14 @@ class Rules:
         return cls(margin=margin or config.margin_share, limit_s=config.gate.limit, globs=config.rules)
 
 
-def survey(crew: Crew, roots: Roots, rules: Rules) -> Field:
+def survey(launcher: Launcher, roots: Roots, rules: Rules) -> Field:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
 
     Raises:
         NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
         UsageError: there is no benchmark on either side.
     """
-    head, base_own = (_scout(crew, side) for side in ("head", "base"))
+    head, base_own = (_scout(launcher, side) for side in ("head", "base"))
     if EVERYTHING in head.errors:
         raise _not_collected(head.errors[EVERYTHING])
     if not head.found and not base_own.found and not head.errors:
@@ -68,12 +68,12 @@ def survey(crew: Crew, roots: Roots, rules: Rules) -> Field:
             "no benchmark was found: name their path with --benchmarks, widen --select, "
             "or write a test that uses pytest-benchmark's `benchmark` fixture"
         )
-    base = _with_heads_files(crew, roots, head, base_own)
+    base = _with_heads_files(launcher, roots, head, base_own)
     return _sort_out(head, base_own, base, rules)
 
 
-def _scout(crew: Crew, side: Side) -> Scouted:
-    found = scout(crew.start(side, nodes=None))
+def _scout(launcher: Launcher, side: Side) -> Scouted:
+    found = scout(launcher.start(side, nodes=None))
     if found.report.foreign:
         name, file = min(found.report.foreign.items())
         raise NotMeasuredError(
@@ -92,12 +92,12 @@ def _not_collected(words: str) -> PerfkitError:
     )
 
 
-def _with_heads_files(crew: Crew, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
+def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
     """Return base as it is with head's benchmark files; a file that does not import there is base's own."""
     changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
     if not changed:
         return base_own
-    laid = _scout(crew, "base")
+    laid = _scout(launcher, "base")
     broken = _broken_files(laid, base_own, changed)
     for file in broken:
         restore(roots.base, file)

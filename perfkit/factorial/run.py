@@ -20,7 +20,7 @@ from perfkit.verdict.effects import finished_blocks, is_decided, looks_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class TrialSetting:
     """Where trials run: the target, the project's root and own packages, and the variables they inherit.
 
     ``environment_reader`` names, as "module:function", what tells a trial's settings.
@@ -57,10 +57,10 @@ class Listener(Protocol):
 
 @dataclass
 class ExperimentRun:
-    """Runs an experiment on its ground; what is ``known`` of it from before is not measured again."""
+    """Runs an experiment on its setting; what is ``known`` of it from before is not measured again."""
 
     experiment: Experiment
-    ground: Ground
+    setting: TrialSetting
     keeper: Keeper
     listener: Listener
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
@@ -149,24 +149,24 @@ class ExperimentRun:
         self._keep(_trial(place, found), found)
 
     def _launch(self, task: Task, variant: Variant, *, seed: int) -> TrialResult:
-        experiment, ground = self.experiment, self.ground
+        experiment, setting = self.experiment, self.setting
         variants = experiment.variants
         seeded = {experiment.seed_argument: seed} if experiment.seed_argument else {}
         spec = TrialSpec(
             task=task,
-            target=ground.target,
+            target=setting.target,
             arguments=tuple({**experiment.fixed, **seeded, **one.levels} for one in variants),
             number=[one.name for one in variants].index(variant.name),
-            root=str(ground.root),
+            root=str(setting.root),
             folder="",
-            own=ground.own,
+            own=setting.own,
             returned=experiment.returned,
             warmup_steps=experiment.warmup_steps,
             warmup_s=experiment.warmup_s,
             threads=experiment.threads,
-            environment_reader=ground.environment_reader,
+            environment_reader=setting.environment_reader,
         )
-        return run_trial(spec, environment=ground.variables, limit_s=experiment.limit_s, seed=seed)
+        return run_trial(spec, environment=setting.variables, limit_s=experiment.limit_s, seed=seed)
 
     def _keep_failure(self, place: Place, found: TrialResult) -> None:
         assert found.problem is not None  # noqa: S101 (the caller has seen it)

@@ -12,7 +12,7 @@ import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
-from perfkit.factorial.run import ExperimentRun, Ground, Listener
+from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
@@ -66,7 +66,7 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
         listener.say(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
-        ground=Ground(
+        setting=TrialSetting(
             target=target,
             root=project.root,
             own=project.config.own,

@@ -14,7 +14,7 @@ from typing import Protocol
 from perfkit.compare.accepting import Accepted, accept
 from perfkit.compare.counts import Tally, count_contenders, count_targets, joined
 from perfkit.compare.explaining import explain
-from perfkit.compare.filing import Occasion, count_rows, finding_row, launch_rows
+from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows
 from perfkit.compare.instructions import check_valgrind, count_instructions
 from perfkit.compare.notes import notes_on, unseen_changes
 from perfkit.compare.prior import Prior, find_prior
@@ -29,9 +29,9 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
-from perfkit.measure.lockstep.crew import Crew, Ground
 from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import Failure, SideReport
+from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records import SIDES, Commit, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Policy, Verdict
@@ -101,7 +101,7 @@ class _Scene:
 
     pair: SidePair
     roots: Roots
-    crew: Crew
+    launcher: Launcher
     callgrind: Callgrind
     begun: float
 
@@ -126,14 +126,14 @@ def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> G
         with _scene(request, project, pair, begun) as scene:
             listener.say("collecting benchmarks")
             rules = Rules.of(project.config, margin=request.margin)
-            field = survey(scene.crew, scene.roots, rules)
+            field = survey(scene.launcher, scene.roots, rules)
             return _Gate(request, project, scene, field).run(listener)
 
 
 def list_benchmarks(request: GateRequest, *, project: Project) -> tuple[str, ...]:
     """Return the names of the benchmarks that a gate would compare; raises what the gate would."""
     with _scene(request, project, _resolve(request, project), time.monotonic()) as scene:
-        field = survey(scene.crew, scene.roots, Rules.of(project.config, margin=request.margin))
+        field = survey(scene.launcher, scene.roots, Rules.of(project.config, margin=request.margin))
         return tuple(contender.benchmark.name for contender in field.contenders if contender.gating)
 
 
@@ -146,11 +146,11 @@ def _resolve(request: GateRequest, project: Project) -> SidePair:
 
 @contextmanager
 def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float) -> Iterator[_Scene]:
-    """Lay out both sides and bring the crew that measures them; nothing of either stays behind."""
+    """Lay out both sides and bring the launcher that measures them; nothing of either stays behind."""
     config = project.config
     with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
         roots = project_roots(project, pair, laid)
-        ground = Ground(
+        trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(request, project, roots),
@@ -160,16 +160,16 @@ def _scene(request: GateRequest, project: Project, pair: SidePair, begun: float)
         folder = laid.base.parent / "launches"
         folder.mkdir()
         environment = outside_repository(os.environ)
-        callgrind = Callgrind(ground=ground, folder=folder, environment=environment)
-        with Crew(
-            ground,
+        callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
+        with Launcher(
+            trees,
             folder=folder,
             environment=environment,
             as_is=request.as_is,
             seed=request.seed,
             preload=config.gate.preload,
-        ) as crew:
-            yield _Scene(pair=pair, roots=roots, crew=crew, callgrind=callgrind, begun=begun)
+        ) as launcher:
+            yield _Scene(pair=pair, roots=roots, launcher=launcher, callgrind=callgrind, begun=begun)
 
 
 class _Gate:
@@ -187,7 +187,7 @@ class _Gate:
         self._budget_s = request.budget_s or max(
             _LEAST_BUDGET_S, config.seconds_per_benchmark * len(field.contenders)
         )
-        self._occasion = self._describe()
+        self._context = self._describe()
         self._ledger = Ledger(request.ledger)
         self._prior = self._find_prior()
         self._contenders = {
@@ -195,7 +195,7 @@ class _Gate:
             for contender in field.contenders
         }
         self._comparison = SequentialComparison(
-            crew=scene.crew,
+            launcher=scene.launcher,
             trials={name: Trial(contender) for name, contender in self._contenders.items()},
             policy=self._policy,
             deadline=scene.begun + self._budget_s,
@@ -222,8 +222,8 @@ class _Gate:
 
     def _measure(self, listener: Listener) -> None:
         if self._contenders:
-            crew = self._scene.crew
-            crew.warm_up(self._field.libraries)
+            launcher = self._scene.launcher
+            launcher.warm_up(self._field.libraries)
             listener.say("measuring")
             self._comparison.run(schedule(seed=self._request.seed), listener)
 
@@ -250,14 +250,14 @@ class _Gate:
         if self._contenders:
             benchmarks = count_contenders(
                 tuple(self._contenders.values()),
-                self._scene.crew,
+                self._scene.launcher,
                 say=lambda node: listener.say(f"counting {node}"),
                 decide=self._request.exact_only,
             )
         config = self._project.config
         names = config.targets if config.exact.targets is None else config.exact.targets
         rules = Rules.of(config, margin=self._request.margin)
-        return joined([benchmarks, count_targets(names, self._project, self._scene.crew, rules)])
+        return joined([benchmarks, count_targets(names, self._project, self._scene.launcher, rules)])
 
     def _prove_code(self, reports: Mapping[Side, SideReport]) -> None:
         """Refuse times and counts of any other code than that of the sides."""
@@ -292,7 +292,7 @@ class _Gate:
         if regressed:
             listener.say("profiling what regressed")
         found = (
-            explain(one, self._contenders[one.benchmark.name], self._scene.crew, self._scene.roots)
+            explain(one, self._contenders[one.benchmark.name], self._scene.launcher, self._scene.roots)
             for one in regressed
         )
         return [explanation for explanation in found if explanation is not None]
@@ -305,15 +305,15 @@ class _Gate:
     ) -> Path | None:
         """Write what was measured and found as one file of the ledger."""
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
-        occasion = dataclasses.replace(self._occasion, common={**self._occasion.common, **self._times()})
-        rows: list[Row] = list(launch_rows(self._comparison.measured, self._contenders, verdicts, occasion))
+        context = dataclasses.replace(self._context, common={**self._context.common, **self._times()})
+        rows: list[Row] = list(launch_rows(self._comparison.measured, self._contenders, verdicts, context))
         timed = {row.outcome.benchmark.name for row in rows}
         rows += [
-            finding_row(one, occasion)
+            finding_row(one, context)
             for one in comparisons
             if one.verdict in NOT_TIMED or one.benchmark.name not in timed
         ]
-        rows += count_rows(tally.pairs if tally else (), exact, occasion)
+        rows += count_rows(tally.pairs if tally else (), exact, context)
         return self._ledger.append(rows) if rows else None
 
     def _report(
@@ -325,12 +325,12 @@ class _Gate:
     ) -> GateReport:
         told = self._accepted(comparisons, exact)
         return GateReport(
-            run_id=self._occasion.run_id,
-            recorded_at=self._occasion.recorded_at,
-            base=self._occasion.commits["base"],
-            head=self._occasion.commits["head"],
-            machine=self._occasion.machine,
-            environment=self._occasion.environment,
+            run_id=self._context.run_id,
+            recorded_at=self._context.recorded_at,
+            base=self._context.commits["base"],
+            head=self._context.commits["head"],
+            machine=self._context.machine,
+            environment=self._context.environment,
             policy=self._policy,
             budget_s=self._budget_s,
             wall_s=time.monotonic() - self._scene.begun,
@@ -339,7 +339,7 @@ class _Gate:
             notes=(
                 *self._scene.roots.warnings,
                 *self._field.notes,
-                *notes_on(self._scene.crew, self._prior, as_is=self._request.as_is),
+                *notes_on(self._scene.launcher, self._prior, as_is=self._request.as_is),
                 *self._unseen(),
                 *counting_notes,
                 *told.notes,
@@ -361,22 +361,22 @@ class _Gate:
     def _find_prior(self) -> Prior:
         if self._request.rehearsal:
             return Prior()
-        commits = {commit.sha for commit in self._occasion.commits.values()}
-        return find_prior(self._ledger.rows_on(commits), self._occasion)
+        commits = {commit.sha for commit in self._context.commits.values()}
+        return find_prior(self._ledger.rows_on(commits), self._context)
 
-    def _describe(self) -> Occasion:
-        crew, pair = self._scene.crew, self._scene.pair
+    def _describe(self) -> RunContext:
+        launcher, pair = self._scene.launcher, self._scene.pair
         environment = dict(os.environ)
         if not self._request.as_is:
             environment = fixed_environment(environment, hash_seed=0)
         common = {
             "base": pair.base.commit.sha,
             "budget_s": f"{self._budget_s:g}",
-            "mode": "fresh processes" if crew.why_no_fork else "forked",
+            "mode": "fresh processes" if launcher.why_no_fork else "forked",
             "as_is": str(self._request.as_is),
             **(self._request.rehearsal.label if self._request.rehearsal else {}),
         }
-        return Occasion(
+        return RunContext(
             source="calibrate" if self._request.rehearsal else "gate",
             run_id=new_run_id(),
             recorded_at=utc_now(),

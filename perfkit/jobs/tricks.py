@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.compare.filing import Occasion
+from perfkit.compare.filing import RunContext
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
@@ -35,7 +35,7 @@ from perfkit.tricks.choosing import (
     trick_named,
 )
 from perfkit.tricks.filing import entries, report_of, rows_of
-from perfkit.tricks.measuring import Listener, Plan, Taken, measure
+from perfkit.tricks.measuring import Listener, Plan, TrickMeasurements, measure
 from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture
@@ -150,13 +150,15 @@ class _Run:
         if not plan.cases:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
-        taken = [measure(plan, folder / "first", listener=self._listener, deadline=first)]
-        best = best_pair(helping(taken[0].by_case))
+        measurements = [measure(plan, folder / "first", listener=self._listener, deadline=first)]
+        best = best_pair(helping(measurements[0].by_case))
         if best is not None:
             joined = self._checked([together(best)], folder)
-            taken.append(measure(joined, folder / "together", listener=self._listener, deadline=deadline))
-        occasion = self._occasion(taken[0], time.monotonic() - begun)
-        rows = [row for one in taken for row in rows_of(one, occasion)]
+            measurements.append(
+                measure(joined, folder / "together", listener=self._listener, deadline=deadline)
+            )
+        context = self._context(measurements[0], time.monotonic() - begun)
+        rows = [row for one in measurements for row in rows_of(one, context)]
         Ledger(self._request.ledger).append(rows)
         return report_of(rows)
 
@@ -179,18 +181,18 @@ class _Run:
             seed=self._request.seed,
         )
 
-    def _occasion(self, taken: Taken, wall_s: float) -> Occasion:
-        return Occasion(
+    def _context(self, measurements: TrickMeasurements, wall_s: float) -> RunContext:
+        return RunContext(
             source="tricks",
             run_id=new_run_id(),
             recorded_at=utc_now(),
             commits=dict.fromkeys(SIDES, self._commit),
             machine=read_machine(),
             environment=read_environment(
-                fixed_environment(os.environ, hash_seed=0), torch_settings=taken.report.torch
+                fixed_environment(os.environ, hash_seed=0), torch_settings=measurements.report.torch
             ),
             seed=self._request.seed,
-            policy=taken.plan.policy,
+            policy=measurements.plan.policy,
             common=entries(
                 arguments=self._request.arguments, left_out=self._left_out, claims=self._claims, wall_s=wall_s
             ),

@@ -8,9 +8,9 @@ from typing import Any
 from perfkit.records.tricks import TrickCase
 from perfkit.tricks.choosing import trick_named
 from perfkit.tricks.loops import run_first_step, using
-from perfkit.tricks.suite import what_is_said
+from perfkit.tricks.suite import read_instructions
 
-_SAID = what_is_said(__file__)
+_SAID = read_instructions(__file__)
 
 
 def pytest_generate_tests(metafunc: Any) -> None:  # noqa: ANN401 (pytest's own type, and pytest is not imported here)

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import msgspec
 
-from perfkit.compare.filing import Occasion, count_rows, finding_row, launch_rows
+from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows
 from perfkit.records import Benchmark, Row
 from perfkit.records.comparisons import Comparison
 from perfkit.records.experiments import Level
 from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
-from perfkit.tricks.measuring import Plan, Taken
+from perfkit.tricks.measuring import Plan, TrickMeasurements
 from perfkit.tricks.suite import node_of
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
@@ -44,21 +44,21 @@ def entries(
     }
 
 
-def rows_of(taken: Taken, occasion: Occasion) -> Iterator[Row]:
+def rows_of(measurements: TrickMeasurements, context: RunContext) -> Iterator[Row]:
     """Yield a row for each launch, each count and each case that has no time."""
-    judged = taken.judged
+    judged = measurements.judged
     verdicts = {one.benchmark.name: one.verdict for one in judged}
-    timed = list(launch_rows(taken.comparison.measured, taken.contenders, verdicts, occasion))
+    timed = list(launch_rows(measurements.comparison.measured, measurements.contenders, verdicts, context))
     measured = {row.outcome.benchmark.name for row in timed}
     findings = [
-        finding_row(one, occasion)
-        for one in (*judged, *_unequal(taken.plan))
+        finding_row(one, context)
+        for one in (*judged, *_unequal(measurements.plan))
         if one.estimate is None or one.benchmark.name not in measured
     ]
     # Both the tolerance and what decides are a gate's: here nothing gates, it is told.
-    compared = taken.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
-    for row in (*timed, *findings, *count_rows(taken.tally.pairs, compared, occasion)):
-        yield _labelled(row, taken.plan)
+    compared = measurements.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
+    for row in (*timed, *findings, *count_rows(measurements.tally.pairs, compared, context)):
+        yield _labelled(row, measurements.plan)
 
 
 def report_of(rows: Sequence[Row]) -> TricksReport:

@@ -10,16 +10,16 @@ from typing import Protocol
 
 from perfkit.compare.counts import Tally, count_contenders, count_target, joined
 from perfkit.compare.sequential import Contender, SequentialComparison, Trial
-from perfkit.compare.staging import staged_crew
+from perfkit.compare.staging import staged_launcher
 from perfkit.compare.survey import finding_on_failure
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import SideReport
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
 from perfkit.records import SIDES
 from perfkit.records.comparisons import Comparison, Policy
 from perfkit.records.tricks import Equivalence, Loop, TrickCase
-from perfkit.tricks.suite import SUITE, node_of, said_to_sides, step_script
+from perfkit.tricks.suite import SUITE, instruction_files, node_of, step_script
 
 # Setting up a few of them takes seconds, and loops are the user's.
 _LIMIT_S = 120.0
@@ -53,7 +53,7 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class TrickMeasurements:
     """What was measured of a plan; ``contenders`` by benchmark are those whose sides do the same."""
 
     plan: Plan
@@ -74,25 +74,25 @@ class Taken:
         return [(case, verdicts[node_of(case)]) for case in self.plan.cases if node_of(case) in verdicts]
 
 
-def measure(plan: Plan, folder: Path, *, listener: Listener, deadline: float) -> Taken:
+def measure(plan: Plan, folder: Path, *, listener: Listener, deadline: float) -> TrickMeasurements:
     """Measure what a plan says in a folder of its own; ``deadline`` is on the monotonic clock."""
     folder.mkdir()
-    sides = said_to_sides(plan.cases, plan.loop)
-    with staged_crew(
+    sides = instruction_files(plan.cases, plan.loop)
+    with staged_launcher(
         SUITE,
         folder,
         environment=os.environ,
         seed=plan.seed,
         beside=sides,
         launches_per_preloader=_LAUNCHES_PER_PRELOADER,
-    ) as crew:
-        return _measured(plan, crew, listener, deadline)
+    ) as launcher:
+        return _measured(plan, launcher, listener, deadline)
 
 
-def _measured(plan: Plan, crew: Crew, listener: Listener, deadline: float) -> Taken:
+def _measured(plan: Plan, launcher: Launcher, listener: Listener, deadline: float) -> TrickMeasurements:
     listener.say("setting up")
-    found = scout(crew.start("head", nodes=None))
-    crew.warm_up(found.report.libraries)
+    found = scout(launcher.start("head", nodes=None))
+    launcher.warm_up(found.report.libraries)
     contenders = {
         node_of(case): Contender(
             benchmark=found.found[node_of(case)].benchmark,
@@ -105,32 +105,34 @@ def _measured(plan: Plan, crew: Crew, listener: Listener, deadline: float) -> Ta
         if plan.equivalences[case.name].equal
     }
     comparison = SequentialComparison(
-        crew=crew,
+        launcher=launcher,
         trials={node: Trial(contender) for node, contender in contenders.items()},
         policy=plan.policy,
         deadline=deadline,
     )
     listener.say("measuring")
     comparison.run(schedule(seed=plan.seed), listener)
-    return Taken(
+    return TrickMeasurements(
         plan=plan,
         contenders=contenders,
         comparison=comparison,
-        tally=_counted(plan, contenders, crew, listener),
+        tally=_counted(plan, contenders, launcher, listener),
         report=found.report,
     )
 
 
-def _counted(plan: Plan, contenders: Mapping[str, Contender], crew: Crew, listener: Listener) -> Tally:
+def _counted(
+    plan: Plan, contenders: Mapping[str, Contender], launcher: Launcher, listener: Listener
+) -> Tally:
     """Count a call of each case that is measured; of a loop, a step."""
     listener.say("counting")
     measured = [case for case in plan.cases if node_of(case) in contenders]
     apart = [contenders[node_of(case)] for case in measured if not case.loop]
-    tallies = [count_contenders(apart, crew, say=lambda _: None, decide=False)]
+    tallies = [count_contenders(apart, launcher, say=lambda _: None, decide=False)]
     for case in measured:
         if case.loop:
-            places = {side: str(crew.root(side) / step_script(case)) for side in SIDES}
-            tallies.append(count_target(contenders[node_of(case)], places, crew))
+            places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
+            tallies.append(count_target(contenders[node_of(case)], places, launcher))
     return joined(tallies)
 
 

@@ -21,7 +21,7 @@ run_case({name!r}, beside=__file__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class SideInstructions:
     """What a side is told: which one it is, the cases, and the loop that some of them are on."""
 
     side: Side
@@ -39,21 +39,21 @@ class Said:
         return open_loop(self.loop)
 
 
-def said_to_sides(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Side, dict[str, str]]:
+def instruction_files(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Side, dict[str, str]]:
     """Return the files by which a side knows which one it is, and the cases; scripts run those on a loop."""
     scripts = {step_script(case): _STEP_SCRIPT.format(name=case.name) for case in cases if case.loop}
     return {
         side: {
-            _CASES: msgspec.json.encode(Said(side=side, cases=tuple(cases), loop=loop)).decode(),
+            _CASES: msgspec.json.encode(SideInstructions(side=side, cases=tuple(cases), loop=loop)).decode(),
             **scripts,
         }
         for side in SIDES
     }
 
 
-def what_is_said(beside: str) -> Said:
+def read_instructions(beside: str) -> SideInstructions:
     """Return what the side is told whose file this is."""
-    return msgspec.json.decode(Path(beside).with_name(_CASES).read_bytes(), type=Said)
+    return msgspec.json.decode(Path(beside).with_name(_CASES).read_bytes(), type=SideInstructions)
 
 
 def node_of(case: TrickCase) -> str:
@@ -68,7 +68,7 @@ def step_script(case: TrickCase) -> str:
 
 def run_case(name: str, *, beside: str) -> None:
     """Run the loop of a case as the side does whose file this is."""
-    said = what_is_said(beside)
+    said = read_instructions(beside)
     case = next(case for case in said.cases if case.name == name)
     with using(said.tricks_of(case)):
         said.open_loop()()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
-from perfkit.compare.filing import Occasion, finding_row, launch_rows
+from perfkit.compare.filing import RunContext, finding_row, launch_rows
 from perfkit.compare.sequential import Contender, Measured
 from perfkit.ledger.store import Ledger
 from perfkit.measure.lockstep.pace import Pace
@@ -21,7 +21,7 @@ from perfkit.verdict.from_rows import comparison_of
 from perfkit.verdict.judge import compare
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
-OCCASION = Occasion(
+OCCASION = RunContext(
     run_id="0199-gate",
     recorded_at=START,
     commits={"base": Commit(sha="a" * 40), "head": Commit(sha="b" * 40)},

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_row
 
-from perfkit.compare.filing import Occasion
+from perfkit.compare.filing import RunContext
 from perfkit.compare.prior import find_prior
 from perfkit.compare.sequential import Contender
 from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
@@ -17,7 +17,7 @@ from perfkit.verdict.from_rows import policy_entries
 
 BASE, HEAD = "a" * 40, "b" * 40
 POLICY = Policy(alpha=0.01, family=2, looks=(10, 15))
-OCCASION = Occasion(
+OCCASION = RunContext(
     run_id="new",
     recorded_at=START,
     commits={"base": Commit(sha=BASE), "head": Commit(sha=HEAD)},

@@ -13,7 +13,7 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.factorial.exchange import TrialResult, TrialSpec
 from perfkit.factorial.process import run_trial
 from perfkit.factorial.responses import returned_numbers
-from perfkit.factorial.run import ExperimentRun, Ground
+from perfkit.factorial.run import ExperimentRun, TrialSetting
 from perfkit.profiling.targets import Target
 from perfkit.records import Environment
 from perfkit.records.experiments import Experiment, ExperimentRecord, Factor, Fingerprint, Level, Trial
@@ -72,7 +72,7 @@ def _run(folder: Path, experiment: Experiment = EXPERIMENT, **known: object) -> 
 
 def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object) -> ExperimentRun:
     (folder / "training.py").write_text(TRAINING)
-    ground = Ground(
+    setting = TrialSetting(
         target=Target(name="train", place=experiment.target),
         root=folder,
         own=(),
@@ -81,7 +81,7 @@ def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object)
     )
     return ExperimentRun(
         experiment=experiment,
-        ground=ground,
+        setting=setting,
         keeper=kept,
         listener=kept,
         **known,  # type: ignore[arg-type]

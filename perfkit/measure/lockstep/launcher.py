@@ -31,7 +31,7 @@ _RAISED_TOGETHER = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class MeasuredTrees:
     """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
 
     ``plants`` maps benchmarks to the share by which head is made slower on purpose.
@@ -44,8 +44,8 @@ class Ground:
     plants: Mapping[str, float] = field(default_factory=dict)
 
 
-class Crew:
-    """Makes children on a ground; ``folder`` takes their logs and temporary files.
+class Launcher:
+    """Makes children on two trees; ``folder`` takes their logs and temporary files.
 
     ``preload`` are the libraries that both sides share; None stands for torch, numpy and what is learned. A
     preloader makes the children of ``launches_per_preloader`` launches.
@@ -53,7 +53,7 @@ class Crew:
 
     def __init__(
         self,
-        ground: Ground,
+        trees: MeasuredTrees,
         *,
         folder: Path,
         environment: Mapping[str, str],
@@ -63,7 +63,7 @@ class Crew:
         launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
     ) -> None:
         self._launches_per_preloader = launches_per_preloader
-        self._ground, self._folder = ground, folder
+        self._trees, self._folder = trees, folder
         self._environment, self._as_is = environment, as_is
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._learns = preload is None
@@ -92,11 +92,11 @@ class Crew:
 
     def root(self, side: Side) -> Path:
         """The tree of a side."""
-        return self._ground.roots[side]
+        return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
         """Let later preloaders import more of what both sides share; what is a side's own is left out."""
-        wanted = preloadable(modules, tuple(self._ground.roots.values()), self._ground.origins)
+        wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
     def warm_up(self, modules: Sequence[str]) -> None:
@@ -169,16 +169,16 @@ class Crew:
         # Equal lengths on both sides: a path's length moves what lies behind it in memory.
         place = self._folder / f"{self._children:06}-{side}"
         assignment = Assignment(
-            root=str(self._ground.roots[side]),
-            origins=tuple(str(origin) for origin in self._ground.origins),
-            paths=self._ground.paths,
+            root=str(self._trees.roots[side]),
+            origins=tuple(str(origin) for origin in self._trees.origins),
+            paths=self._trees.paths,
             nodes=nodes,
             training=training,
             steps=steps,
-            select=self._ground.select,
+            select=self._trees.select,
             temporary=str(place),
             log=f"{place}.log",
-            plants=self._ground.plants if side == "head" else {},
+            plants=self._trees.plants if side == "head" else {},
         )
         return self._source.start(side, assignment)
 

@@ -19,7 +19,7 @@ class BenchmarkError(Exception):
         self.side, self.status, self.message, self.fatal = side, status, message, fatal
 
 
-class Player:
+class Runner:
     """A child at one benchmark; ``limit_s`` is the longest it may stay silent."""
 
     def __init__(self, child: Child, *, limit_s: float) -> None:

@@ -14,7 +14,7 @@ import pytest
 from two_trees import TwoTrees, wait_until
 
 from perfkit.measure.environment import ALLOCATOR
-from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import Scouted, scout
 from perfkit.records import Side
 
@@ -39,19 +39,19 @@ def trees(tmp_path: Path) -> TwoTrees:
     return made
 
 
-def visit(trees: TwoTrees, crew: Crew, side: Side) -> tuple[dict[str, Any], Scouted]:
+def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Scouted]:
     """Return what a child of a side says of itself, and what it found."""
-    scouted = scout(crew.start(side, nodes=None))
+    scouted = scout(launcher.start(side, nodes=None))
     return json.loads(trees.said(side, "said.txt")[-1]), scouted
 
 
 def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
     """Its children share it, on both sides; the next preloaders' differ, in turn and when raised anew."""
-    with trees.crew(environment=PLAIN) as crew:
+    with trees.launcher(environment=PLAIN) as launcher:
         said = []
         for _ in range(3):
-            crew.renew()
-            said.append([visit(trees, crew, side)[0] for side in ("base", "head")])
+            launcher.renew()
+            said.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
 
     assert all(base["hash"] == head["hash"] for base, head in said)
     assert 3 == len({base["hash"] for base, _ in said})
@@ -61,38 +61,40 @@ def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
 
 def test_preloaders_are_numbered_from_one(trees: TwoTrees) -> None:
     """The number tells which launches share a bias; before the first there is none."""
-    with trees.crew() as crew:
-        numbers = [crew.preloader]
+    with trees.launcher() as launcher:
+        numbers = [launcher.preloader]
         for _ in range(3):
-            crew.renew()
-            numbers.append(crew.preloader)
+            launcher.renew()
+            numbers.append(launcher.preloader)
 
     assert [0, 1, 2, 3] == numbers
 
 
 def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
     """Its thresholds are in their environment, their effect is verified, and all else is as it was."""
-    with trees.crew(environment={**PLAIN, "MINE": "kept"}) as crew:
-        said, _ = visit(trees, crew, "head")
+    with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:
+        said, _ = visit(trees, launcher, "head")
 
-        assert crew.allocator_kept is True
+        assert launcher.allocator_kept is True
     assert ALLOCATOR.items() | {("MINE", "kept")} <= said["environment"].items()
 
 
 def test_as_is_leaves_the_environment_alone(trees: TwoTrees) -> None:
     """No seed, no thresholds; the user's own hash seed stays."""
-    with trees.crew(environment={**PLAIN, "PYTHONHASHSEED": "17"}, as_is=True) as crew:
-        said, _ = visit(trees, crew, "head")
+    with trees.launcher(environment={**PLAIN, "PYTHONHASHSEED": "17"}, as_is=True) as launcher:
+        said, _ = visit(trees, launcher, "head")
 
-        assert crew.allocator_kept is False
+        assert launcher.allocator_kept is False
     assert "17" == said["environment"]["PYTHONHASHSEED"]
     assert set(ALLOCATOR).isdisjoint(said["environment"])
 
 
 def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
     """Of equal length on both sides: the length of a path moves what lies behind it in memory."""
-    with trees.crew() as crew:
-        places = [visit(trees, crew, side)[0]["environment"]["TMPDIR"] for side in ("base", "head", "base")]
+    with trees.launcher() as launcher:
+        places = [
+            visit(trees, launcher, side)[0]["environment"]["TMPDIR"] for side in ("base", "head", "base")
+        ]
 
     assert 3 == len(set(places))
     assert 1 == len(set(map(len, places)))
@@ -101,18 +103,18 @@ def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees)
 
 def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
     """A configured library is there without the child importing it; one that cannot be imported is none."""
-    with trees.crew(preload=["wave", "no_such_library"]) as crew:
-        said, _ = visit(trees, crew, "head")
+    with trees.launcher(preload=["wave", "no_such_library"]) as launcher:
+        said, _ = visit(trees, launcher, "head")
 
-        assert crew.why_no_fork is None
+        assert launcher.why_no_fork is None
     assert "wave" in said["loaded"]
     assert "no_such_library" not in said["loaded"]
 
 
 def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
     """As in any process; only what was preloaded is never looked at."""
-    with trees.crew(preload=["wave"]) as crew:
-        said, _ = visit(trees, crew, "head")
+    with trees.launcher(preload=["wave"]) as launcher:
+        said, _ = visit(trees, launcher, "head")
 
     assert said["collects"]
     assert said["frozen"] > 10_000
@@ -126,8 +128,8 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
     trees.write({"thing.py": "SIDE = 'own'\n"}, "head")
     trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
 
-    with trees.crew(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as crew:
-        said, scouted = visit(trees, crew, "head")
+    with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
+        said, scouted = visit(trees, launcher, "head")
 
     assert "own" == said["side"]
     assert ({}, True) == (scouted.report.foreign, "thing.py" in scouted.report.loaded)
@@ -137,10 +139,10 @@ def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> No
     """The standard library counts, too; a side's own modules never do."""
     trees.write({"thing.py": ""}, "head")
     trees.benchmarks(SAYS + "import wave\nimport thing\n")
-    with trees.crew(preload=None) as crew:
-        before, scouted = visit(trees, crew, "head")
-        crew.warm_up(scouted.report.libraries)
-        after, _ = visit(trees, crew, "head")
+    with trees.launcher(preload=None) as launcher:
+        before, scouted = visit(trees, launcher, "head")
+        launcher.warm_up(scouted.report.libraries)
+        after, _ = visit(trees, launcher, "head")
 
     assert ("wave" in before["loaded"], "wave" in after["loaded"]) == (False, True)
     assert {"thing", "wave"} & set(scouted.report.libraries) == {"wave"}
@@ -148,10 +150,10 @@ def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> No
 
 def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
     """What is seen to be shared is learned only where nobody said what to share."""
-    with trees.crew(preload=[]) as crew:
-        crew.renew()
-        crew.warm_up(["wave"])
-        said, _ = visit(trees, crew, "base")
+    with trees.launcher(preload=[]) as launcher:
+        launcher.renew()
+        launcher.warm_up(["wave"])
+        said, _ = visit(trees, launcher, "base")
 
     assert "wave" not in said["loaded"]
 
@@ -164,8 +166,8 @@ from two_trees import TwoTrees
 trees = TwoTrees.__new__(TwoTrees)
 trees.__dict__.update(roots={side: Path(sys.argv[1], side) for side in ("base", "head")})
 trees.folder = Path(sys.argv[1], "launches")
-with trees.crew() as crew:
-    children = trees.children(crew, "test_it")
+with trees.launcher() as launcher:
+    children = trees.children(launcher, "test_it")
     for child in children:
         child.channel.receive(20.0)
     children[0].stop()
