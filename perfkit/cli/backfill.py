@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,8 @@ def backfill(
         ledger=ledger or project.ledger_path,
         seed=seed,
     )
+    # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     result = run_backfill(
         request,
         project=project,
