@@ -73,9 +73,8 @@ def run_backfill(
     ledger.check_writable()
     slots = plan_launches(shas, request.launches, seed=request.seed)
     with machine_lock(on_wait=on_wait), worktrees(repository, shas) as roots:
-        run_id = new_run_id()
-        run = ledger.run(source="backfill", run_id=run_id, recorded_at=utc_now())
-        collected = _Collected(run, run_id=run_id, commits=commits, seed=request.seed)
+        run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
+        collected = _Collected(run, commits=commits, seed=request.seed)
         try:
             with run, collected:
                 for number, slot in enumerate(slots, start=1):
@@ -89,8 +88,8 @@ def run_backfill(
 class _Collected:
     """The rows of one run, gathered launch by launch; at the end, failed launches get rows too."""
 
-    def __init__(self, run: Run, *, run_id: str, commits: Sequence[Commit], seed: int) -> None:
-        self._run, self._run_id, self._seed = run, run_id, seed
+    def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int) -> None:
+        self._run, self._seed = run, seed
         self._commits = {commit.sha: commit for commit in commits}
         comparison = len(commits) == len(SIDES)
         self._sides = dict(zip(self._commits, SIDES, strict=True)) if comparison else {}
@@ -130,7 +129,7 @@ class _Collected:
         if self._run.file is None:
             raise NotMeasuredError(f"no launch could be run; {failures[0]}")
         return BackfillResult(
-            run_id=self._run_id, file=self._run.file, rows=len(self._run.rows), failures=failures
+            run_id=self._run.run_id, file=self._run.file, rows=len(self._run.rows), failures=failures
         )
 
     def _failed_launches(self) -> list[str]:
@@ -153,7 +152,7 @@ class _Collected:
         """Give a launch's row its place in this run."""
         return dataclasses.replace(
             row,
-            run_id=self._run_id,
+            run_id=self._run.run_id,
             source="backfill",
             commit=dataclasses.replace(self._commits[slot.sha], dirty=row.commit.dirty),
             placement=Placement(

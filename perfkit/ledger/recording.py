@@ -53,7 +53,8 @@ class Run:
     the process is killed, the rows stay staged and the next perfkit command on the ledger recovers them.
     """
 
-    def __init__(self, staged: Path, target: Path, *, on_step: OnStep = say_nothing) -> None:
+    def __init__(self, staged: Path, target: Path, *, run_id: str, on_step: OnStep = say_nothing) -> None:
+        self.run_id = run_id
         self.staged = staged
         self.file: Path | None = None
         self._target = target
@@ -83,7 +84,9 @@ class Run:
         if _is_published(target):
             raise LedgerError(f"the run {run_id} is in the ledger already: {target}")
         try:
-            run = cls((folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl", target, on_step=on_step)
+            run = cls(
+                (folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl", target, run_id=run_id, on_step=on_step
+            )
             run._create(header_line(source=source, run_id=run_id, recorded_at=recorded_at))
         except OSError as error:
             raise LedgerError(
@@ -104,12 +107,13 @@ class Run:
         for staged in sorted(folder.glob("*.jsonl")):
             with claimed(staged) as descriptor:
                 content = read_staged(staged)
-                if content.header is None and not content.problem:
-                    staged.unlink()
-                    continue
                 if content.problem:
                     raise LedgerError(f"{staged} {content.problem}")
-                run = cls(staged, ledger / f"{staged.stem}.parquet", on_step=on_step)
+                if content.header is None or content.header.run_id is None:
+                    staged.unlink()
+                    continue
+                run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
+                run = cls(staged, target, run_id=run_id, on_step=on_step)
                 run._take_over(os.dup(descriptor), content)
                 return run
         return None

@@ -13,6 +13,7 @@ import pytest
 from experiment_targets import TRAINING
 from repositories import create_repository
 
+from perfkit.ledger.staged import read_staged
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
 
@@ -90,7 +91,7 @@ def done(project: ExperimentProject) -> tuple[int, str, str]:
 
 
 def _rows(unfinished: Path) -> list[Row]:
-    return [row for folder in unfinished.glob("*/") for row in Ledger(folder).rows()]
+    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
 
 
 def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
