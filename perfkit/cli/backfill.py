@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 from perfkit.errors import NotMeasuredError
 
@@ -53,7 +53,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.config.benchmarks,
         select=select,
-        ledger=ledger or project.ledger_path,
+        ledger=ledger_at(ledger or project.ledger_path),
         seed=seed,
     )
     # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
