@@ -17,6 +17,7 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -83,7 +84,7 @@ def calibrate(
         margin=margin_share(margin),
         alpha=alpha,
         budget_s=budget,
-        ledger=ledger or own,
+        ledger=ledger_at(ledger or own),
         seed=seed,
     )
     with StageProgress() as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from perfkit.cli.options import (
     SetOption,
     assignment,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
+from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
     from perfkit.jobs.experiment import Measured
@@ -128,6 +131,7 @@ def precision(
     from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("precision", workload)
+    _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
     _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
@@ -162,6 +166,7 @@ def augmentation(
     from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("augmentation", workload)
+    _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
     _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
@@ -184,7 +189,22 @@ def show_(
     from perfkit import open_ledger
     from perfkit.jobs.experiment import recorded_experiment
 
-    _tell(recorded_experiment(run, ledger=open_ledger(ledger).path), markdown, json)
+    _tell(recorded_experiment(run, ledger=ledger_at(open_ledger(ledger).path)), markdown, json)
+
+
+def _check_installed(workload: str) -> None:
+    """Refuse a workload whose libraries are not there, before anything else is done.
+
+    Raises:
+        UsageError: they are not; it names the extra that brings them.
+    """
+    extra, libraries = ("text", ["transformers"]) if "text" in workload else ("workloads", ["PIL", "sklearn"])
+    missing = [name for name in libraries if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the workload {workload} needs {' and '.join(missing)}, found none;"
+            f" install it: pip install 'perfkit[{extra}]'"
+        )
 
 
 def _run(
@@ -195,10 +215,9 @@ def _run(
     from perfkit.views.progress import StageProgress
 
     project = project_in(repo)
+    place = ledger_at(ledger or project.ledger_path)
     with StageProgress() as progress:
-        measured = run_experiment(
-            experiment, project=project, ledger=ledger or project.ledger_path, listener=progress
-        )
+        measured = run_experiment(experiment, project=project, ledger=place, listener=progress)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 

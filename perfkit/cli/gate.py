@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -103,7 +104,7 @@ def gate(
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
-    place = ledger or project.ledger_path
+    place = ledger_at(ledger or project.ledger_path)
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
 
