@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples
-from perfkit.cli.output import show, write_json, write_text
+from perfkit.cli.options import JsonOption, examples, output_option
+from perfkit.cli.output import show, write_json
 
 
 def register(app: typer.Typer) -> None:
@@ -41,9 +41,9 @@ def explain(
         typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as a page that needs no other file.")
+        Path | None, output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as markdown.")] = None,
+    markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
     json: JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
@@ -53,6 +53,7 @@ def explain(
     """
     from perfkit.config import load_project
     from perfkit.jobs.explain import ExplainRequest, explain_commits, explain_files
+    from perfkit.jobs.text_files import replace_text
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
     from perfkit.views.explain.terminal import difference_view
@@ -65,11 +66,11 @@ def explain(
             base=base, head=head, target=target, arguments=tuple(arguments or ()), steps=steps, own=packages
         )
         difference = explain_commits(request, project=project, listener=_Voice())
-    if html is not None:
-        write_text(html, difference_page(difference))
-    if markdown is not None:
-        write_text(markdown, difference_markdown(difference))
     show(difference_view(difference), to_json=json)
+    if html is not None:
+        replace_text(html, difference_page(difference), option="--html")
+    if markdown is not None:
+        replace_text(markdown, difference_markdown(difference), option="--markdown")
     write_json(difference, json)
 
 

@@ -20,6 +20,7 @@ from perfkit.cli.options import (
     check_rates,
     examples,
     margin_share,
+    output_option,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -86,7 +87,7 @@ def gate(
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+        Path | None, output_option("Write a comment for a pull request.", "--markdown")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -128,8 +129,8 @@ def gate(
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, listener=progress)
-    if markdown is not None:
-        replace_text(markdown, render_comment(report))
     show(gate_view(report), to_json=json)
+    if markdown is not None:
+        replace_text(markdown, render_comment(report), option="--markdown")
     write_json(report, json)
     sys.exit(report.exit_code)
