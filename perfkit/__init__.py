@@ -1,8 +1,8 @@
 """Profiling and performance-regression harness for PyTorch training code.
 
-From the doors down: ``cli`` and ``plugin``; ``jobs``, a straight path per command; ``experiments``, what is
-measured how often; ``measure``, ``profiling``, ``reading``, ``ledger``, ``repo``, ``machine``, ``views``,
-``workloads``; ``verdict``, ``explain`` and ``stats``, which only compute.
+From the doors down: ``cli`` and ``plugin``; ``jobs``, a straight path per command; the engines ``compare``,
+``factorial``, ``tricks`` and ``history``; ``measure``, ``profiling``, ``reading``, ``ledger``, ``repo``,
+``machine``, ``views``, ``workloads``; ``verdict``, ``explain`` and ``stats``, which only compute.
 """
 
 from __future__ import annotations

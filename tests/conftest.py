@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
 
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 
 pytest_plugins = ["pytester"]
 
@@ -46,7 +46,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 @pytest.fixture(scope="session")
-def launcher() -> Iterator[Launcher]:
+def launcher() -> Iterator[PassLauncher]:
     """Return what starts passes, as a command has one."""
-    with Launcher() as launcher:
+    with PassLauncher() as launcher:
         yield launcher

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.jobs.gate import LOOKS
-from perfkit.measure.lockstep.crew import LAUNCHES_PER_PRELOADER
+from perfkit.compare.engine import LOOKS
+from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER
+from perfkit.records.comparisons import LaunchPair, Policy
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import Location, location
 from perfkit.verdict.judge import look_error
-from perfkit.verdict.model import LaunchPair, Policy
 
 FloatArray = npt.NDArray[np.float64]
 Random = np.random.Generator

@@ -19,8 +19,7 @@ from perfkit.records import (
     Source,
     Status,
 )
-from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import (
+from perfkit.records.comparisons import (
     Comparison,
     Estimate,
     ExactComparison,
@@ -31,6 +30,7 @@ from perfkit.verdict.model import (
     Policy,
     Verdict,
 )
+from perfkit.verdict.exit_code import exit_code
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MACHINE = Machine(

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
-    "torch": {"agent", "measure", "profiling", "experiments", "workloads", "tricks", "machine"},
+    "torch": {"agent", "measure", "profiling", "factorial", "workloads", "tricks", "machine"},
     "transformers": {"workloads"},
     "git": {"repo"},
     "pyarrow": {"ledger"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from perfkit.experiments.calibration import in_turn
+from perfkit.compare.calibration import in_turn
 
 BENCHMARKS = ("tensor", "loss", "training", "loading", "python", "allocation")
 UNDOSED = 20

@@ -17,9 +17,9 @@ from study import DEFAULT_LEDGER, read_outcomes
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
+from perfkit.records.comparisons import Calls, Comparison, Estimate
 from perfkit.stats.binomial import upper_bound
 from perfkit.verdict.from_rows import comparison_of
-from perfkit.verdict.model import Calls, Comparison, Estimate
 from perfkit.views.gate.wording import change_text, interval_text
 from perfkit.views.markdown_table import table_head, table_row
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.agent.counting.model import Counts
-from perfkit.jobs.gates.counting import COUNTED_STEP
+from perfkit.compare.counts import COUNTED_STEP
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
-from perfkit.measure.lockstep.crew import Crew, Ground
+from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.measure.lockstep.scout import scout
 from perfkit.records import SIDES
 
@@ -31,15 +31,17 @@ def main() -> None:
     seen: _Seen = defaultdict(set)
     not_exact: set[tuple[str, str]] = set()
     with tempfile.TemporaryDirectory(prefix="exactness-") as folder:
-        ground = Ground(roots=dict.fromkeys(SIDES, ROOT), origins=(ROOT,), paths=("benchmarks",))
-        with Crew(ground, folder=Path(folder), environment=os.environ, as_is=False, seed=0) as crew:
-            crew.why_no_fork = "fresh processes are what is asked for"
-            nodes = tuple(scout(crew.start("head", nodes=None)).found)
+        trees = MeasuredTrees(roots=dict.fromkeys(SIDES, ROOT), origins=(ROOT,), paths=("benchmarks",))
+        with Launcher(trees, folder=Path(folder), environment=os.environ, as_is=False, seed=0) as launcher:
+            launcher.why_no_fork = "fresh processes are what is asked for"
+            nodes = tuple(scout(launcher.start("head", nodes=None)).found)
             for pair in range(processes // len(SIDES)):
-                crew.renew()
-                found = count_benchmarks(crew, nodes, limit_s=lambda _: _LIMIT_S, on_benchmark=lambda _: None)
+                launcher.renew()
+                found = count_benchmarks(
+                    launcher, nodes, limit_s=lambda _: _LIMIT_S, on_benchmark=lambda _: None
+                )
                 steps = count_training(
-                    crew, dict.fromkeys(SIDES, _TRAINING), steps=COUNTED_STEP, runs=1, limit_s=_LIMIT_S
+                    launcher, dict.fromkeys(SIDES, _TRAINING), steps=COUNTED_STEP, runs=1, limit_s=_LIMIT_S
                 )
                 for side in SIDES:
                     _note(found.counts[side], seen, not_exact)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
 from plan import BENCHMARKS, UNDOSED, Case
 
-from perfkit.experiments.calibration import in_turn
+from perfkit.compare.calibration import in_turn
 
 TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 MARGIN = "2%"

@@ -86,7 +86,7 @@ def run_(
     Exit code: 0 every main effect decided, 3 one undecided, 4 a variant failed or did not do what its name
     says.
     """
-    from perfkit.experiments.factorial.definition import read_experiment
+    from perfkit.factorial.definition import read_experiment
 
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
     _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json)
@@ -121,7 +121,7 @@ def precision(
 
     Exit code: as for `perfkit experiment run`.
     """
-    from perfkit.experiments.factorial.definition import shipped_experiment
+    from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("precision", workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
@@ -155,7 +155,7 @@ def augmentation(
 
     Exit code: as for `perfkit experiment run`.
     """
-    from perfkit.experiments.factorial.definition import shipped_experiment
+    from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("augmentation", workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
@@ -224,7 +224,7 @@ class _Changes:
 
     def made_to(self, experiment: Experiment) -> Experiment:
         """Return the experiment with the changes."""
-        from perfkit.experiments.factorial.definition import checked, parse_duration, parse_level, with_levels
+        from perfkit.factorial.definition import checked, parse_duration, parse_level, with_levels
 
         varied: dict[str, tuple[Level, ...]] = {}
         for text in self.factors or []:

@@ -107,7 +107,7 @@ def gate(
     project = project_in(repo)
     place = ledger or project.ledger_path
     if from_ledger is not None:
-        from perfkit.jobs.gates.recompute import recompute_gate
+        from perfkit.compare.recompute import recompute_gate
 
         report = recompute_gate(from_ledger, ledger=place, project=project)
     else:
@@ -128,7 +128,7 @@ def gate(
         # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
-            report = run_gate(request, project=project, listener=progress)
+            report = run_gate(request, project=project, progress=progress)
     show(gate_view(report), to_json=json)
     if markdown is not None:
         replace_text(markdown, render_comment(report), option="--markdown")

@@ -83,7 +83,7 @@ def tricks(
     tried, 4 a trick failed or its sides do not give the same.
     """
     from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
-    from perfkit.experiments.factorial.definition import parse_level
+    from perfkit.factorial.definition import parse_level
     from perfkit.jobs.tricks import TricksRequest, codes, recorded_tricks, run_tricks, write_document
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.tricks.terminal import tricks_view
@@ -113,7 +113,7 @@ def tricks(
             seed=seed,
         )
         with GateProgress(enabled=True) as progress:
-            report = run_tricks(request, project=project, listener=progress)
+            report = run_tricks(request, project=project, progress=progress)
     show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)

@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.compare.recompute import judge_anew
 from perfkit.config import Project
 from perfkit.errors import UsageError
-from perfkit.jobs.gates.recompute import judge_anew
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records import Row
+from perfkit.records.comparisons import Comparison, ExactComparison
+from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
-from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS, meant_by
+from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS
 from perfkit.verdict.from_rows import exact_comparisons_of
-from perfkit.verdict.model import Comparison, ExactComparison
 
 _RUN_DIGITS = 12
 

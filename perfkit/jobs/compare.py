@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.compare.survey import Rules, finding_on, under_rules
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.jobs.compare_counts import compare_counted
-from perfkit.jobs.gates.field import Rules, finding_on, under_rules
 from perfkit.ledger.store import Ledger
 from perfkit.records import WALL_TIME, Benchmark, Commit, Row
+from perfkit.records.comparisons import ApartReport, Comparison, Policy
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.units import counted
 from perfkit.verdict.apart import compare_apart
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import ApartReport, Comparison, Policy
 
 _SHA_DIGITS = 10
 _REPORTED = ("error", "timeout", "oom")

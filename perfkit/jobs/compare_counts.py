@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from perfkit.compare.survey import Rules, under_rules
 from perfkit.config import Project
-from perfkit.jobs.gates.field import Rules, under_rules
 from perfkit.records import Commit, Row
+from perfkit.records.comparisons import ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts
 from perfkit.verdict.from_rows import counts_of, is_count
-from perfkit.verdict.model import ExactComparison
 
 # What a training step is counted by, besides the gate's own name for it.
 _PROFILED = "profile:"

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.compare.alike import Alike, measure_alike
+from perfkit.compare.engine import LOOKS
+from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
-from perfkit.experiments.alike import Alike, measure_alike
-from perfkit.experiments.staging import staged_crew
-from perfkit.jobs.gate import LOOKS
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import is_held, machine_lock
-from perfkit.measure.lockstep.crew import Crew
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.records.comparisons import Policy
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
-from perfkit.verdict.model import Policy
 
 # Error is shared by the benchmarks of a gate; what is told holds for one of so many.
 FAMILY = 6
@@ -89,17 +89,19 @@ def _others() -> Condition:
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-doctor-")))
-        crew = stack.enter_context(staged_crew(_SUITE, folder, environment=os.environ, seed=request.seed))
-        alike = measure_alike(crew, seconds=request.seconds, seed=request.seed, tell=tell)
-        return alike, _fork(crew)
+        launcher = stack.enter_context(
+            staged_launcher(_SUITE, folder, environment=os.environ, seed=request.seed)
+        )
+        alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
+        return alike, _fork(launcher)
 
 
-def _fork(crew: Crew) -> Condition | None:
+def _fork(launcher: Launcher) -> Condition | None:
     """Return what cannot be had here, None where all can."""
-    if crew.why_no_fork:
+    if launcher.why_no_fork:
         advice = "gates take fresh processes instead, which is several times slower"
-        return Condition(name="fork", found=crew.why_no_fork, state="notable", advice=advice)
-    if crew.allocator_kept is False:
+        return Condition(name="fork", found=launcher.why_no_fork, state="notable", advice=advice)
+    if launcher.allocator_kept is False:
         advice = "page faults add to the noise; the system's glibc obeys"
         return Condition(
             name="memory kept", found="the allocator gives it back", state="notable", advice=advice

@@ -12,7 +12,7 @@ import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError
-from perfkit.experiments.factorial.run import ExperimentRun, Ground, Listener
+from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.store import Ledger
@@ -67,7 +67,7 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
         listener.say(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
-        ground=Ground(
+        setting=TrialSetting(
             target=target,
             root=project.root,
             own=project.config.own,

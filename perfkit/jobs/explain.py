@@ -13,12 +13,11 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.explain.difference import CleanSteps, explain
 from perfkit.explain.merging import merged
-from perfkit.jobs.project_roots import project_roots
 from perfkit.jobs.show import code_names
 from perfkit.measure.lock import machine_lock
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target, target_on
 from perfkit.reading.files import read_profile
@@ -28,6 +27,7 @@ from perfkit.records import SIDES, Balance, Commit, PassName, Side
 from perfkit.records.differences import Difference
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, names_commit, resolve_sides
 
 _STAT = ".stat"
@@ -131,7 +131,7 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
         machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
         checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
         tempfile.TemporaryDirectory(prefix="perfkit-explain-") as folder,
-        Launcher() as launcher,
+        PassLauncher() as launcher,
     ):
         scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder), launcher)
         return _measured(scene, pair, listener)
@@ -169,7 +169,7 @@ class _Scene:
     target: Target
     roots: Roots
     folder: Path
-    launcher: Launcher
+    launcher: PassLauncher
 
     def side_by_side(self, name: PassName) -> SideBySide:
         """Make a pass on both sides by turns."""

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import OutOfDateError, UsageError
+from perfkit.history.change_log import build_change_log
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
+from perfkit.records.change_log import ChangeLog, Column, History
 from perfkit.repo.commits import history_order, open_repository, resolve
-from perfkit.views.change_log.build import build_change_log
-from perfkit.views.change_log.markdown import render_change_log
-from perfkit.views.change_log.model import ChangeLog, Column, History
+from perfkit.views.change_log import render_change_log
 from perfkit.views.markers import replace_between_markers
 
 _TITLE = "# Performance change log\n"

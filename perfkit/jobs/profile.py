@@ -16,7 +16,7 @@ from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import output_tail, run_pass
 from perfkit.profiling.lines import choose_functions
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
 from perfkit.reading.files import read_profile
@@ -47,7 +47,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     with (
         staging(run.out) as folder,
         PassProgress(enabled=request.progress) as progress,
-        Launcher() as launcher,
+        PassLauncher() as launcher,
     ):
         passes = _make_passes(_Scene(run=run, folder=folder, progress=progress, launcher=launcher))
         if passes.results:
@@ -67,7 +67,7 @@ class _Scene:
     run: SettledProfile
     folder: Path
     progress: PassProgress
-    launcher: Launcher
+    launcher: PassLauncher
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 
 from perfkit.ledger.statements import Statements
+from perfkit.records.comparisons import Verdict
 from perfkit.verdict.acceptance import Acceptance
-from perfkit.verdict.model import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,14 +23,14 @@ from perfkit.profiling.exchange import (
     read_result,
     write_spec,
 )
-from perfkit.profiling.processes import Launcher, PassProcess
+from perfkit.profiling.processes import PassLauncher, PassProcess
 
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
 _TAIL_LINES = 20
 
 
-def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: Launcher) -> PassResult:
+def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
     """Make a pass and return what it gave; ``on_steps`` hears how many steps are done.
 
     What the target prints goes to a file in the pass's folder. No process of the pass outlives the call.
@@ -42,7 +42,7 @@ def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: Launcher
 
 @contextlib.contextmanager
 def running(
-    spec: PassSpec, on_steps: Callable[[int], None], launcher: Launcher, *, by_turns: bool = False
+    spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher, *, by_turns: bool = False
 ) -> Iterator[RunningPass]:
     """Start a pass in a process group of its own, and end whatever is left of that group."""
     reading, writing = os.pipe()

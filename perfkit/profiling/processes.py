@@ -32,7 +32,7 @@ class PassProcess(Protocol):
         """Return its exit status once it has one."""
 
 
-class Launcher:
+class PassLauncher:
     """Starts the process of a pass. The first import of torch takes seconds, and is paid once for all.
 
     With ``fork`` all passes share what the import left, the layout of memory and hash seeds included.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import RunningPass, running
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.records import RatioInterval
 from perfkit.stats.interval import location_interval
 
@@ -49,7 +49,7 @@ class SideBySide:
 
 
 def run_side_by_side(
-    specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: Launcher
+    specs: tuple[PassSpec, PassSpec], on_steps: Callable[[int], None], launcher: PassLauncher
 ) -> SideBySide:
     """Make two passes at once: while one has its turn, every process of the other is stopped.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -94,7 +94,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the ledger: one (run, benchmark, metric, side, launch)."""
+    """One line of the ledger: one (run, benchmark, metric, side, launch).
+
+    It is ``partial`` where its run was cut off, so that others of the run may be missing.
+    """
 
     run_id: str
     recorded_at: datetime
@@ -105,6 +108,7 @@ class Row:
     outcome: Outcome
     placement: Placement = Placement()
     policy: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,3 +126,11 @@ class RunSummary:
     rows: int
     failed: int
     machine_id: str
+
+
+def meant_by(text: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the benchmarks that ``text`` may mean: the node id it is, or else those that end in it."""
+    known = tuple(names)
+    if text in known:
+        return (text,)
+    return tuple(name for name in known if name.endswith((f"/{text}", f"::{text}")))

@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfkit.records.change_log import Ratio
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -28,14 +30,6 @@ def summarise(values: Sequence[float]) -> Summary | None:
         sd=statistics.stdev(values) if len(values) > 1 else None,
         median=statistics.median(values),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ratio:
-    """A ratio head / base; ``standard_error`` is in units of the ratio, None for one pair."""
-
-    value: float
-    standard_error: float | None
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:

@@ -1,1 +1,1 @@
-"""Speed tricks of PyTorch, each declared as the same work without it and with it; they know no harness."""
+"""Speed tricks: the catalogue, the suite that tries them, the checks before, and the choice after."""

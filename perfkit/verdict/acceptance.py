@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.verdict.model import Comparison, ExactComparison, Verdict
+from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
+from perfkit.records.results import meant_by
 
 BLOCKING: frozenset[Verdict] = frozenset(
     {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT"}
@@ -69,14 +70,6 @@ def unused_notes(
         if not any(_covers(acceptance, comparison, names) for comparison in comparisons)
         and not any(_covers_count(acceptance, one, counted) for one in exact)
     )
-
-
-def meant_by(text: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return the benchmarks that ``text`` may mean: the node id it is, or else those that end in it."""
-    known = tuple(names)
-    if text in known:
-        return (text,)
-    return tuple(name for name in known if name.endswith((f"/{text}", f"::{text}")))
 
 
 def _names(comparisons: Sequence[Comparison]) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.records import Benchmark, Row
+from perfkit.records.comparisons import Comparison, Estimate, Policy
 from perfkit.stats.apart import Spread, half_width_apart, pooled_spread, runs_to_decide
 from perfkit.units import counted
 from perfkit.verdict.judge import LARGEST_LOG, look_error, timed_verdict
-from perfkit.verdict.model import Comparison, Estimate, Policy
 
 # A deviation from one repetition may be anything: its interval would span a factor of thousands.
 _FEWEST_DEGREES = 2

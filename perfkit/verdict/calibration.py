@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records import Row
+from perfkit.records.comparisons import Comparison, LaunchPair, Policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.components import Components, variance_components
 from perfkit.stats.location import log_ratios
 from perfkit.stats.planning import decidable_margin, minimum_detectable_effect
 from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
 from perfkit.verdict.judge import interval_error, last_look, pair_location
-from perfkit.verdict.model import Comparison, LaunchPair, Policy
 
 # The entries by which a row tells what its gate rehearsed.
 STUDY, CASE, PLANT, PLANTED = "study", "case", "plant", "planted_benchmark"

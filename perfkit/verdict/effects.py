@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
+from perfkit.records.comparisons import TimedVerdict
 from perfkit.records.experiments import (
     TENSOR_PEAK,
     TIMES,
@@ -24,7 +25,6 @@ from perfkit.records.experiments import (
 from perfkit.stats.crossing import crossing
 from perfkit.stats.interval import error_per_look, location_interval
 from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
-from perfkit.verdict.model import TimedVerdict
 
 Kind = Literal["main", "simple", "interaction"]
 # A deviation needs two.

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
-from perfkit.verdict.model import ExactComparison, MovedCause, Verdict
+from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
 
 SYNCS = "syncs"
 # What a count is, where its name alone does not say it.

@@ -10,9 +10,9 @@ from typing import Literal
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Machine
+from perfkit.records.comparisons import LaunchPair, Policy
 from perfkit.stats.planning import expected_half_width, minimum_detectable_effect
 from perfkit.verdict.judge import interval_error, last_look, pair_location
-from perfkit.verdict.model import LaunchPair, Policy
 
 State = Literal["good", "notable", "bad", "unknown"]
 _FEWEST_LAUNCHES = 5

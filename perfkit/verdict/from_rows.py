@@ -9,9 +9,9 @@ from typing import get_args
 
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Benchmark, Metric, Outcome, Row, Side
+from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
-from perfkit.verdict.model import Comparison, ExactComparison, LaunchPair, Policy, Verdict
 
 # The entry of a row's policy that tells it holds a count, and what stands behind it.
 CAUSES = "causes"

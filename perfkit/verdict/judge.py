@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import Calls, Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
 from perfkit.stats.interval import error_per_look, location_interval
 from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
-from perfkit.verdict.model import Calls, Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
 
 LARGEST_LOG = math.log(sys.float_info.max)
 # Where typical calls were timed apart, of the error that a look may make: all calls have the rest. What only

@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.records import Commit, Environment, Machine
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict
 from perfkit.records.experiments import Level
 from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
 from perfkit.stats.crossing import crossing
 from perfkit.verdict.judge import interval_verdict
-from perfkit.verdict.model import Comparison, Estimate, ExactComparison, Policy, TimedVerdict
 
 Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same", "failed"]
 ANSWERS: tuple[Answer, ...] = (

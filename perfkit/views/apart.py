@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from perfkit.records import Commit
-from perfkit.verdict.model import ApartReport, Comparison, Verdict
+from perfkit.records.comparisons import ApartReport, Comparison, Verdict
 from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.table import commit_text, decision_style, result_table, verdict_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfkit.verdict.model import Verdict
+from perfkit.records.comparisons import Verdict
 
 NO_COLOUR = "#687082"
 COLOURS: Mapping[Verdict | None, str] = {

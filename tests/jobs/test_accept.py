@@ -20,10 +20,10 @@ from perfkit.jobs.accept import Accepted, accept_finding
 from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Row, Status
+from perfkit.records.comparisons import Comparison, Policy, Verdict
 from perfkit.repo.trailers import commits_in
 from perfkit.verdict.acceptance import apply
 from perfkit.verdict.from_rows import policy_entries
-from perfkit.verdict.model import Comparison, Policy, Verdict
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 LEDGER = "benchmarks/ledger"

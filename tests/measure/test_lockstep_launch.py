@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from two_trees import FILE, SIDES, TwoTrees, nodes, wait_until
 
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import LaunchRecord
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.scout import scout
 from perfkit.measure.lockstep.turns import Timing
@@ -54,10 +54,10 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> TwoTrees:
 
 
 @pytest.fixture(scope="module")
-def crew(trees: TwoTrees) -> Iterator[Crew]:
-    """Return a crew whose preloaders import no library."""
-    with trees.crew() as crew:
-        yield crew
+def launcher(trees: TwoTrees) -> Iterator[Launcher]:
+    """Return a launcher whose preloaders import no library."""
+    with trees.launcher() as launcher:
+        yield launcher
 
 
 @pytest.fixture(autouse=True)
@@ -73,12 +73,12 @@ def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
     return [(node.removeprefix(f"{FILE}::"), *rest) for node, *rest in rows]
 
 
-def test_both_sides_give_values_in_pairs(trees: TwoTrees, crew: Crew) -> None:
+def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:
     """Each benchmark has as many rounds of base as of head, those of its pace, and the proof of its code."""
     trees.benchmarks(NOTE + GOOD)
     paces: dict[str, Pace] = {}
 
-    record = trees.launch(crew, "test_before", "test_after", paces=paces)
+    record = trees.launch(launcher, "test_before", "test_after", paces=paces)
 
     assert [] == failures(record)
     assert nodes("test_before", "test_after") == list(record.timings) == list(paces) == list(record.seconds)
@@ -92,24 +92,24 @@ def test_both_sides_give_values_in_pairs(trees: TwoTrees, crew: Crew) -> None:
     ]
 
 
-def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, crew: Crew) -> None:
+def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, launcher: Launcher) -> None:
     """Where head does fifty times the work, each of its rounds takes longer than base's best."""
     trees.benchmarks("import code_\ndef test_it(benchmark): benchmark(code_.work)\n")
     trees.write({"code_.py": "def work(): return sum(range(1_000))\n"}, "base")
     trees.write({"code_.py": "def work(): return sum(range(50_000))\n"}, "head")
 
-    record = trees.launch(crew, "test_it")
+    record = trees.launch(launcher, "test_it")
 
     (timing,) = record.timings.values()
     assert min(timing.base_s) < min(timing.head_s) / 10
     assert {(FILE, "code_.py")} == {record.reports[side].loaded for side in SIDES}
 
 
-def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, crew: Crew) -> None:
+def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, launcher: Launcher) -> None:
     """A decided one leaves later launches; the file's own order does not matter."""
     trees.benchmarks(NOTE + GOOD + "def test_decided(benchmark): benchmark(sum, [])\n")
 
-    record = trees.launch(crew, "test_after", "test_before")
+    record = trees.launch(launcher, "test_after", "test_before")
 
     assert nodes("test_after", "test_before") == list(record.timings)
     assert {side: ["test_after", "test_before"] for side in SIDES} == {
@@ -117,25 +117,25 @@ def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, cre
     }
 
 
-def test_a_known_pace_is_kept(trees: TwoTrees, crew: Crew) -> None:
+def test_a_known_pace_is_kept(trees: TwoTrees, launcher: Launcher) -> None:
     """What an earlier launch planned is neither learned again nor changed."""
     trees.benchmarks(GOOD)
     pace = Pace(loops=7, rounds=2, untimed=3, turns=4, most_turns=4, first_untimed=5)
 
-    record = trees.launch(crew, "test_before", paces=dict.fromkeys(nodes("test_before"), pace))
+    record = trees.launch(launcher, "test_before", paces=dict.fromkeys(nodes("test_before"), pace))
 
     (timing,) = record.timings.values()
     assert (pace, 8, 8) == (timing.pace, len(timing.base_s), len(timing.head_s))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < len(SIDES), reason="there is one core only")
-def test_both_sides_begin_on_one_core(trees: TwoTrees, crew: Crew) -> None:
+def test_both_sides_begin_on_one_core(trees: TwoTrees, launcher: Launcher) -> None:
     """Also where they came to be on different ones: a slow core then slows both; none is held there."""
     for side, core in zip(SIDES, (min, max), strict=True):
         trees.benchmarks(ON_A_CORE.format(core=core.__name__), side)
     pace = Pace(loops=1, rounds=1, untimed=0, turns=40, most_turns=40, first_untimed=1)
 
-    record = trees.launch(crew, "test_where", paces=dict.fromkeys(nodes("test_where"), pace))
+    record = trees.launch(launcher, "test_where", paces=dict.fromkeys(nodes("test_where"), pace))
 
     assert [] == failures(record)
     base, head = (trees.said(side, "said.txt")[-40:] for side in SIDES)
@@ -145,7 +145,7 @@ def test_both_sides_begin_on_one_core(trees: TwoTrees, crew: Crew) -> None:
     assert {str(len(os.sched_getaffinity(0)))} == {line.split()[1] for line in base + head}
 
 
-def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, crew: Crew) -> None:
+def test_counted_calls_are_counted_in_a_launch_too(trees: TwoTrees, launcher: Launcher) -> None:
     """Pedantic rounds without a setup are neither rehearsed nor repeated."""
     trees.benchmarks(
         NOTE
@@ -155,7 +155,7 @@ def test_it(benchmark):
 """
     )
 
-    record = trees.launch(crew, "test_it")
+    record = trees.launch(launcher, "test_it")
 
     (timing,) = record.timings.values()
     assert (3, 3, 2) == (len(timing.base_s), len(timing.head_s), timing.pace.loops)
@@ -177,7 +177,7 @@ MISHAPS = {
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, crew: Crew, side: Side) -> None:
+def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: Launcher, side: Side) -> None:
     """Each is told with its side, its status and what happened; every later benchmark is still measured."""
     trees.benchmarks(
         f"import os, pytest\nHERE = os.path.basename(os.getcwd()) == {side!r}\n"
@@ -191,7 +191,7 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, crew: Crew, 
     )
     tests = [test for name in MISHAPS for test in (f"test_{name}", f"test_after_{name}")]
 
-    record = trees.launch(crew, *tests, launch_s=0.01)
+    record = trees.launch(launcher, *tests, launch_s=0.01)
 
     told = {test: said for test, *said in failures(record)}
     expected = {f"test_{name}": [side, status] for name, (_, status, _) in MISHAPS.items()}
@@ -215,7 +215,7 @@ ENDS = {
 
 @pytest.mark.parametrize(("side", "end"), [*(("head", end) for end in ENDS), ("base", "exit")])
 def test_a_lost_process_ends_the_launch_and_is_told(
-    trees: TwoTrees, crew: Crew, side: Side, end: str
+    trees: TwoTrees, launcher: Launcher, side: Side, end: str
 ) -> None:
     """What was measured before stands, what would come after is neither measured nor accused."""
     code, status, message = ENDS[end]
@@ -232,7 +232,7 @@ def test_a_lost_process_ends_the_launch_and_is_told(
         "    benchmark(work)\n"
     )
 
-    record = trees.launch(crew, "test_before", "test_bad", "test_after", limit_s=1.0)
+    record = trees.launch(launcher, "test_before", "test_bad", "test_after", limit_s=1.0)
 
     assert [("test_bad", side, status, message)] == failures(record)
     assert nodes("test_before") == list(record.timings)
@@ -274,11 +274,11 @@ def test_served(benchmark, worker):
 """
 
 
-def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, crew: Crew) -> None:
+def test_a_benchmark_with_workers_gets_longer_rounds(trees: TwoTrees, launcher: Launcher) -> None:
     """They are stopped and resumed with it, and never leave it waiting."""
     trees.benchmarks(WORKER)
 
-    record = trees.launch(crew, "test_served", "test_alone")
+    record = trees.launch(launcher, "test_served", "test_alone")
 
     assert [] == failures(record)
     served_s, alone_s = (_round_s(record.timings[node]) for node in nodes("test_served", "test_alone"))
@@ -308,10 +308,12 @@ def test_it(benchmark, stray): benchmark(sum, range(100))
 
 
 @pytest.mark.parametrize("way", STRAYS)
-def test_a_busy_stray_is_found_and_stopped_with_its_side(trees: TwoTrees, crew: Crew, way: str) -> None:
+def test_a_busy_stray_is_found_and_stopped_with_its_side(
+    trees: TwoTrees, launcher: Launcher, way: str
+) -> None:
     """Its tree is known by descent, whatever group and session it went to, and ends with the launch."""
     trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
-    base, head = trees.children(crew, "test_it")
+    base, head = trees.children(launcher, "test_it")
     for child in (base, head):
         assert "ready" == child.channel.receive(20.0)["kind"]
 
@@ -328,12 +330,12 @@ def test_a_busy_stray_is_found_and_stopped_with_its_side(trees: TwoTrees, crew: 
 
 @pytest.mark.parametrize("way", STRAYS)
 def test_a_busy_stray_does_not_keep_its_benchmark_from_being_timed(
-    trees: TwoTrees, crew: Crew, way: str
+    trees: TwoTrees, launcher: Launcher, way: str
 ) -> None:
     """Found in the first turns, it rests in all others, and the idle side counts as idle."""
     trees.benchmarks(STRAY.replace("STRAY", STRAYS[way]))
 
-    record = trees.launch(crew, "test_it", launch_s=0.3)
+    record = trees.launch(launcher, "test_it", launch_s=0.3)
 
     assert nodes("test_it") == list(record.timings)
     assert wait_until(lambda: nothing_left(trees))
@@ -357,11 +359,11 @@ def test_it(benchmark):
 """
 
 
-def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, crew: Crew) -> None:
+def test_a_side_that_does_not_rest_is_reported(trees: TwoTrees, launcher: Launcher) -> None:
     """No time is given that was taken while the other side used the machine."""
     trees.benchmarks(RESTLESS)
 
-    record = trees.launch(crew, "test_it", launch_s=0.6)
+    record = trees.launch(launcher, "test_it", launch_s=0.6)
 
     ((test, side, status, message),) = failures(record)
     assert ("test_it", "base", "error") == (test, side, status)
@@ -386,7 +388,7 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     )
     tests = ["test_before", "test_raises", "test_after", "test_ends"]
 
-    with trees.crew(preload=["torch"], environment=environment) as unforked:
+    with trees.launcher(preload=["torch"], environment=environment) as unforked:
         scouted = scout(unforked.start("head", nodes=None))
         assert "CUDA is initialised in the preloader" == unforked.why_no_fork
         record = trees.launch(unforked, *tests)

@@ -8,16 +8,16 @@ import pytest
 
 from perfkit.measure.lockstep import turns
 from perfkit.measure.lockstep.pace import plan_pace
-from perfkit.measure.lockstep.player import Player
+from perfkit.measure.lockstep.runner import Runner
 from perfkit.records import SIDES, Side
 
 PACE = plan_pace(1e-5, launch_s=0.1)
 
 
-def _player(side: Side, values: list[float], typical: list[float]) -> Player:
-    player = Player(SimpleNamespace(side=side), limit_s=1.0)  # type: ignore[arg-type]
-    player.values, player.typical = values, typical
-    return player
+def _runner(side: Side, values: list[float], typical: list[float]) -> Runner:
+    runner = Runner(SimpleNamespace(side=side), limit_s=1.0)  # type: ignore[arg-type]
+    runner.values, runner.typical = values, typical
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ def test_typical_times_are_kept_where_every_round_has_them(
 ) -> None:
     """A side that uses an accelerator, from its start or later, tells none: all calls are compared then."""
     values = {"base": [1.2, 2.2], "head": [1.7, 2.7]}
-    players = {
-        side: _player(side, values[side], typical)
+    runners = {
+        side: _runner(side, values[side], typical)
         for side, typical in zip(SIDES, (base_typical, head_typical), strict=True)
     }
 
-    timing = turns._timing(players, PACE)
+    timing = turns._timing(runners, PACE)
 
     assert kept == (timing.base_typical_s, timing.head_typical_s)
     assert ((1.2, 2.2), (1.7, 2.7)) == (timing.base_s, timing.head_s)

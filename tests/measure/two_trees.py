@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from perfkit.measure.lockstep.crew import Crew, Ground
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import Side
@@ -44,16 +44,16 @@ class TwoTrees:
         """Write the file of benchmarks into the named sides, or into both."""
         self.write({FILE: text}, *sides)
 
-    def crew(
+    def launcher(
         self,
         *,
         preload: Sequence[str] | None = (),
         environment: Mapping[str, str] | None = None,
         as_is: bool = False,
-    ) -> Crew:
-        """Return a crew for the trees."""
-        return Crew(
-            Ground(roots=self.roots, origins=(), paths=("benchmarks",)),
+    ) -> Launcher:
+        """Return a launcher for the trees."""
+        return Launcher(
+            MeasuredTrees(roots=self.roots, origins=(), paths=("benchmarks",)),
             folder=self.folder,
             environment=os.environ if environment is None else environment,
             as_is=as_is,
@@ -61,13 +61,13 @@ class TwoTrees:
             preload=preload,
         )
 
-    def children(self, crew: Crew, *tests: str) -> list[Child]:
+    def children(self, launcher: Launcher, *tests: str) -> list[Child]:
         """Start a child of each side that runs these tests of the file of benchmarks."""
-        return [crew.start(side, nodes=nodes(*tests)) for side in SIDES]
+        return [launcher.start(side, nodes=nodes(*tests)) for side in SIDES]
 
     def launch(
         self,
-        crew: Crew,
+        launcher: Launcher,
         *tests: str,
         paces: dict[str, Pace] | None = None,
         limit_s: float = 20.0,
@@ -75,7 +75,7 @@ class TwoTrees:
     ) -> LaunchRecord:
         """Measure these tests in one launch in which base begins."""
         rules = LaunchRules(launch_s=launch_s, limit_s=lambda _: limit_s)
-        children = self.children(crew, *tests)
+        children = self.children(launcher, *tests)
         return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
 
     def said(self, side: Side, name: str) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.targets import Target
 
 FACTS = """
@@ -51,11 +51,11 @@ def leaves():
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["forked", "fresh"])
-def either(request: pytest.FixtureRequest) -> Iterator[Launcher]:
+def either(request: pytest.FixtureRequest) -> Iterator[PassLauncher]:
     """Return a launcher that forks, then one that does not."""
     if request.param and sys.platform != "linux":
         pytest.skip("a fork is not safe here")
-    with Launcher(fork=request.param) as launcher:
+    with PassLauncher(fork=request.param) as launcher:
         yield launcher
 
 
@@ -74,11 +74,11 @@ def _spec(root: Path, call: str, *arguments: str) -> PassSpec:
     )
 
 
-def _run(root: Path, call: str, launcher: Launcher, *arguments: str) -> PassResult:
+def _run(root: Path, call: str, launcher: PassLauncher, *arguments: str) -> PassResult:
     return run_pass(_spec(root, call, *arguments), lambda _: None, launcher)
 
 
-def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: Launcher) -> None:
+def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: PassLauncher) -> None:
     """Its own group, folder, arguments and output, an empty input, and no descriptor of anybody else."""
     told = tmp_path / "facts.json"
     result = _run(tmp_path, "main", either, str(told))
@@ -99,7 +99,7 @@ def test_the_target_finds_what_a_fresh_process_has(tmp_path: Path, either: Launc
     } == facts
 
 
-def test_how_it_died_is_told(tmp_path: Path, either: Launcher) -> None:
+def test_how_it_died_is_told(tmp_path: Path, either: PassLauncher) -> None:
     """A signal, or an exit status that nobody expected."""
     for call, said in (("dies", "was killed by SIGKILL"), ("leaves", "exit status 7")):
         (tmp_path / call).mkdir()
@@ -109,7 +109,7 @@ def test_how_it_died_is_told(tmp_path: Path, either: Launcher) -> None:
         assert said in problem.message
 
 
-def test_one_launcher_makes_many_passes(tmp_path: Path, either: Launcher) -> None:
+def test_one_launcher_makes_many_passes(tmp_path: Path, either: PassLauncher) -> None:
     """One that dies takes nothing from the next."""
     for name, call in (("first", "dies"), ("second", "main")):
         (tmp_path / name).mkdir()
@@ -119,7 +119,7 @@ def test_one_launcher_makes_many_passes(tmp_path: Path, either: Launcher) -> Non
     assert (tmp_path / "facts.json").exists()
 
 
-def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: Launcher) -> None:
+def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) -> None:
     """Its status is told as often as it is asked for, its pipe ends, and nothing of its group is left."""
     (tmp_path / "nothing.json").write_text("{}")
     reading, writing = os.pipe()

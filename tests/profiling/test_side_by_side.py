@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.launch import run_pass
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName, PassSummary
@@ -72,7 +72,7 @@ def _summaries(both: SideBySide) -> tuple[PassSummary, PassSummary]:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, launcher: Launcher) -> SideBySide:
+def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> SideBySide:
     """Return a loop beside one that takes three times as long, the latter with the balance hooks."""
     place = tmp_path_factory.mktemp("both")
     heard: list[int] = []
@@ -115,7 +115,7 @@ def test_phases_hold_no_time_of_the_other_side(both: SideBySide) -> None:
     assert pytest.approx(second.step_s[1:], rel=0.1) == balance.step_s[1:]
 
 
-def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: Launcher) -> None:
+def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: PassLauncher) -> None:
     """Its problem is told, the other side has its times, and there is no ratio."""
     both = run_side_by_side(
         (_spec(tmp_path / "fails", call="fails"), _spec(tmp_path / "fine")), lambda _: None, launcher
@@ -127,7 +127,7 @@ def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: Launcher
     assert both.ratio is None
 
 
-def test_code_from_elsewhere_is_refused(tmp_path: Path, launcher: Launcher) -> None:
+def test_code_from_elsewhere_is_refused(tmp_path: Path, launcher: PassLauncher) -> None:
     """A module that the side has must come from there: else another code would be measured."""
     spec = _spec(tmp_path / "side")
     (tmp_path / "side/slow.py").write_text(DETOUR)

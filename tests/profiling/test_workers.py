@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import run_pass
-from perfkit.profiling.processes import Launcher
+from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName
 
@@ -43,7 +43,7 @@ def main():
 """
 
 
-def _run(root: Path, name: PassName, launcher: Launcher, *, start: str, stay: bool) -> PassResult:
+def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay: bool) -> PassResult:
     (root / "numbers_loop.py").write_text(TRAINING.format(start=start, stay=stay))
     (root / "folder").mkdir()
     spec = PassSpec(
@@ -63,7 +63,7 @@ def _run(root: Path, name: PassName, launcher: Launcher, *, start: str, stay: bo
 )
 def test_each_worker_leaves_its_profile(
     tmp_path: Path,
-    launcher: Launcher,
+    launcher: PassLauncher,
     start: str,
     stay: bool,  # noqa: FBT001 (a case)
 ) -> None:
@@ -79,7 +79,7 @@ def test_each_worker_leaves_its_profile(
         assert 12 == next(entry.calls for entry in role.entries if entry.function == "prepared")
 
 
-def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: Launcher) -> None:
+def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLauncher) -> None:
     """Spawned workers too, which know of the balance pass by their environment alone."""
     result = _run(tmp_path, "balance", launcher, start="spawn", stay=False)
 

@@ -9,9 +9,10 @@ import pytest
 from synthetic import build_comparison
 
 from perfkit.errors import EXIT_PASS
-from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, meant_by, unused_notes
+from perfkit.records.comparisons import Comparison, Verdict
+from perfkit.records.results import meant_by
+from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, unused_notes
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import Comparison, Verdict
 
 NAME = "benchmarks/bench_a.py::test_a"
 BLOCKING_VERDICTS = sorted(BLOCKING)

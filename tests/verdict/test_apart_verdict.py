@@ -7,8 +7,8 @@ import pytest
 from synthetic import build_row
 
 from perfkit.records import Row
+from perfkit.records.comparisons import Comparison, Policy
 from perfkit.verdict.apart import compare_apart, run_levels
-from perfkit.verdict.model import Comparison, Policy
 
 POLICY = Policy(alpha=0.01, family=1, looks=(1,))
 BASE, HEAD, OTHER = "a" * 40, "b" * 40, "c" * 40

@@ -26,9 +26,9 @@ from noise import (
     student,
 )
 
+from perfkit.records.comparisons import Policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.location import location
-from perfkit.verdict.model import Policy
 
 GATES = 4000
 MANY_GATES = 10_000  # where the bound lies near alpha

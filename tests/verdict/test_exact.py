@@ -9,10 +9,10 @@ import pytest
 
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.verdict.acceptance import Acceptance, apply_to_counts, unused_notes
 from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import ExactComparison, MovedCause
 
 STEP = Benchmark(name="train", version="v")
 POLICY = ExactPolicy(gating=("syncs", "operators"), tolerance=0.05)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.model import Comparison, Verdict
 
 
 def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None) -> list[Comparison]:
@@ -27,6 +27,7 @@ def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None)
         (4, ["CHANGED"]),
         (4, ["FAILED"]),
         (4, ["TIMEOUT"]),
+        (4, ["NEW", "NEW"]),
         (1, ["UNCHANGED", "INCONCLUSIVE", "FAILED", "REGRESSED"]),
         (4, ["UNCHANGED", "INCONCLUSIVE", "MISSING"]),
         (3, ["UNCHANGED", "INCONCLUSIVE", "NEW"]),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic import MACHINE
 
+from perfkit.records.comparisons import LaunchPair, Policy
 from perfkit.verdict.fitness import Fitness, Noise, judge_fitness, judge_noise
-from perfkit.verdict.model import LaunchPair, Policy
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20, 40))
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from synthetic import build_row
 
 from perfkit.records import TYPICAL_TIME, Metric, Placement, Row, Side, Status
+from perfkit.records.comparisons import LaunchPair, Policy, Verdict
 from perfkit.verdict.from_rows import comparison_of, joined_pairs, pairs_of, policy_entries, policy_of
 from perfkit.verdict.judge import compare
-from perfkit.verdict.model import LaunchPair, Policy, Verdict
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
 shares = st.floats(min_value=1e-9, max_value=1, exclude_max=True)

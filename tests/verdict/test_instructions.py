@@ -5,8 +5,8 @@ from __future__ import annotations
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import Count, Counts
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts, repeated
-from perfkit.verdict.model import ExactComparison
 
 
 def counted(*values: float) -> Count:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from noise import POLICY, as_pairs, decide, load_recorded, normal, preloader_bias, resampled
 
 from perfkit.records import Benchmark
+from perfkit.records.comparisons import Estimate, LaunchPair, Policy
 from perfkit.verdict.judge import compare, direction, estimate, need, pair_location, timed_verdict
-from perfkit.verdict.model import Estimate, LaunchPair, Policy
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
 times = st.floats(min_value=1e-3, max_value=1e3)

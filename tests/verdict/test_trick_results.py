@@ -9,9 +9,9 @@ import pytest
 
 from perfkit.jobs.tricks import LOOKS
 from perfkit.records import Benchmark, Metric
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.records.tricks import Equivalence, TrickCase
 from perfkit.verdict.judge import compare
-from perfkit.verdict.model import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.verdict.tricks import TrickResult, helping, interactions, ranked, size_crossings, suggested
 
 SAME = Equivalence(equal=True, largest=0.0)

@@ -11,16 +11,15 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
+from perfkit.history.change_log import build_change_log
 from perfkit.records import Environment, Machine, Row, Side
-from perfkit.stats.summary import Ratio
-from perfkit.views.change_log.build import build_change_log
-from perfkit.views.change_log.markdown import (
+from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
+from perfkit.views.change_log import (
     format_gate_ratio,
     format_mean_sd,
     format_ratio,
     render_change_log,
 )
-from perfkit.views.change_log.model import Cell, ChangeLog, Column, GateRatio, History
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
 COLUMN = Column(title="`loss`", benchmark="test_a")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from synthetic import build_comparison, build_report
 
+from perfkit.records.comparisons import Explanation, Need
 from perfkit.records.differences import Amount, Part, Section
-from perfkit.verdict.model import Explanation, Need
 from perfkit.views.gate.markdown import render_comment
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from synthetic import build_count
 
-from perfkit.verdict.model import ExactComparison, MovedCause
+from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.views.gate.exact import exact_markdown, exact_sections
 
 SIZES = (32, 64, 256, 1024)

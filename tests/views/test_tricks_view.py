@@ -12,9 +12,9 @@ from rich.console import Console
 from synthetic import ENVIRONMENT, MACHINE
 
 from perfkit.records import Benchmark, Commit
+from perfkit.records.comparisons import Comparison, Estimate, Policy, Verdict
 from perfkit.records.experiments import Level
 from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
-from perfkit.verdict.model import Comparison, Estimate, Policy, Verdict
 from perfkit.verdict.tricks import TrickResult, TricksReport
 from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture

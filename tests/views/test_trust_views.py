@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console, RenderableType
 from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
+from perfkit.records.comparisons import ApartReport, Comparison, Policy
 from perfkit.stats.components import Components
 from perfkit.verdict.calibration import Calibration, Power, Share, Steadiness
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.fitness import Condition, Fitness, Noise
-from perfkit.verdict.model import ApartReport, Comparison, Policy
 from perfkit.views.apart import apart_view
 from perfkit.views.calibration import calibration_view, offered_configuration
 from perfkit.views.doctor import doctor_view

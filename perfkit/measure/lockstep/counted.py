@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
-from perfkit.measure.lockstep.crew import Crew
 from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
-from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.preloading import Child
+from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
 
 
@@ -26,13 +26,17 @@ class CountedSides:
 
 
 def count_benchmarks(
-    crew: Crew, nodes: Sequence[str], *, limit_s: Callable[[str], float], on_benchmark: Callable[[str], None]
+    launcher: Launcher,
+    nodes: Sequence[str],
+    *,
+    limit_s: Callable[[str], float],
+    on_benchmark: Callable[[str], None],
 ) -> CountedSides:
     """Count each benchmark on both sides; ``on_benchmark`` hears which one is next.
 
     One that kills or hangs its process costs that side the one benchmark: another process goes on.
     """
-    sides = [_Side(crew, side, nodes) for side in SIDES]
+    sides = [_Side(launcher, side, nodes) for side in SIDES]
     try:
         for node in nodes:
             on_benchmark(node)
@@ -60,10 +64,12 @@ class CountedSteps:
 
 
 def count_training(
-    crew: Crew, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
+    launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
 ) -> CountedSteps:
     """Count a step of a training loop, in so many processes of each side at once."""
-    children = [crew.start_training(side, places[side], steps=steps) for side in SIDES for _ in range(runs)]
+    children = [
+        launcher.start_training(side, places[side], steps=steps) for side in SIDES for _ in range(runs)
+    ]
     found: dict[Side, list[Counts | Failure]] = {side: [] for side in SIDES}
     loaded: set[str] = set()
     try:
@@ -95,7 +101,7 @@ def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure
     if answer["kind"] == "done":
         return _failure(child, place, "error", _foreign(answer["foreign"]))
     if "problem" in answer:
-        return _failure(child, place, "error", answer["problem"])
+        return replace(_failure(child, place, "error", answer["problem"]), raised=True)
     return msgspec.convert(answer, Counts)
 
 
@@ -107,30 +113,30 @@ def _foreign(modules: Mapping[str, str]) -> str:
 class _Side:
     """One side's process, and what it has counted."""
 
-    def __init__(self, crew: Crew, side: Side, nodes: Sequence[str]) -> None:
-        self._crew, self.side, self._nodes = crew, side, nodes
-        self._child: Child | None = crew.start(side, nodes=nodes)
-        self._player: Player | None = None
+    def __init__(self, launcher: Launcher, side: Side, nodes: Sequence[str]) -> None:
+        self._launcher, self.side, self._nodes = launcher, side, nodes
+        self._child: Child | None = launcher.start(side, nodes=nodes)
+        self._runner: Runner | None = None
         self.counts: dict[str, Counts] = {}
         self.failures: list[Failure] = []
 
     def begin(self, node: str, limit_s: float) -> None:
         """Let it count a benchmark."""
         if self._child is None:
-            self._child = self._crew.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
-        self._player = Player(self._child, limit_s=limit_s)
+            self._child = self._launcher.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
+        self._runner = Runner(self._child, limit_s=limit_s)
         try:
-            self._player.arrive()
-            self._player.begin_counting(self._crew.root(self.side))
+            self._runner.arrive()
+            self._runner.begin_counting(self._launcher.root(self.side))
         except BenchmarkError as error:
             self._fail(node, error)
 
     def finish(self, node: str) -> None:
         """Wait for what it counted, unless it has failed by now."""
-        if self._player is None:
+        if self._runner is None:
             return
         try:
-            self.counts[node] = msgspec.convert(self._player.finish_counting(), Counts)
+            self.counts[node] = msgspec.convert(self._runner.finish_counting(), Counts)
         except BenchmarkError as error:
             self._fail(node, error)
 
@@ -144,8 +150,10 @@ class _Side:
         return child.end() if child is not None else 0
 
     def _fail(self, node: str, error: BenchmarkError) -> None:
-        self._player = None
-        failure = Failure(node=node, side=self.side, status=error.status, message=error.message)
+        self._runner = None
+        failure = Failure(
+            node=node, side=self.side, status=error.status, message=error.message, raised=error.raised
+        )
         child = self._child
         assert child is not None  # noqa: S101 (it has just failed there)
         self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

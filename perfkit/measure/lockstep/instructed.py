@@ -13,10 +13,10 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.agent.instructed import TURNS, WARM_UP
 from perfkit.measure.environment import fixed_environment
-from perfkit.measure.lockstep.crew import Ground
 from perfkit.measure.lockstep.launch import Failure, ended
-from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.launcher import MeasuredTrees
 from perfkit.measure.lockstep.preloading import Assignment, Child, FreshProcesses
+from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 
 COMMANDS = ("valgrind", "callgrind_control")
@@ -31,9 +31,9 @@ _VARIABLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Callgrind:
-    """Counts instructions on a ground; ``folder`` takes logs and what callgrind writes."""
+    """Counts instructions on two trees; ``folder`` takes logs and what callgrind writes."""
 
-    ground: Ground
+    trees: MeasuredTrees
     folder: Path
     environment: Mapping[str, str]
 
@@ -61,7 +61,7 @@ class _Run:
         shutil.rmtree(self._place, ignore_errors=True)
         self._place.mkdir()
         self._child = self._start(callgrind)
-        self._player = Player(self._child, limit_s=limit_s)
+        self._runner = Runner(self._child, limit_s=limit_s)
         self._status: int | None = None
         self._problem: str | None = None
 
@@ -73,8 +73,8 @@ class _Run:
         ]
         environment = {**fixed_environment(callgrind.environment, hash_seed=0), **_VARIABLES}
         assignment = Assignment(
-            root=str(callgrind.ground.roots[self.side]),
-            origins=tuple(str(origin) for origin in callgrind.ground.origins),
+            root=str(callgrind.trees.roots[self.side]),
+            origins=tuple(str(origin) for origin in callgrind.trees.origins),
             paths=(self._node.partition("::")[0],),
             nodes=(self._node,),
             select=None,
@@ -91,8 +91,8 @@ class _Run:
             *("--instr=on", str(self._child.pid)),
         ]
         try:
-            self._player.arrive()
-            self._player.begin_calls(begin_command)
+            self._runner.arrive()
+            self._runner.begin_calls(begin_command)
         except BenchmarkError as error:
             self._fail(error)
 
@@ -106,7 +106,7 @@ class _Run:
     def _finish_calls(self) -> int:
         """Return how many calls a turn had, unless there is a problem."""
         try:
-            answer = self._player.finish_counting()
+            answer = self._runner.finish_counting()
             self._problem = answer.get("problem") or self._wrong_code()
         except BenchmarkError as error:
             self._fail(error)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
-from perfkit.measure.lockstep.player import BenchmarkError, Player
 from perfkit.measure.lockstep.preloading import Child
+from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns
 from perfkit.records import Side, Status
 
@@ -19,12 +19,13 @@ _GOODBYE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a launch has no timing of a benchmark, and on which side."""
+    """Why a launch has no timing of a benchmark, and on which side; ``raised`` says that the test raised."""
 
     node: str
     side: Side
     status: Status
     message: str
+    raised: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,36 +122,38 @@ def read_report(child: Child) -> SideReport | None:
 
 
 def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
-    players = [Player(child, limit_s=rules.limit_s(node)) for child in children]
+    runners = [Runner(child, limit_s=rules.limit_s(node)) for child in children]
     try:
         for child in children:
             child.resume()
-        wishes, _ = (player.arrive() for player in players)
+        wishes, _ = (runner.arrive() for runner in runners)
         if node not in paces:
-            paces[node] = _plan(players, wishes["loops"], wishes["rounds"], rules.launch_s)
-        timing = take_turns(players, pace=paces[node])
+            paces[node] = _plan(runners, wishes["loops"], wishes["rounds"], rules.launch_s)
+        timing = take_turns(runners, pace=paces[node])
         paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
-        for player in players:
-            player.leave()
-        for player in players:
-            player.await_end()
+        for runner in runners:
+            runner.leave()
+        for runner in runners:
+            runner.await_end()
     except BenchmarkError as error:
         if not error.fatal:
-            for player in players:
-                player.abandon()
+            for runner in runners:
+                runner.abandon()
         raise
     return timing
 
 
-def _plan(players: Sequence[Player], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
+def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
     # One that allows few calls is not called to learn how long it takes.
-    iteration_s = calibrate(players, with_setup=loops is not None) if rounds is None else 1.0
-    pipeline = any(len(player.child.look()) > 1 for player in players)
+    iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
+    pipeline = any(len(runner.child.look()) > 1 for runner in runners)
     return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
 
 
 def _failure(node: str, error: BenchmarkError) -> Failure:
-    return Failure(node=node, side=error.side, status=error.status, message=error.message)
+    return Failure(
+        node=node, side=error.side, status=error.status, message=error.message, raised=error.raised
+    )
 
 
 def ended(failure: Failure, status: int, child: Child) -> Failure:

@@ -6,8 +6,8 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.measure.lockstep.player import BenchmarkError, Player
 from perfkit.measure.lockstep.preloading import Child
+from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 
 # A stall of the machine spoils one turn of one side, and the turn in the middle is another one.
@@ -31,13 +31,13 @@ def profile_sides(
     ``calls`` are made by turns, and the one in the middle by its time per call is returned; a benchmark that
     allows fewer calls has fewer turns.
     """
-    players = [Player(child, limit_s=limit_s) for child in children]
+    runners = [Runner(child, limit_s=limit_s) for child in children]
     try:
-        for player in players:
-            player.arrive()
-        for player in players:
-            player.child.stop()
-        turns = _by_turns(players, max(1, round(calls / _TURNS)))
+        for runner in runners:
+            runner.arrive()
+        for runner in runners:
+            runner.child.stop()
+        turns = _by_turns(runners, max(1, round(calls / _TURNS)))
     except BenchmarkError:
         return None
     finally:
@@ -46,13 +46,13 @@ def profile_sides(
     return {side: _middle(found) for side, found in turns.items()} if all(turns.values()) else None
 
 
-def _by_turns(players: Sequence[Player], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
+def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
     turns: dict[Side, list[ProfiledTurn]] = {side: [] for side in SIDES}
     for turn in range(_TURNS):
-        for player in players[:: -1 if turn % 2 else 1]:
-            answer = player.profile(calls)
+        for runner in runners[:: -1 if turn % 2 else 1]:
+            answer = runner.profile(calls)
             if answer["calls"]:
-                turns[player.side].append(
+                turns[runner.side].append(
                     ProfiledTurn(
                         calls=answer["calls"],
                         seconds=answer["seconds"],

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
-from perfkit.measure.lockstep.player import BenchmarkError, Player
+from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import Side
 
 _CALIBRATION_GROWTH = 10
@@ -37,46 +37,46 @@ class Timing:
     head_typical_s: tuple[float, ...] = ()
 
 
-def take_turns(players: Sequence[Player], *, pace: Pace) -> Timing:
-    """Measure a benchmark that both players stand ready at; the first player begins.
+def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
+    """Measure a benchmark that both runners stand ready at; the first runner begins.
 
     Raises:
         BenchmarkError: one side raised, died, hung, or did not rest while the other was timed.
     """
-    for player in players:
-        player.child.stop()
+    for runner in runners:
+        runner.child.stop()
     # Of two cores one may be slower for seconds, by up to half: a neighbour of the machine has its sibling.
     # Each side left to itself stays on its own.
-    core = players[0].core
+    core = runners[0].core
     timed_s, turn = 0.0, 0
-    while turn < pace.turns or (turn < pace.most_turns and not _is_settled(players)):
-        timed_s += _take_turn(players, pace, turn, core)
+    while turn < pace.turns or (turn < pace.most_turns and not _is_settled(runners)):
+        timed_s += _take_turn(runners, pace, turn, core)
         turn += 1
-    for player in players:
-        _prove_idle(player, timed_s / 2)
-    return _timing({player.side: player for player in players}, pace)
+    for runner in runners:
+        _prove_idle(runner, timed_s / 2)
+    return _timing({runner.side: runner for runner in runners}, pace)
 
 
-def calibrate(players: Sequence[Player], *, with_setup: bool) -> float:
+def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
     """Return about how many seconds one iteration takes, after a first one that is thrown away.
 
     Where each call may have a setup, that is counted with it: it takes its time, though it is not timed.
     """
-    for player in players:
-        player.child.stop()
-    for player in players:
-        player.run(untimed=1, loops=1, rounds=0)
+    for runner in runners:
+        runner.child.stop()
+    for runner in runners:
+        runner.run(untimed=1, loops=1, rounds=0)
     time_one = _time_call if with_setup else _time_iteration
-    return max(time_one(player) for player in players)
+    return max(time_one(runner) for runner in runners)
 
 
-def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | None) -> float:
+def _take_turn(runners: Sequence[Runner], pace: Pace, turn: int, core: int | None) -> float:
     """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
     untimed = pace.untimed if turn else pace.first_untimed
-    for player, other in (players, players[::-1]):
+    for runner, other in (runners, runners[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
-        answer = player.run(
+        answer = runner.run(
             untimed=untimed, loops=pace.loops, slices=pace.slices, rounds=pace.rounds, core=core
         )
         other.idle_cpu_s += max(other.cpu_s() - before, 0.0)
@@ -84,57 +84,57 @@ def _take_turn(players: Sequence[Player], pace: Pace, turn: int, core: int | Non
     return seconds
 
 
-def _is_settled(players: Sequence[Player]) -> bool:
-    first, second = players
-    if _are_sliced(players):
+def _is_settled(runners: Sequence[Runner]) -> bool:
+    first, second = runners
+    if _are_sliced(runners):
         return is_settled(first.typical, second.typical)
     return is_settled(first.values, second.values)
 
 
-def _are_sliced(players: Iterable[Player]) -> bool:
+def _are_sliced(runners: Iterable[Runner]) -> bool:
     """Tell whether every round of both sides was sliced: one that uses an accelerator by now is not."""
-    return all(len(player.typical) == len(player.values) for player in players)
+    return all(len(runner.typical) == len(runner.values) for runner in runners)
 
 
-def _time_call(player: Player) -> float:
-    return min(_wall_time(player) for _ in range(1 + _REPEATED))
+def _time_call(runner: Runner) -> float:
+    return min(_wall_time(runner) for _ in range(1 + _REPEATED))
 
 
-def _wall_time(player: Player) -> float:
+def _wall_time(runner: Runner) -> float:
     begun = time.monotonic()
-    player.run(untimed=1, loops=1, rounds=0)
+    runner.run(untimed=1, loops=1, rounds=0)
     return time.monotonic() - begun
 
 
-def _time_iteration(player: Player) -> float:
+def _time_iteration(runner: Runner) -> float:
     iterations = 1
     while True:
-        seconds = float(player.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
+        seconds = float(runner.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
         if seconds >= ROUND_S / 2:
             # Again: the first time may have met whatever the benchmark sets up on its first calls.
-            again = (player.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
+            again = (runner.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
             return min(seconds, *(float(answer["untimed_s"]) for answer in again)) / iterations
         wanted = round(ROUND_S * iterations / max(seconds, 1e-9))
         iterations = max(iterations + 1, min(wanted, iterations * _CALIBRATION_GROWTH))
 
 
-def _prove_idle(player: Player, idle_s: float) -> None:
-    if player.idle_cpu_s > max(_IDLE_S, _IDLE_SHARE * idle_s):
-        used = f"it used {player.idle_cpu_s:.2f} s of CPU in {idle_s:.2f} s"
+def _prove_idle(runner: Runner, idle_s: float) -> None:
+    if runner.idle_cpu_s > max(_IDLE_S, _IDLE_SHARE * idle_s):
+        used = f"it used {runner.idle_cpu_s:.2f} s of CPU in {idle_s:.2f} s"
         raise BenchmarkError(
-            player.side, "error", f"could not be stopped while the other side was timed: {used}"
+            runner.side, "error", f"could not be stopped while the other side was timed: {used}"
         )
 
 
-def _timing(players: Mapping[Side, Player], pace: Pace) -> Timing:
-    sliced = _are_sliced(players.values())
+def _timing(runners: Mapping[Side, Runner], pace: Pace) -> Timing:
+    sliced = _are_sliced(runners.values())
     return Timing(
-        base_s=tuple(players["base"].values),
-        head_s=tuple(players["head"].values),
+        base_s=tuple(runners["base"].values),
+        head_s=tuple(runners["head"].values),
         pace=pace,
         faults_per_iteration={
-            side: player.faults / max(player.iterations, 1) for side, player in players.items()
+            side: runner.faults / max(runner.iterations, 1) for side, runner in runners.items()
         },
-        base_typical_s=tuple(players["base"].typical) if sliced else (),
-        head_typical_s=tuple(players["head"].typical) if sliced else (),
+        base_typical_s=tuple(runners["base"].typical) if sliced else (),
+        head_typical_s=tuple(runners["head"].typical) if sliced else (),
     )

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.records.comparisons import Estimate
 from perfkit.records.experiments import SAMPLE_TIME, ExperimentRecord
 from perfkit.verdict.effects import Effect, effects_of
-from perfkit.verdict.model import Estimate
 from perfkit.views.experiment.summary import ratios_by_block, told_response
 from perfkit.views.experiment.told import (
     contrast_text,

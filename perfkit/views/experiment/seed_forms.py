@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from perfkit.records.comparisons import TimedVerdict
 from perfkit.records.experiments import (
     ACCURACY,
     DEVICE_PEAK,
@@ -19,7 +20,6 @@ from perfkit.records.experiments import (
 )
 from perfkit.units import counted
 from perfkit.verdict.effects import Effect
-from perfkit.verdict.model import TimedVerdict
 from perfkit.views.experiment.means import cell_text
 from perfkit.views.experiment.summary import failures, summary_of, values_of
 from perfkit.views.experiment.told import levels_text, telling_response, told_effect

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.records.comparisons import TimedVerdict
 from perfkit.records.experiments import TIMES, ExperimentRecord, Response
 from perfkit.verdict.effects import effects_of
-from perfkit.verdict.model import TimedVerdict
 from perfkit.views.experiment.crossing import crossover_sentences
 from perfkit.views.experiment.groups import EffectTable, effect_tables
 from perfkit.views.experiment.means import cell_text

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from perfkit.records.comparisons import Estimate, TimedVerdict
 from perfkit.records.experiments import ACCURACY, SAMPLE_TIME, Level, Response, level_text
 from perfkit.verdict.effects import Contrast, Effect, main_effects
-from perfkit.verdict.model import Estimate, TimedVerdict
 from perfkit.views.experiment.summary import told_response
 from perfkit.views.gate.wording import change_text, interval_text
 

@@ -14,9 +14,9 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from perfkit.agent.callgrind import INSTRUCTIONS
+from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted, human_percent
 from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, moved_counts
-from perfkit.verdict.model import ExactComparison, MovedCause
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.folding import (
     Alike,

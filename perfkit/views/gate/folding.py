@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted
 from perfkit.verdict.exact import TITLES
-from perfkit.verdict.model import ExactComparison, MovedCause
 from perfkit.views.counts import signed_amount
 from perfkit.views.gate.wording import decides
 

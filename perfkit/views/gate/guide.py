@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from perfkit.verdict.model import Comparison, GateReport
+from perfkit.records.comparisons import Comparison, GateReport
 from perfkit.views.gate.wording import percent, upper_text
 
 

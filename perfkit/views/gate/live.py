@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.verdict.model import Comparison
+from perfkit.records.comparisons import Comparison
 from perfkit.views.gate.plain import PlainLines
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import change_text, interval_text, launches_text

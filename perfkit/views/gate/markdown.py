@@ -6,9 +6,9 @@ import html
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.records import Commit
+from perfkit.records.comparisons import Comparison, Explanation, GateReport
 from perfkit.units import human_seconds
-from perfkit.verdict.model import Comparison, Explanation, GateReport
-from perfkit.views.change_log.markdown import machine_title
+from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.exact import exact_markdown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from perfkit.verdict.model import Comparison
+from perfkit.records.comparisons import Comparison
 from perfkit.views.gate.wording import change_text, details, interval_text, launches_text
 from perfkit.views.names import short_names
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.records import Commit
+from perfkit.records.comparisons import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.units import human_seconds
-from perfkit.verdict.model import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.exact import exact_sections

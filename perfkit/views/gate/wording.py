@@ -6,8 +6,8 @@ import math
 import shlex
 from collections.abc import Sequence
 
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, GateReport, Need, Verdict
 from perfkit.units import human_seconds
-from perfkit.verdict.model import Comparison, Estimate, ExactComparison, GateReport, Need, Verdict
 
 # The order of a table: what needs a reader most comes first.
 _ORDER: tuple[Verdict, ...] = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.verdict.model import Estimate
+from perfkit.records.comparisons import Estimate
 from perfkit.verdict.tricks import TrickResult, TricksReport
 from perfkit.views.gate.wording import change_text, percent
 from perfkit.views.palette import COLOURS, NO_COLOUR

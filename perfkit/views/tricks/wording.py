@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfkit.records.comparisons import ExactComparison, TimedVerdict
 from perfkit.units import human_bytes
-from perfkit.verdict.model import ExactComparison, TimedVerdict
 from perfkit.verdict.tricks import Interaction, SizeCrossing, TrickResult
 from perfkit.views.gate.wording import change_text, interval_text
 

@@ -1,0 +1,53 @@
+"""Launches of identical code on both sides, for a given time: what they differ by is the machine's doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from perfkit.compare.sequential import launch_pair
+from perfkit.compare.sides import LockstepLaunches
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.schedule import schedule
+from perfkit.measure.lockstep.scout import scout
+from perfkit.records.comparisons import LaunchPair
+
+_LIMIT_S = 30.0
+# Fewer tell no scatter, however slow the machine is.
+_FEWEST_LAUNCHES = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alike:
+    """The launches of each benchmark, and the seconds that one launch of one of them took, all included."""
+
+    pairs: Mapping[str, tuple[LaunchPair, ...]]
+    launch_s: float
+
+
+def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
+    """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
+
+    ``tell`` hears the share that is done.
+    """
+    found = scout(launcher.start("head", nodes=None))
+    launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)
+    launches.learn(found.report.libraries)
+    nodes = list(found.found)
+    pairs: dict[str, list[LaunchPair]] = {node: [] for node in nodes}
+    begun = time.monotonic()
+    for number, slot in enumerate(schedule(seed=seed)):
+        elapsed = time.monotonic() - begun
+        tell(min(elapsed / seconds, 1.0))
+        if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
+            break
+        launches.prepare()
+        record = launches.make(slot, nodes)
+        for node, timing in record.timings.items():
+            pairs[node].append(launch_pair(timing, slot, launches.preloader))
+    made = max(sum(map(len, pairs.values())), 1)
+    return Alike(
+        pairs={node: tuple(found) for node, found in pairs.items()},
+        launch_s=(time.monotonic() - begun) / made,
+    )

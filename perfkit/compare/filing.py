@@ -1,0 +1,161 @@
+"""A gate's measurements and findings as rows of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from perfkit.compare.counts import CountedPair
+from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import (
+    SIDES,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Commit,
+    Environment,
+    Machine,
+    Metric,
+    Outcome,
+    Placement,
+    Row,
+    Side,
+    Source,
+    Status,
+)
+from perfkit.records.comparisons import Comparison, ExactComparison, Policy, Verdict
+from perfkit.verdict.from_rows import count_outcomes, policy_entries
+
+_STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunContext:
+    """What all rows of one gate share; ``common`` are its policy entries."""
+
+    source: Source = "gate"
+    run_id: str
+    recorded_at: datetime
+    commits: Mapping[Side, Commit]
+    machine: Machine
+    environment: Environment
+    seed: int
+    policy: Policy
+    common: Mapping[str, str]
+
+
+def launch_rows(
+    measured: Iterable[MeasuredLaunch],
+    compared: Mapping[str, ComparedBenchmark],
+    context: RunContext,
+) -> Iterator[Row]:
+    """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
+
+    There is no verdict yet when they are recorded: ``settled`` adds it once the run is over.
+    """
+    for one in measured:
+        benchmark = compared[one.node]
+        entries = policy_entries(
+            context.policy,
+            margin=benchmark.margin,
+            gating=benchmark.gating,
+        )
+        for side in SIDES:
+            for timed in _timed(one.timing, side):
+                yield _launch_row(one, side, benchmark, timed, entries, context)
+
+
+def count_rows(
+    pairs: Iterable[CountedPair], exact: Iterable[ExactComparison], context: RunContext
+) -> Iterator[Row]:
+    """Yield a row for each count of each side, or for the reason why there is none."""
+    judged = {(one.benchmark.name, one.metric.name): one for one in exact}
+    for pair in pairs:
+        for side in SIDES:
+            for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
+                one = judged[pair.benchmark.name, outcome.metric.name]
+                entries = policy_entries(
+                    context.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
+                )
+                placement = Placement(side=side, seed=context.seed)
+                yield _row(outcome, side, placement, {**entries, **causes}, context)
+
+
+def finding_row(comparison: Comparison, context: RunContext) -> Row:
+    """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
+
+    What earlier gates had decided already is no failure.
+    """
+    status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
+    entries = policy_entries(
+        context.policy,
+        margin=comparison.margin,
+        gating=comparison.gating,
+        verdict=comparison.verdict,
+    )
+    outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
+    return _row(outcome, "head", Placement(side="head", seed=context.seed), entries, context)
+
+
+def settled(row: Row, verdicts: Mapping[str, Verdict], entries: Mapping[str, str]) -> Row:
+    """Return a row with what is known only when its run is over: its benchmark's verdict, and ``entries``.
+
+    A count has its verdict already; a benchmark that was not judged has none.
+    """
+    verdict = verdicts.get(row.outcome.benchmark.name)
+    judged = {} if verdict is None or "verdict" in row.policy else {"verdict": verdict}
+    return replace(row, policy={**row.policy, **judged, **entries})
+
+
+def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
+    yield WALL_TIME, timing.base_s if side == "base" else timing.head_s
+    typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
+    if typical_s:
+        yield TYPICAL_TIME, typical_s
+
+
+def _launch_row(
+    one: MeasuredLaunch,
+    side: Side,
+    compared: ComparedBenchmark,
+    timed: tuple[Metric, tuple[float, ...]],
+    entries: Mapping[str, str],
+    context: RunContext,
+) -> Row:
+    timing = one.timing
+    faults = timing.faults_per_iteration[side]
+    metric, values = timed
+    outcome = Outcome(
+        benchmark=compared.benchmark,
+        metric=metric,
+        warmup=timing.pace.untimed,
+        loops=timing.pace.loops,
+        values=values,
+    )
+    placement = Placement(
+        side=side,
+        launch=one.slot.launch,
+        preloader=one.preloader,
+        block=one.slot.block,
+        order=0 if one.slot.begins == side else 1,
+        seed=context.seed,
+    )
+    told = {**entries, "minor_faults_per_iteration": f"{faults:.1f}"}
+    return replace(_row(outcome, side, placement, told, context), recorded_at=one.at)
+
+
+def _row(
+    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], context: RunContext
+) -> Row:
+    return Row(
+        run_id=context.run_id,
+        recorded_at=context.recorded_at,
+        source=context.source,
+        commit=context.commits[side],
+        machine=context.machine,
+        environment=context.environment,
+        outcome=outcome,
+        placement=placement,
+        policy={**context.common, **entries},
+    )

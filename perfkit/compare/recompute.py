@@ -1,0 +1,92 @@
+"""``perfkit gate --from-ledger``: the verdicts of a gate again, from its kept launches alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perfkit.compare.accepting import find_acceptances
+from perfkit.config import Project
+from perfkit.errors import LedgerError, RepositoryError
+from perfkit.ledger.store import Ledger
+from perfkit.records import Commit, Row, Side
+from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
+from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts
+from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
+
+
+def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
+    """Return the report of a gate whose id begins or ends with ``run``, judged anew.
+
+    Raises:
+        LedgerError: no gate, or more than one, is meant.
+    """
+    kept = Ledger(ledger)
+    rows = kept.rows_of(run)
+    if rows[0].source != "gate":
+        raise LedgerError(f'run "{run}" is a {rows[0].source}, not a gate; see "perfkit ledger list"')
+    commits = _commits(rows)
+    acceptances = _acceptances(commits, ledger, project)
+    comparisons = apply(judge_anew(rows, kept), acceptances)
+    exact = apply_to_counts(exact_comparisons_of(rows), acceptances)
+    return _report(rows, commits, comparisons, exact)
+
+
+def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
+    """Return the verdicts that the rows of a gate, and of the gates it continued, lead to."""
+    continued = [earlier for earlier in rows[0].policy.get("continues", "").split(",") if earlier]
+    prior = [_by_benchmark(kept.rows_of(earlier)) for earlier in continued]
+    return [
+        comparison_of(own, [earlier[name] for earlier in prior if name in earlier])
+        for name, own in _by_benchmark([row for row in rows if not is_count(row)]).items()
+    ]
+
+
+def _commits(rows: Sequence[Row]) -> Mapping[Side, Commit]:
+    """Return the commit of each side; of a base that nothing was timed on, no more than its name is kept."""
+    known = {row.placement.side: row.commit for row in rows if row.placement.side is not None}
+    head = known["head"]
+    return {"base": Commit(sha=rows[0].policy.get("base", head.sha)), **known}
+
+
+def _report(
+    rows: Sequence[Row],
+    commits: Mapping[Side, Commit],
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
+) -> GateReport:
+    first = rows[0]
+    return GateReport(
+        run_id=first.run_id,
+        recorded_at=first.recorded_at,
+        base=commits["base"],
+        head=commits["head"],
+        machine=first.machine,
+        environment=first.environment,
+        policy=policy_of(rows),
+        budget_s=float(first.policy["budget_s"]),
+        wall_s=float(first.policy["wall_s"]),
+        comparisons=tuple(comparisons),
+        exit_code=exit_code((*comparisons, *exact)),
+        exact=tuple(exact),
+        from_ledger=True,
+    )
+
+
+def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project) -> tuple[Acceptance, ...]:
+    """Return what people accepted since, where the commits are still known."""
+    try:
+        acceptances, _ = find_acceptances(
+            project.root, base=commits["base"], head=commits["head"], ledger=ledger
+        )
+    except RepositoryError:
+        return ()
+    return acceptances
+
+
+def _by_benchmark(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.outcome.benchmark.name, []).append(row)
+    return found

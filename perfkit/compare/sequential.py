@@ -1,0 +1,248 @@
+"""A sequential comparison: launches until every benchmark is decided, or the budget will not decide more.
+
+It makes no process and reads no clock of its own: both are handed in.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from perfkit.compare.budget import Candidate, share_out
+from perfkit.errors import NotMeasuredError
+from perfkit.measure.clock import utc_now
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport, shared_libraries
+from perfkit.measure.lockstep.schedule import Slot
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import SIDES, Benchmark, Side
+from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.progress import ComparisonProgress
+from perfkit.verdict.from_rows import joined_pairs
+from perfkit.verdict.judge import compare
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedBenchmark:
+    """A benchmark that both sides have, and how it is judged; ``limit_s`` is how long it may stay silent.
+
+    ``prior`` are its launches from earlier gates on the same pair, whose test this run continues.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    limit_s: float
+    prior: tuple[LaunchPair, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredLaunch:
+    """One launch of one benchmark on both sides, and where it stood."""
+
+    node: str
+    slot: Slot
+    preloader: int
+    timing: Timing
+    at: datetime
+
+
+class Launches(Protocol):
+    """Makes the launches of a comparison, one after the other."""
+
+    @property
+    def preloader(self) -> int:
+        """The number of the preloader that the last launch was forked from."""
+
+    def prepare(self) -> None:
+        """Get ready for the next launch: a new preloader is raised when its turn has come."""
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides, in fresh processes.
+
+        Raises:
+            NotMeasuredError: no process can be started any more.
+        """
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Let later launches start with modules that both sides import."""
+
+
+@dataclass
+class BenchmarkState:
+    """What is known of one benchmark so far."""
+
+    compared: ComparedBenchmark
+    own: list[LaunchPair] = field(default_factory=list)
+    failure: Failure | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def pairs(self) -> tuple[LaunchPair, ...]:
+        """All launches of the test: those of earlier gates, then this run's own."""
+        return joined_pairs([self.compared.prior, self.own])
+
+    @property
+    def launch_s(self) -> float | None:
+        """Seconds that a launch of it takes, None before the first."""
+        return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
+
+    def judge(self, policy: Policy) -> Comparison:
+        """Return the verdict as far as it is known."""
+        return compare(
+            self.compared.benchmark,
+            self.pairs,
+            policy,
+            margin=self.compared.margin,
+            gating=self.compared.gating,
+            launch_s=self.launch_s,
+        )
+
+
+def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
+    """Keep nothing: for a comparison that nobody records."""
+
+
+@dataclass
+class SequentialComparison:
+    """Measures benchmarks until they are decided; what it has measured survives an interruption.
+
+    ``deadline`` is on ``clock``, which counts seconds from anywhere and never goes back; ``now`` tells the
+    date. ``keep`` is handed what each launch measured, before the next one is made.
+    """
+
+    launches: Launches
+    states: Mapping[str, BenchmarkState]
+    policy: Policy
+    deadline: float
+    keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = utc_now
+    loaded: set[str] = field(default_factory=set)
+    _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
+    _overhead_s: float = 0.0
+
+    @classmethod
+    def of(
+        cls, benchmarks: Iterable[ComparedBenchmark], *, launches: Launches, policy: Policy, deadline: float
+    ) -> SequentialComparison:
+        """Return a comparison of benchmarks of which nothing was measured in this run yet."""
+        states = {one.benchmark.name: BenchmarkState(one) for one in benchmarks}
+        return cls(launches=launches, states=states, policy=policy, deadline=deadline)
+
+    def run(self, slots: Iterable[Slot], progress: ComparisonProgress) -> None:
+        """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one.
+
+        Raises:
+            NotMeasuredError: a side imported other code than its own, or no process can be started any more.
+        """
+        begun = self.clock()
+        for number, slot in enumerate(slots):
+            progress.update(self.comparisons(), self.clock() - begun, self._left_s())
+            nodes = self._next_nodes()
+            if not nodes:
+                return
+            self.launches.prepare()
+            self._launch(slot, nodes, first=number == 0)
+
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return how every benchmark that has not failed stands."""
+        return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
+
+    def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
+        begun = self.clock()
+        record = self.launches.make(slot, nodes)
+        # Times of other code are no measurement: the launch is refused as a whole, before anything is kept.
+        prove_code(record.reports)
+        self._learn(record)
+        for failure in record.failures:
+            self.states[failure.node].failure = failure
+        measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
+        self.keep(measured)
+        if not first:
+            self._overhead_s = self.clock() - begun - sum(record.seconds.values())
+
+    def _learn(self, record: LaunchRecord) -> None:
+        """Let later launches start with what both sides of this one imported: some is only seen in use."""
+        for report in record.reports.values():
+            self.loaded.update(report.loaded)
+        if len(record.reports) == len(SIDES):
+            self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
+
+    def _measured(self, node: str, slot: Slot, record: LaunchRecord) -> MeasuredLaunch:
+        state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
+        state.own.append(launch_pair(timing, slot, preloader))
+        # The first launch also learns the pace, and imports what later ones find in their preloader.
+        state.seconds.append(record.seconds[node] if state.seconds else _timed_s(timing))
+        return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
+
+    def _next_nodes(self) -> list[str]:
+        """Return the undecided benchmarks that get a share of the time that is left."""
+        undecided = {
+            node: found
+            for node, state in self.states.items()
+            if state.failure is None and (found := self._judge(node)).verdict == "INCONCLUSIVE"
+        }
+        overhead_s = self._overhead_s / max(len(undecided), 1)
+        candidates = [self._candidate(node, found, overhead_s) for node, found in undecided.items()]
+        chosen = share_out(filter(None, candidates), self._left_s())
+        return [node for node in undecided if node in chosen]
+
+    def _candidate(self, node: str, found: Comparison, overhead_s: float) -> Candidate | None:
+        """Return what a benchmark asks for, None where it has had its last look."""
+        state = self.states[node]
+        look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
+        if look is None:
+            return None
+        launch_s = (state.launch_s or 0.0) + overhead_s
+        return Candidate(
+            node=node,
+            next_look_s=(look - len(state.pairs)) * launch_s,
+            decision_s=found.need.launches * launch_s if found.need else None,
+            suspect=found.estimate is not None and found.estimate.ratio > 1 + found.margin,
+        )
+
+    def _judge(self, node: str) -> Comparison:
+        """Judge a benchmark, anew only where launches were added."""
+        state = self.states[node]
+        known = self._judged.get(node)
+        if known is None or known[0] != len(state.own):
+            known = self._judged[node] = (len(state.own), state.judge(self.policy))
+        return known[1]
+
+    def _left_s(self) -> float:
+        return max(self.deadline - self.clock(), 0.0)
+
+
+def prove_code(reports: Mapping[Side, SideReport]) -> None:
+    """Refuse times and counts of any other code than that of the sides.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere.
+    """
+    for side, report in reports.items():
+        if report.foreign:
+            name, file = min(report.foreign.items())
+            raise NotMeasuredError(
+                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
+                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
+            )
+
+
+def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
+    """Return a launch as it is judged."""
+    return LaunchPair(
+        launch=slot.launch,
+        preloader=preloader,
+        base_s=timing.base_s,
+        head_s=timing.head_s,
+        base_typical_s=timing.base_typical_s,
+        head_typical_s=timing.head_typical_s,
+    )
+
+
+def _timed_s(timing: Timing) -> float:
+    return timing.pace.loops * (sum(timing.base_s) + sum(timing.head_s))

@@ -1,1 +1,0 @@
-"""Experiments: what is measured next follows from what was measured so far."""

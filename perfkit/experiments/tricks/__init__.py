@@ -1,1 +1,0 @@
-"""Tricks as pairs of benchmarks: measured in lockstep like the two sides of a gate."""

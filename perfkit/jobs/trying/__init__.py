@@ -1,1 +1,0 @@
-"""The steps of trying tricks: both sides measured and counted, and what came out filed as rows."""

@@ -1,0 +1,202 @@
+"""Starts the children of a run, from a fresh preloader every few launches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from perfkit.agent.imports import preloadable
+from perfkit.measure.environment import fixed_environment
+from perfkit.measure.lockstep.preloading import (
+    HARNESS,
+    LIBRARIES,
+    Assignment,
+    Child,
+    FreshProcesses,
+    Preloader,
+    Source,
+)
+from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.records import Side
+
+# Children of one preloader share its address layout and hash seed, and so its bias.
+LAUNCHES_PER_PRELOADER = 4
+_MOST_REUSE_FAULTS = 100
+_RAISED_TOGETHER = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredTrees:
+    """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
+
+    ``plants`` maps benchmarks to the share by which head is made slower on purpose.
+    """
+
+    roots: Mapping[Side, Path]
+    origins: tuple[Path, ...]
+    paths: tuple[str, ...]
+    select: str | None = None
+    plants: Mapping[str, float] = field(default_factory=dict)
+
+
+class Launcher:
+    """Makes children on two trees; ``folder`` takes their logs and temporary files.
+
+    ``preload`` are the libraries that both sides share; None stands for torch, numpy and what is learned. A
+    preloader makes the children of ``launches_per_preloader`` launches.
+    """
+
+    def __init__(
+        self,
+        trees: MeasuredTrees,
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        as_is: bool,
+        seed: int,
+        preload: Sequence[str] | None = None,
+        launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
+    ) -> None:
+        self._launches_per_preloader = launches_per_preloader
+        self._trees, self._folder = trees, folder
+        self._environment, self._as_is = environment, as_is
+        self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
+        self._learns = preload is None
+        self._modules: tuple[str, ...] = ()
+        self._preload_also([*HARNESS, *(LIBRARIES if preload is None else preload)])
+        self._stack = ExitStack()
+        self._source: Source | None = None
+        self._spares: list[Preloader] = []
+        self._children = 0
+        self._preloaders = 0
+        self.why_no_fork: str | None = None
+        self.allocator_kept: bool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def preloader(self) -> int:
+        """The number of the present preloader."""
+        return self._source.number if self._source is not None else 0
+
+    def root(self, side: Side) -> Path:
+        """The tree of a side."""
+        return self._trees.roots[side]
+
+    def _preload_also(self, modules: Sequence[str]) -> None:
+        """Let later preloaders import more of what both sides share; what is a side's own is left out."""
+        wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
+        self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
+
+    def warm_up(self, modules: Sequence[str]) -> None:
+        """Let the present preloader and all later ones import what was seen to be imported on both sides.
+
+        Nothing happens where a list of what to preload was given.
+        """
+        if not self._learns:
+            return
+        known = set(self._modules)
+        self._preload_also(modules)
+        news = [name for name in self._modules if name not in known]
+        present = [self._source, *self._spares]
+        if news:
+            _preload([source for source in present if isinstance(source, Preloader)], news)
+
+    def renew(self) -> None:
+        """Put a fresh preloader, with a new hash seed and address layout, in the place of the present one."""
+        if self.why_no_fork is None and not self._spares:
+            self._raise_preloaders()
+        if self.why_no_fork is None:
+            self._source = self._spares.pop(0)
+        else:
+            self._source = self._fresh_processes()
+
+    def renew_when_due(self, launches: int) -> None:
+        """Renew the preloader after each of its share of launches; so many have been run until now."""
+        if launches and launches % self._launches_per_preloader == 0:
+            self.renew()
+
+    def _raise_preloaders(self) -> None:
+        """Let preloaders import side by side, as many as there are cores to do it: nothing is timed now."""
+        first = self._source is None
+        self._stack.close()
+        for _ in range(_RAISED_TOGETHER):
+            self._preloaders += 1
+            preloader = Preloader(
+                number=self._preloaders, environment=self._next_environment(), folder=self._folder
+            )
+            self._spares.append(self._stack.enter_context(preloader))
+        _preload(self._spares, self._modules)
+        if first:
+            self._try(self._spares[0])
+
+    def _try(self, preloader: Preloader) -> None:
+        """Learn from the first preloader whether fork can be had, and whether the allocator obeys."""
+        self.why_no_fork = preloader.why_no_fork()
+        faults = preloader.faults_of_reuse
+        self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
+
+    def _fresh_processes(self) -> FreshProcesses:
+        self._preloaders += 1
+        return FreshProcesses(number=self._preloaders, environment=self._next_environment())
+
+    def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
+        """Start a child that runs ``nodes``, or lists the benchmarks where that is None."""
+        return self._start(side, nodes=None if nodes is None else tuple(nodes))
+
+    def start_training(self, side: Side, place: str, *, steps: int) -> Child:
+        """Start a child that counts steps of a training loop: "package.module:function", or a script."""
+        return self._start(side, nodes=(), training=place, steps=steps)
+
+    def _start(
+        self, side: Side, *, nodes: tuple[str, ...] | None, training: str | None = None, steps: int = 0
+    ) -> Child:
+        if self._source is None:
+            self.renew()
+        assert self._source is not None  # noqa: S101 (renew() set it)
+        self._children += 1
+        # Equal lengths on both sides: a path's length moves what lies behind it in memory.
+        place = self._folder / f"{self._children:06}-{side}"
+        assignment = Assignment(
+            root=str(self._trees.roots[side]),
+            origins=tuple(str(origin) for origin in self._trees.origins),
+            paths=self._trees.paths,
+            nodes=nodes,
+            training=training,
+            steps=steps,
+            select=self._trees.select,
+            temporary=str(place),
+            log=f"{place}.log",
+            plants=self._trees.plants if side == "head" else {},
+        )
+        return self._source.start(side, assignment)
+
+    def start_both(self, slot: Slot, *, nodes: Sequence[str]) -> list[Child]:
+        """Start a child of each side in the order of a slot, and return the one that begins first."""
+        sides = (slot.forked_first, other(slot.forked_first))
+        children = {side: self.start(side, nodes=nodes) for side in sides}
+        return [children[slot.begins], children[other(slot.begins)]]
+
+    def _next_environment(self) -> dict[str, str]:
+        hash_seed = self._random.randrange(1, 2**32)
+        if self._as_is:
+            return dict(self._environment)
+        return fixed_environment(self._environment, hash_seed=hash_seed)
+
+
+def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:
+    for preloader in preloaders:
+        preloader.begin_preload(modules)
+    for preloader in preloaders:
+        preloader.finish_preload()

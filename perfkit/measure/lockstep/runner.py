@@ -1,0 +1,208 @@
+"""One side at one benchmark: it arrives, takes its turns while the other rests, and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.measure.lockstep import processes
+from perfkit.measure.lockstep.preloading import Child
+from perfkit.records import Side, Status
+
+
+class BenchmarkError(Exception):
+    """A benchmark could not be measured in this launch.
+
+    ``fatal`` says that its process is lost with it, ``raised`` that the test itself raised or skipped.
+    """
+
+    def __init__(
+        self, side: Side, status: Status, message: str, *, fatal: bool = False, raised: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.side, self.status, self.message = side, status, message
+        self.fatal, self.raised = fatal, raised
+
+
+class Runner:
+    """A child at one benchmark; ``limit_s`` is the longest it may stay silent."""
+
+    def __init__(self, child: Child, *, limit_s: float) -> None:
+        self.child = child
+        self.values: list[float] = []
+        self.typical: list[float] = []
+        self.faults = 0
+        self.iterations = 0
+        self.idle_cpu_s = 0.0
+        self._limit_s = limit_s
+        self._inside = False
+        self._over = False
+        self._watched: tuple[int, ...] = ()
+
+    @property
+    def side(self) -> Side:
+        """Which side it plays."""
+        return self.child.side
+
+    def arrive(self) -> Message:
+        """Wait until the benchmark is ready to be timed, and return what it asks for.
+
+        Raises:
+            BenchmarkError: it failed, was skipped, or never came.
+        """
+        self.child.resume()
+        message = self._receive()
+        if message["kind"] == "done":
+            raise BenchmarkError(self.side, "error", "was not collected again", fatal=True)
+        self._inside = True
+        return message
+
+    @property
+    def core(self) -> int | None:
+        """The core that its main thread ran on last, None where that cannot be seen."""
+        process = processes.read_process(self.child.pid)
+        return process.core if process else None
+
+    def run(
+        self, *, untimed: int, loops: int, rounds: int, slices: int = 1, core: int | None = None
+    ) -> Message:
+        """Let it run iterations on its own, the rest of the time it is stopped; return its answer.
+
+        Each round of ``loops`` iterations is timed in ``slices``. Its main thread begins on ``core``, where
+        one is given.
+
+        Raises:
+            BenchmarkError: it raised, died, or gave no answer in time.
+        """
+        self.child.resume()
+        try:
+            self._send(
+                {
+                    "kind": "run",
+                    "untimed": untimed,
+                    "loops": loops,
+                    "slices": slices,
+                    "rounds": rounds,
+                    "core": core,
+                }
+            )
+            answer = self._receive()
+        finally:
+            self.child.stop()
+        self.faults += answer["faults"]
+        self.iterations += untimed + loops * rounds
+        self.values += answer["values"]
+        self.typical += answer["typical"]
+        return answer
+
+    def profile(self, calls: int) -> Message:
+        """Let it run some calls under cProfile and return what that saw."""
+        self.child.resume()
+        try:
+            self._send({"kind": "profile", "calls": calls})
+            return self._receive()
+        finally:
+            self.child.stop()
+
+    def begin_counting(self, root: Path) -> None:
+        """Let it count its own calls; lines are named by their place in ``root``."""
+        self._send({"kind": "count", "root": str(root)})
+        self.iterations += 1
+
+    def begin_calls(self, control: Sequence[str]) -> None:
+        """Let it make calls that callgrind counts, once the command ``control`` has told callgrind to."""
+        self._send({"kind": "make_calls", "control": list(control)})
+        self.iterations += 1
+
+    def finish_counting(self) -> Message:
+        """Wait for the counts, let the test go on to its end, and return them.
+
+        Raises:
+            BenchmarkError: its end was not a good one, or came before the counts.
+        """
+        answer = self._receive()
+        self._send({"kind": "go_on"})
+        self._inside = False
+        self._receive()
+        return answer
+
+    def leave(self) -> None:
+        """Let the test go on to its end, which nothing that is timed waits for.
+
+        Raises:
+            BenchmarkError: its process is lost.
+        """
+        self.child.resume()
+        self._send({"kind": "go_on"})
+        self._inside = False
+
+    def await_end(self) -> None:
+        """Wait until the test that was let go has ended, and stop.
+
+        Raises:
+            BenchmarkError: its end was not a good one.
+        """
+        try:
+            self._receive()
+        finally:
+            self.child.stop()
+
+    def abandon(self) -> None:
+        """Get past the benchmark, wherever it stands, since the other side cannot be measured.
+
+        Raises:
+            BenchmarkError: the process is lost.
+        """
+        self.child.resume()
+        while not self._over:
+            try:
+                if self._inside:
+                    self._send({"kind": "abandon", "reason": "the other side could not be measured"})
+                    self._inside = False
+                    self._receive()
+                else:
+                    self.arrive()
+            except BenchmarkError as error:
+                if error.fatal:
+                    raise
+
+    def watch(self) -> float:
+        """Return the CPU time of its processes in seconds, newly listed; it stays stopped meanwhile."""
+        found = self.child.look()
+        # Those that left the group were not known when it was stopped.
+        self.child.stop()
+        self._watched = tuple(process.pid for process in found)
+        return sum(process.cpu_s for process in found)
+
+    def cpu_s(self) -> float:
+        """Return the CPU time of the processes listed last."""
+        found = [processes.read_process(pid) for pid in self._watched]
+        return sum(process.cpu_s for process in found if process is not None)
+
+    def _send(self, order: Message) -> None:
+        try:
+            self.child.channel.send(order)
+        except ChannelClosedError as error:
+            raise BenchmarkError(self.side, "error", "", fatal=True) from error
+
+    def _receive(self) -> Message:
+        try:
+            message = self.child.channel.receive(self._limit_s)
+        except ChannelTimeoutError as error:
+            words = f"gave no sign of life within its limit of {self._limit_s:g} s"
+            raise BenchmarkError(self.side, "timeout", words, fatal=True) from error
+        except ChannelClosedError as error:
+            raise BenchmarkError(self.side, "error", "", fatal=True) from error
+        if message["kind"] == "finished":
+            self._finish(message)
+        return message
+
+    def _finish(self, message: Message) -> None:
+        """Note that the test is over; that is a failure unless it was told to go on and ended well."""
+        told_to_go_on = self.iterations > 0 and not self._inside
+        self._inside, self._over = False, True
+        if message["status"] != "ok":
+            raise BenchmarkError(self.side, message["status"], message["message"], raised=True)
+        if not told_to_go_on:
+            raise BenchmarkError(self.side, "error", "ended without running its benchmark")

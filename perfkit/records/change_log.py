@@ -1,0 +1,96 @@
+"""What the log says, as records: tables of entries of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from perfkit.records import Environment, Machine
+from perfkit.records.results import meant_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A heading and the benchmark below it: a node id, or the end of one."""
+
+    title: str
+    benchmark: str
+
+    def shows(self, name: str) -> bool:
+        """Tell whether this column is about the benchmark of that name."""
+        return bool(meant_by(self.benchmark, (name,)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratio:
+    """A ratio head / base; ``standard_error`` is in units of the ratio, None for one pair."""
+
+    value: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRatio:
+    """A gate's ratio head / base with its interval.
+
+    ``alpha`` is family-wise: that any interval of the gate, at any of its looks, misses the truth.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    alpha: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What one commit measured of one column.
+
+    ``mean`` and ``sd`` are in seconds per call over ``launches`` launches, with one launch over its rounds.
+    ``ratio`` is this commit / the row before, where one run measured both in alternation; where that
+    run was a gate, ``gate`` says it instead. ``failure`` says why there is no number.
+    """
+
+    mean: float | None = None
+    sd: float | None = None
+    launches: int = 0
+    ratio: Ratio | None = None
+    gate: GateRatio | None = None
+    failure: str | None = None
+    env_id: str | None = None
+    other_version: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One commit's row."""
+
+    commit: str
+    description: str
+    cells: tuple[Cell | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """The log of one machine, oldest commit first."""
+
+    machine: Machine
+    environments: tuple[Environment, ...]
+    columns: tuple[Column, ...]
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLog:
+    """The whole log; ``dirty_runs`` were measured on uncommitted changes and are left out."""
+
+    tables: tuple[Table, ...]
+    dirty_runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """What the log needs to know of the commits: their places in history, and people's own descriptions."""
+
+    order: Mapping[str, int]
+    notes: Mapping[str, str]

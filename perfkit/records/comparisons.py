@@ -1,0 +1,202 @@
+"""What a comparison of two sides says: the records between measuring, judging and telling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
+from perfkit.records.differences import Section
+
+# All calls of a round together, or a typical one of them.
+Calls = Literal["all", "typical"]
+TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
+Verdict = Literal[
+    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """The rules of a gate, fixed before anything is measured.
+
+    ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
+    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending).
+    """
+
+    alpha: float
+    family: int
+    looks: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchPair:
+    """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
+
+    ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
+    ones are those of a typical call in the same rounds, empty where that was not timed apart.
+    """
+
+    launch: int
+    preloader: int
+    base_s: tuple[float, ...]
+    head_s: tuple[float, ...]
+    base_typical_s: tuple[float, ...] = ()
+    head_typical_s: tuple[float, ...] = ()
+
+    @property
+    def sliced(self) -> bool:
+        """Whether typical calls were timed apart."""
+        return bool(self.base_typical_s)
+
+    def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return base and head in all calls or in typical ones; where those are not known, in all."""
+        if calls == "typical" and self.sliced:
+            return self.base_typical_s, self.head_typical_s
+        return self.base_s, self.head_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The ratio head / base with its interval, both as ratios (1.0 means no change).
+
+    ``confidence`` is that of this one interval, alpha shared out already. ``launch_sd`` is the standard
+    deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the interval
+    treats as independent, ``calls`` which calls it is of.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    launches: int
+    launch_sd: float | None
+    unit: Literal["launches", "preloaders", "runs"] = "launches"
+    calls: Calls = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """What it would take to decide: about so many more launches, in about so many seconds."""
+
+    launches: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One benchmark of a gate.
+
+    ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
+    where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
+    the verdict, of all calls or of typical ones, None where these were not timed apart. ``accepted`` is the
+    reason a person gave for letting the finding pass. A comparison that does not gate is shown and decides
+    nothing.
+    """
+
+    benchmark: Benchmark
+    verdict: Verdict
+    margin: float
+    gating: bool = True
+    estimate: Estimate | None = None
+    other: Estimate | None = None
+    base_s: float | None = None
+    head_s: float | None = None
+    need: Need | None = None
+    message: str | None = None
+    accepted: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedCause:
+    """An operator, call or allocation behind a count, and the line it comes from; an amount on each side."""
+
+    what: str
+    place: str
+    base: float
+    head: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactComparison:
+    """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
+
+    ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
+    says why. INCONCLUSIVE is what did not repeat; it never gates.
+    """
+
+    benchmark: Benchmark
+    metric: Metric
+    verdict: Verdict
+    margin: float
+    gating: bool
+    base: float | None
+    head: float | None
+    causes: tuple[MovedCause, ...] = ()
+    message: str | None = None
+    accepted: str | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Head / base; None where either is not known, or base is zero."""
+        return self.head / self.base if self.base and self.head is not None else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What differs between profiles of a regressed benchmark, per call of it.
+
+    ``findings`` are sentences on what the functions of the ``section`` do not say by themselves.
+    """
+
+    benchmark: str
+    section: Section
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateReport:
+    """A whole gate: what was compared under which rules, what came out, and what a reader should know.
+
+    ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
+    that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
+    that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
+    counting. ``from_ledger`` marks verdicts that were recomputed from kept rows.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    budget_s: float
+    wall_s: float
+    timed_s: float | None = None
+    counted_s: float | None = None
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()
+    explanations: tuple[Explanation, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()
+    from_ledger: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApartReport:
+    """Two commits compared by what a ledger has of them: measured apart, not interleaved.
+
+    ``machine`` and ``environment`` are those that all of it was measured on.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    environment: Environment
+    policy: Policy
+    comparisons: tuple[Comparison, ...]
+    exit_code: int
+    notes: tuple[str, ...] = ()
+    exact: tuple[ExactComparison, ...] = ()

@@ -1,0 +1,134 @@
+"""Which earlier gates a new one continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from synthetic import ENVIRONMENT, MACHINE, START, build_row
+
+from perfkit.compare.filing import RunContext
+from perfkit.compare.prior import continued_seed, find_prior
+from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
+from perfkit.records.comparisons import Policy
+from perfkit.verdict.from_rows import policy_entries
+
+BASE, HEAD = "a" * 40, "b" * 40
+POLICY = Policy(alpha=0.01, family=2, looks=(10, 15))
+CONTEXT = RunContext(
+    run_id="new",
+    recorded_at=START,
+    commits={"base": Commit(sha=BASE), "head": Commit(sha=HEAD)},
+    machine=MACHINE,
+    environment=ENVIRONMENT,
+    seed=0,
+    policy=POLICY,
+    common={},
+)
+SIDES: tuple[tuple[Side, str], ...] = (("base", BASE), ("head", HEAD))
+
+
+def _gate(run: str, *, value: float = 1.0, launches: int = 2) -> list[Row]:
+    """Return the rows of a gate of the two commits under the same rules."""
+    entries = policy_entries(POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
+    return [
+        replace(
+            build_row(value, sha=sha, run=run, source="gate", policy=entries),
+            placement=Placement(side=side, launch=launch, preloader=launch + 1),
+        )
+        for launch in range(launches)
+        for side, sha in SIDES
+    ]
+
+
+def _compared(version: str = "v1") -> ComparedBenchmark:
+    benchmark = Benchmark(name="benchmarks/bench_a.py::test_a", version=version)
+    return ComparedBenchmark(benchmark=benchmark, margin=0.02, gating=True, limit_s=30.0)
+
+
+def test_launches_of_earlier_gates_come_first() -> None:
+    """Several gates on one pair make one series, in the order of their recording."""
+    prior = find_prior([*_gate("r1", value=1.0), *_gate("r2", value=2.0)], CONTEXT)
+
+    assert ["r1", "r2"] == list(prior.runs)
+    assert [(0, 1, (1.0,)), (1, 2, (1.0,)), (2, 3, (2.0,)), (3, 4, (2.0,))] == [
+        (pair.launch, pair.preloader, pair.base_s) for pair in prior.pairs_for(_compared())
+    ]
+
+
+def test_another_version_of_a_benchmark_starts_anew() -> None:
+    """Launches of a benchmark whose source was another one say nothing of it."""
+    prior = find_prior(_gate("r1"), CONTEXT)
+
+    assert 2 == len(prior.pairs_for(_compared()))
+    assert () == prior.pairs_for(_compared("v2"))
+
+
+def _each(change: Callable[[Row], Row]) -> Callable[[Sequence[Row]], list[Row]]:
+    return lambda rows: [change(row) for row in rows]
+
+
+def _one_side_dirty(rows: Sequence[Row]) -> list[Row]:
+    return [replace(row, commit=replace(row.commit, dirty=row.placement.side == "head")) for row in rows]
+
+
+def _without_values(row: Row) -> Row:
+    return replace(row, outcome=replace(row.outcome, values=(), status="error"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(_each(lambda row: replace(row, source="pytest")), id="no gate"),
+        pytest.param(
+            _each(lambda row: replace(row, machine=Machine(machine_id="m2", facts={}))), id="other machine"
+        ),
+        pytest.param(
+            _each(lambda row: replace(row, environment=Environment(env_id="e2", facts={}))),
+            id="other environment",
+        ),
+        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "alpha": "0.05"})), id="alpha"),
+        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "family": "3"})), id="family"),
+        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "looks": "10"})), id="looks"),
+        pytest.param(_each(_without_values), id="nothing measured"),
+        pytest.param(_one_side_dirty, id="uncommitted changes"),
+        pytest.param(lambda rows: [row for row in rows if row.placement.side == "head"], id="one side"),
+        pytest.param(
+            _each(lambda row: replace(row, commit=Commit(sha=BASE if row.commit.sha == HEAD else HEAD))),
+            id="sides swapped",
+        ),
+        pytest.param(
+            lambda rows: [
+                replace(row, commit=Commit(sha="c" * 40)) if row.placement.side == "base" else row
+                for row in rows
+            ],
+            id="other base",
+        ),
+    ],
+)
+def test_another_question_is_not_continued(change: Callable[[Sequence[Row]], list[Row]]) -> None:
+    """Only a gate of the same commits, machine, environment and rules asked the same."""
+    rows = _gate("r1")
+
+    assert {} == find_prior(change(rows), CONTEXT).runs
+    assert ["r1"] == list(find_prior(rows, CONTEXT).runs)
+
+
+def test_a_gate_that_continues_others_draws_anew() -> None:
+    """After each gate on a pair the next one has another seed, and so other hash seeds and orders."""
+    one, two = _gate("r1"), [*_gate("r1"), *_gate("r2")]
+
+    assert 7 == continued_seed(7, [])
+    assert 3 == len({7, continued_seed(7, one), continued_seed(7, two)})
+    assert continued_seed(7, one) == continued_seed(7, one)
+    assert continued_seed(7, one) != continued_seed(8, one)
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_uncommitted_changes_continue_nothing(side: Side) -> None:
+    """A dirty side may have been another one at the time of an earlier gate."""
+    commits = {**CONTEXT.commits, side: replace(CONTEXT.commits[side], dirty=True)}
+
+    assert {} == find_prior(_gate("r1"), replace(CONTEXT, commits=commits)).runs

@@ -1,0 +1,261 @@
+"""Experiments in real processes: looks, blocks, failures, and mistakes that are caught."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from experiment_targets import TRAINING
+
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.factorial.exchange import TrialResult, TrialSpec
+from perfkit.factorial.process import run_trial
+from perfkit.factorial.responses import returned_numbers
+from perfkit.factorial.run import ExperimentRun, TrialSetting
+from perfkit.profiling.targets import Target
+from perfkit.records import Environment
+from perfkit.records.experiments import Experiment, ExperimentRecord, Factor, Fingerprint, Level, Trial
+
+PRECISION = Factor(name="precision", levels=("default", "bf16"))
+EXPERIMENT = Experiment(
+    name="small",
+    target="training:train",
+    factors=(PRECISION,),
+    fixed={"steps": 8},
+    returned={"accuracy": "accuracy"},
+    seed_argument="seed",
+    blocks=2,
+    warmup_s=0.001,
+    threads=1,
+)
+
+
+@dataclass
+class Kept:
+    """What was kept, and what was said."""
+
+    trials: list[Trial] = field(default_factory=list)
+    fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
+    environments: list[Environment | None] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+    def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
+        """Keep a trial."""
+        assert trial.status != "ok" or version
+        self.trials.append(trial)
+        self.environments.append(environment)
+
+    def keep_fingerprint(
+        self, variant: str, found: Fingerprint, environment: Environment | None, version: str
+    ) -> None:
+        """Keep a look."""
+        assert version
+        self.environments.append(environment)
+        self.fingerprints[variant] = found
+
+    def say(self, text: str) -> None:
+        """Remember it."""
+        self.said.append(text)
+
+    def tell(self, share: float) -> None:
+        """Check it."""
+        assert 0 <= share <= 1
+
+
+def _run(folder: Path, experiment: Experiment = EXPERIMENT, **known: object) -> tuple[ExperimentRecord, Kept]:
+    kept = Kept()
+    run = _prepared(folder, experiment, kept, **known)
+    return run.run(), kept
+
+
+def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object) -> ExperimentRun:
+    (folder / "training.py").write_text(TRAINING)
+    setting = TrialSetting(
+        target=Target(name="train", place=experiment.target),
+        root=folder,
+        own=(),
+        variables=dict(os.environ),
+        environment_reader="perfkit.machine.environment:read_environment",
+    )
+    return ExperimentRun(
+        experiment=experiment,
+        setting=setting,
+        keeper=kept,
+        listener=kept,
+        **known,  # type: ignore[arg-type]
+    )
+
+
+def _with(mistake: str, *factors: Factor) -> Experiment:
+    fixed = {**EXPERIMENT.fixed, "mistake": mistake}
+    return replace(EXPERIMENT, fixed=fixed, factors=factors or EXPERIMENT.factors)
+
+
+def _look(folder: Path, **arguments: Level) -> TrialResult:
+    """Look at one variant."""
+    (folder / "training.py").write_text(TRAINING)
+    spec = TrialSpec(
+        task="look",
+        target=Target(name="train", place="training:train"),
+        arguments=({"steps": 8, **arguments},),
+        number=0,
+        root=str(folder),
+        folder="",
+        threads=1,
+    )
+    return run_trial(spec, environment=os.environ, limit_s=100, seed=0)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[ExperimentRecord, Kept]:
+    """Return an experiment that was run once for all tests of what it gives."""
+    return _run(tmp_path_factory.mktemp("measured"))
+
+
+def test_every_variant_runs_in_every_block(measured: tuple[ExperimentRecord, Kept]) -> None:
+    """Each in its own process, with times, memory and what the target returns; looks show what ran."""
+    record, kept = measured
+    assert "all blocks are done" == record.stopped
+    assert {
+        (0, "precision=default"),
+        (0, "precision=bf16"),
+        (1, "precision=default"),
+        (1, "precision=bf16"),
+    } == {(trial.block, trial.variant) for trial in record.trials}
+    for trial in record.trials:
+        assert {"total_time", "step_time", "sample_time", "host_peak", "accuracy"} == set(trial.responses)
+        assert trial.responses["sample_time"] == pytest.approx(trial.responses["step_time"] / 8)
+    default, mixed = record.fingerprints["precision=default"], record.fingerprints["precision=bf16"]
+    assert {} == default.half
+    assert mixed.half["bfloat16"] > 0
+    assert default.operators < mixed.operators
+    assert (5, 5) == (default.steps, mixed.steps)
+    assert min(default.tensor_peak, mixed.tensor_peak) > 0
+    assert ((), ()) == (default.mistakes, mixed.mistakes)
+    assert list(record.trials) == kept.trials
+    assert None not in kept.environments
+
+
+def test_trials_of_a_block_have_its_seed(measured: tuple[ExperimentRecord, Kept]) -> None:
+    """So that variants differ by their levels alone."""
+    record, _ = measured
+
+    seeds = {block: {trial.seed for trial in record.trials if trial.block == block} for block in (0, 1)}
+
+    assert [1, 1] == [len(found) for found in seeds.values()]
+    assert seeds[0] != seeds[1]
+
+
+def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[ExperimentRecord, Kept]) -> None:
+    """A stopped experiment goes on where it was; the same seed gives the same accuracy."""
+    record, _ = measured
+
+    again, kept = _run(tmp_path, fingerprints=dict(record.fingerprints), trials=list(record.trials[:3]))
+
+    (anew,) = kept.trials
+    assert {} == kept.fingerprints
+    assert record.trials[3].responses["accuracy"] == anew.responses["accuracy"]
+    assert [(trial.block, trial.variant) for trial in record.trials] == [
+        (trial.block, trial.variant) for trial in again.trials
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("swapped labels", "the labels are swapped"),
+        ("leaked flag", "a flag has leaked: cudnn_benchmark"),
+    ],
+)
+def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, said: str) -> None:
+    """Before anything is timed: an error, not a row."""
+    kept = Kept()
+
+    with pytest.raises(NotMeasuredError) as caught:
+        _prepared(tmp_path, _with(mistake), kept).run()
+
+    assert said in str(caught.value)
+    assert [] == [trial for trial in kept.trials if trial.status == "ok"]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        ("sigmoid", "a sigmoid stands before a loss that takes logits at training.py:"),
+        ("kept graph", "a loss is accumulated with its graph at training.py:"),
+        ("half range", "float16 holds numbers up to 65504 at training.py:"),
+    ],
+)
+def test_mistakes_that_run_are_told(tmp_path: Path, mistake: str, said: str) -> None:
+    """With the line that makes them."""
+    found = _look(tmp_path, mistake=mistake).fingerprint
+
+    assert found is not None
+    (told,) = found.mistakes
+    assert said in told
+
+
+def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
+    """With the width that it has to have."""
+    problem = _look(tmp_path, mistake="wrong width").problem
+
+    assert problem is not None
+    assert "Linear(48, 16) was given 32 features: make it Linear(32, 16)" in problem.message
+
+
+def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
+    """As the kernel leaves no other word."""
+    problem = _look(tmp_path, mistake="died").problem
+
+    assert problem is not None
+    assert "oom" == problem.status
+
+
+def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
+    """Out of memory at batch 8; the rest goes on, and the cell is not tried again."""
+    sizes = Factor(name="batch_size", levels=(4, 8))
+
+    record, _ = _run(tmp_path, _with("out of memory", sizes))
+
+    (failed,) = [trial for trial in record.trials if trial.status != "ok"]
+    assert ("oom", "batch_size=8") == (failed.status, failed.variant)
+    assert "no room for a batch of 8" in (failed.message or "")
+    assert ["batch_size=4"] * 2 == [trial.variant for trial in record.trials if trial.status == "ok"]
+
+
+def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """And told as what it is, when no variant is left."""
+    with pytest.raises(NotMeasuredError, match="took longer than 3 s"):
+        _run(tmp_path, replace(EXPERIMENT, fixed={"steps": 10**9}, limit_s=3.0))
+
+
+def test_a_budget_too_small_for_a_block_is_told(tmp_path: Path) -> None:
+    """What was measured until then is kept."""
+    kept = Kept()
+
+    with pytest.raises(UsageError, match="too small for one block of 2 variants"):
+        _prepared(tmp_path, replace(EXPERIMENT, budget_s=0.1), kept).run()
+
+    assert 2 == len(kept.fingerprints)
+
+
+def test_a_refused_level_is_told_before_anything_runs(tmp_path: Path) -> None:
+    """By the target's own check."""
+    kept = Kept()
+    refused = Factor(name="batch_size", levels=(4, 0))
+
+    with pytest.raises(UsageError, match="expected batch_size of at least 1, found 0"):
+        _prepared(tmp_path, replace(EXPERIMENT, factors=(refused,)), kept).run()
+
+    assert ({}, []) == (kept.fingerprints, kept.trials)
+
+
+def test_what_the_target_does_not_return_is_told() -> None:
+    """With the name that was looked for; attributes and keys are both found."""
+    found = returned_numbers({"recall": 0.5}, {"accuracy": "recall"})
+
+    assert {"accuracy": 0.5} == found
+    with pytest.raises(UsageError, match='was to return "recall", a number; found nothing of that name'):
+        returned_numbers(object(), {"accuracy": "recall"})

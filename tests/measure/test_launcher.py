@@ -1,0 +1,192 @@
+"""Where children come from: their environment, what they share, and that they never outlive their run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from two_trees import TwoTrees, wait_until
+
+from perfkit.measure.environment import ALLOCATOR
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.scout import Scouted, scout
+from perfkit.records import Side
+
+# Says, when it is collected, what its process is like.
+SAYS = """
+import gc, json, os, sys
+said = {"collects": gc.isenabled(), "frozen": gc.get_freeze_count()}
+said |= {"hash": hash("word"), "environment": dict(os.environ), "loaded": sorted(sys.modules)}
+said["parent"] = os.getppid()
+with open("said.txt", "a") as file:
+    print(json.dumps(said), file=file)
+def test_it(benchmark): benchmark(sum, [])
+"""
+PLAIN = {name: text for name, text in os.environ.items() if name not in (*ALLOCATOR, "PYTHONHASHSEED")}
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> TwoTrees:
+    """Return trees whose benchmarks say what their processes are like."""
+    made = TwoTrees(tmp_path)
+    made.benchmarks(SAYS)
+    return made
+
+
+def visit(trees: TwoTrees, launcher: Launcher, side: Side) -> tuple[dict[str, Any], Scouted]:
+    """Return what a child of a side says of itself, and what it found."""
+    scouted = scout(launcher.start(side, nodes=None))
+    return json.loads(trees.said(side, "said.txt")[-1]), scouted
+
+
+def test_each_preloader_has_a_hash_seed_of_its_own(trees: TwoTrees) -> None:
+    """Its children share it, on both sides; the next preloaders' differ, in turn and when raised anew."""
+    with trees.launcher(environment=PLAIN) as launcher:
+        said = []
+        for _ in range(3):
+            launcher.renew()
+            said.append([visit(trees, launcher, side)[0] for side in ("base", "head")])
+
+    assert all(base["hash"] == head["hash"] for base, head in said)
+    assert 3 == len({base["hash"] for base, _ in said})
+    assert 3 == len({base["environment"]["PYTHONHASHSEED"] for base, _ in said})
+    assert all(base["parent"] == head["parent"] for base, head in said)
+
+
+def test_preloaders_are_numbered_from_one(trees: TwoTrees) -> None:
+    """The number tells which launches share a bias; before the first there is none."""
+    with trees.launcher() as launcher:
+        numbers = [launcher.preloader]
+        for _ in range(3):
+            launcher.renew()
+            numbers.append(launcher.preloader)
+
+    assert [0, 1, 2, 3] == numbers
+
+
+def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
+    """Its thresholds are in their environment, their effect is verified, and all else is as it was."""
+    with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:
+        said, _ = visit(trees, launcher, "head")
+
+        assert launcher.allocator_kept is True
+    assert ALLOCATOR.items() | {("MINE", "kept")} <= said["environment"].items()
+
+
+def test_as_is_leaves_the_environment_alone(trees: TwoTrees) -> None:
+    """No seed, no thresholds; the user's own hash seed stays."""
+    with trees.launcher(environment={**PLAIN, "PYTHONHASHSEED": "17"}, as_is=True) as launcher:
+        said, _ = visit(trees, launcher, "head")
+
+        assert launcher.allocator_kept is False
+    assert "17" == said["environment"]["PYTHONHASHSEED"]
+    assert set(ALLOCATOR).isdisjoint(said["environment"])
+
+
+def test_children_have_a_place_of_their_own_for_temporary_files(trees: TwoTrees) -> None:
+    """Of equal length on both sides: the length of a path moves what lies behind it in memory."""
+    with trees.launcher() as launcher:
+        places = [
+            visit(trees, launcher, side)[0]["environment"]["TMPDIR"] for side in ("base", "head", "base")
+        ]
+
+    assert 3 == len(set(places))
+    assert 1 == len(set(map(len, places)))
+    assert {trees.folder} == {Path(place).parent for place in places}
+
+
+def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
+    """A configured library is there without the child importing it; one that cannot be imported is none."""
+    with trees.launcher(preload=["wave", "no_such_library"]) as launcher:
+        said, _ = visit(trees, launcher, "head")
+
+        assert launcher.why_no_fork is None
+    assert "wave" in said["loaded"]
+    assert "no_such_library" not in said["loaded"]
+
+
+def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
+    """As in any process; only what was preloaded is never looked at."""
+    with trees.launcher(preload=["wave"]) as launcher:
+        said, _ = visit(trees, launcher, "head")
+
+    assert said["collects"]
+    assert said["frozen"] > 10_000
+
+
+def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path) -> None:
+    """A name that a tree has comes from the tree, though an installed copy was listed to be shared."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "thing.py").write_text("SIDE = 'installed'\n")
+    trees.write({"thing.py": "SIDE = 'own'\n"}, "head")
+    trees.benchmarks(SAYS.replace("said |= {", "import thing\nsaid |= {'side': thing.SIDE, "))
+
+    with trees.launcher(preload=["thing"], environment={**os.environ, "PYTHONPATH": str(site)}) as launcher:
+        said, scouted = visit(trees, launcher, "head")
+
+    assert "own" == said["side"]
+    assert ({}, True) == (scouted.report.foreign, "thing.py" in scouted.report.loaded)
+
+
+def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
+    """The standard library counts, too; a side's own modules never do."""
+    trees.write({"thing.py": ""}, "head")
+    trees.benchmarks(SAYS + "import wave\nimport thing\n")
+    with trees.launcher(preload=None) as launcher:
+        before, scouted = visit(trees, launcher, "head")
+        launcher.warm_up(scouted.report.libraries)
+        after, _ = visit(trees, launcher, "head")
+
+    assert ("wave" in before["loaded"], "wave" in after["loaded"]) == (False, True)
+    assert {"thing", "wave"} & set(scouted.report.libraries) == {"wave"}
+
+
+def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
+    """What is seen to be shared is learned only where nobody said what to share."""
+    with trees.launcher(preload=[]) as launcher:
+        launcher.renew()
+        launcher.warm_up(["wave"])
+        said, _ = visit(trees, launcher, "base")
+
+    assert "wave" not in said["loaded"]
+
+
+# A whole run in a process of its own: it says when both children stand at their benchmark, and waits.
+COORDINATOR = """
+import signal, sys
+from pathlib import Path
+from two_trees import TwoTrees
+trees = TwoTrees.__new__(TwoTrees)
+trees.__dict__.update(roots={side: Path(sys.argv[1], side) for side in ("base", "head")})
+trees.folder = Path(sys.argv[1], "launches")
+with trees.launcher() as launcher:
+    children = trees.children(launcher, "test_it")
+    for child in children:
+        child.channel.receive(20.0)
+    children[0].stop()
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees) -> None:
+    """Preloaders and children end with it, the stopped ones too, though nobody told them."""
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    place = str(trees.folder.parent)
+    with subprocess.Popen(
+        [sys.executable, "-c", COORDINATOR, place], env=environment, stdout=subprocess.PIPE, text=True
+    ) as coordinator:
+        assert coordinator.stdout is not None
+        assert "ready\n" == coordinator.stdout.readline()
+        before = trees.processes()
+        coordinator.kill()
+
+    assert len(before) > 3
+    assert wait_until(lambda: trees.processes() == [])
