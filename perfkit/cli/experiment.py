@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import (
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
@@ -53,12 +54,6 @@ BudgetOption = Annotated[
     typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Draws the order in blocks, and their seeds.")]
-MarkdownOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--markdown", metavar="FILE", help="Write the whole report there, and its picture beside it."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +80,7 @@ def run_(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run the experiment that a file defines. Stopped, the same command goes on.
@@ -121,7 +116,7 @@ def precision(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare mixed with default precision on a workload that comes with perfkit.
@@ -156,7 +151,7 @@ def augmentation(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare images augmented at every access with images augmented once and kept.
@@ -182,7 +177,7 @@ def show_(
     run: Annotated[str, typer.Argument(help="The beginning or the end of its run's id.")],
     *,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show an experiment of the ledger again; nothing is measured."""

@@ -20,6 +20,7 @@ from perfkit.cli.options import (
     examples,
     ledger_at,
     margin_share,
+    output_option,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -86,7 +87,7 @@ def gate(
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+        Path | None, output_option("Write a comment for a pull request.", "--markdown")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -127,7 +128,7 @@ def gate(
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
-        replace_text(markdown, render_comment(report))
+        replace_text(markdown, render_comment(report), option="--markdown")
     # Files first: whoever reads the view may leave before its end.
     write_json(report, json)
     show(gate_view(report), to_json=json)

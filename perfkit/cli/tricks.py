@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfkit.cli.options import (
     AlphaOption,
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
@@ -75,9 +75,7 @@ def tricks(
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Show this run of the ledger; nothing is measured.")
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the result as a document.")
-    ] = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Measure which speed tricks pay on this machine and for a training loop, each against going without.

@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 
 from perfkit.config import Project
-from perfkit.errors import LedgerError, RunInterruptedError, UsageError
+from perfkit.errors import LedgerError, RunInterruptedError
 from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
+from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
@@ -123,12 +124,8 @@ def write_document(measured: Measured, file: Path) -> None:
         run_id=last.run_id,
     )
     document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
-    for place, text in ((file, document), (picture, effects_picture(measured.record))):
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {place} ({error.strerror or error})") from error
+    texts = {file: document, picture: effects_picture(measured.record)}
+    replace_texts(texts, option="--markdown", makes_folder=True)
 
 
 @dataclass

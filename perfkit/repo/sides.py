@@ -77,6 +77,11 @@ def identical_sides(start: Path, ref: str | None = None) -> SidePair:
     return SidePair(base=side, head=side)
 
 
+def names_commit(start: Path, name: str) -> bool:
+    """Tell whether git knows a commit by this name, or it is the working tree's."""
+    return name == WORKTREE or _find(start, name) is not None
+
+
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
     if "directory" in (pair.base.kind, pair.head.kind):
