@@ -126,6 +126,18 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
+def ledger_at(place: Path) -> Path:
+    """Return a ledger's folder, with what runs that were cut off left there put into it, and told.
+
+    Every command with a ledger comes by here before it does anything else.
+    """
+    from perfkit.ledger.recording import recover
+
+    for recovered in recover(place):
+        typer.echo(f"perfkit: {recovered.told}", err=True)
+    return place
+
+
 def project_in(repo: Path | None) -> Project:
     """Return the project in a folder, the present one where none was named.
 

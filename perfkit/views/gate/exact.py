@@ -32,6 +32,7 @@ from perfkit.views.gate.folding import (
     short_cause,
     verdict_word,
 )
+from perfkit.views.gate.wording import accept_command, decides
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.names import fitted, short_names
 
@@ -197,9 +198,10 @@ def _wrapped(cause: str, counts: str, width: int) -> str:
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     yield from _alike(exact)
     names = _names(exact)
+    yield from _missing(exact, names)
     reasons: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
-        if one.base is None or one.head is None:
+        if (one.base is None or one.head is None) and not _is_missing(one):
             reasons[one.message or "not counted"].append(one)
     accepted: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
@@ -215,6 +217,23 @@ def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
         return ", ".join(f"{names[one.benchmark.name]} {count_title(one)}" for one in found)
     benchmarks = list(dict.fromkeys(names[one.benchmark.name] for one in found))
     return ", ".join(benchmarks) if len(benchmarks) <= _MOST_NAMES else counted(len(benchmarks), "benchmark")
+
+
+def _missing(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield, for each benchmark, what decides and could not be counted on head, and how to let that pass."""
+    found: dict[tuple[str, str], list[ExactComparison]] = {}
+    for one in filter(_is_missing, exact):
+        found.setdefault((one.benchmark.name, one.message or ""), []).append(one)
+    for (benchmark, why), lost in found.items():
+        listed = ", ".join(
+            f"{count_title(one)} (base: {amount_text(one.base, one.metric.unit)})" for one in lost
+        )
+        command = accept_command(lost[0], names[benchmark])
+        yield f"MISSING {names[benchmark]}: {listed}: {why}; to let it pass: {command}"
+
+
+def _is_missing(one: ExactComparison) -> bool:
+    return one.verdict == "MISSING" and decides(one)
 
 
 def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
