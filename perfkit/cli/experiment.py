@@ -221,10 +221,10 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
 
-    show(experiment_view(measured.record), to_json=json)
     if markdown is not None:
         write_document(measured, markdown)
     write_json(measured.record, json)
+    show(experiment_view(measured.record), to_json=json)
 
 
 @dataclass(frozen=True)

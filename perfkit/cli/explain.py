@@ -69,12 +69,12 @@ def explain(
         own=tuple(own or ()),
     )
     difference = run_explain(request, project=load_project(Path.cwd()), listener=_Voice())
-    show(difference_view(difference), to_json=json)
     if html is not None:
         replace_text(html, difference_page(difference), option="--html")
     if markdown is not None:
         replace_text(markdown, difference_markdown(difference), option="--markdown")
     write_json(difference, json)
+    show(difference_view(difference), to_json=json)
 
 
 class _Voice:

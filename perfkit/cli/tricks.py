@@ -115,9 +115,9 @@ def tricks(
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, progress=progress)
-    show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)
     write_json(report, json)
+    show(tricks_view(report, codes(report)), to_json=json)
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)
