@@ -19,19 +19,20 @@ from perfkit.reading.timeline import (
     covered_s,
     is_step,
 )
+from perfkit.records.phases import (
+    BACKWARD,
+    DATA,
+    FORWARD_AND_LOSS,
+    OPTIMIZER,
+    RANKS,
+    RESIDUAL,
+    TO_DEVICE,
+    TRACED_PHASES,
+)
 from perfkit.records.readings import OperatorTime, PhaseTime, Reading, WaitTime
 
-DATA = "data wait"
-TO_DEVICE = "host to device"
-FORWARD = "forward and loss"
-BACKWARD = "backward"
-OPTIMIZER = "optimizer"
-RANKS = "other ranks"
-RESIDUAL = "residual"
-# What a phase that the user names begins with, as a mark in a trace.
-OWN_PHASE = "phase: "
-ORDER = (DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, RANKS)
-
+# A phase that the user names is marked in a trace by its name behind this word.
+_OWN_PHASE = "phase: "
 _OF_NAMES = (
     (DATA, re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|dataloader", re.IGNORECASE)),
     (OPTIMIZER, re.compile(rf"{OPTIMIZER_STEP}|Optimizer\.zero_grad#")),
@@ -95,8 +96,8 @@ def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
 
 def _in_order(seconds: dict[str, float]) -> list[str]:
     """Return the phases that took time: the known ones as a step goes through them, then the user's own."""
-    known = [name for name in ORDER if seconds.get(name, 0.0) > 0]
-    return known + sorted(name for name in seconds if name not in ORDER)
+    known = [name for name in TRACED_PHASES if seconds.get(name, 0.0) > 0]
+    return known + sorted(name for name in seconds if name not in TRACED_PHASES)
 
 
 def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float, int]]:
@@ -124,12 +125,12 @@ def _is_phase(event: Event) -> bool:
 
 
 def _phase(event: Event) -> str:
-    return _known_phase(event) or FORWARD
+    return _known_phase(event) or FORWARD_AND_LOSS
 
 
 def _known_phase(event: Event) -> str | None:
-    if event.name.startswith(OWN_PHASE):
-        return event.name.removeprefix(OWN_PHASE)
+    if event.name.startswith(_OWN_PHASE):
+        return event.name.removeprefix(_OWN_PHASE)
     return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
 
 
