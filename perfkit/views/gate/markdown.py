@@ -10,9 +10,8 @@ from perfkit.records.comparisons import Comparison, Explanation, GateReport
 from perfkit.units import human_seconds
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
-from perfkit.views.gate.decision import decision_lines, decision_word
+from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_markdown
-from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,

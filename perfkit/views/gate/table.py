@@ -13,9 +13,8 @@ from rich.text import Text
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.explain.terminal import listed, section_table
-from perfkit.views.gate.decision import decision_lines, decision_word
+from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
-from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
