@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,6 @@ from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedErro
 from perfkit.identity import new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
-from perfkit.measure.lock import machine_lock
 from perfkit.records import SIDES, Commit, Outcome, Placement, Row
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.worktrees import worktrees
@@ -161,16 +159,16 @@ def _fail(row: Row, cause: str) -> Row:
 
 
 def _measure(slot: Slot, root: Path, request: BackfillRequest, collected: _Collected) -> None:
-    with tempfile.TemporaryDirectory(prefix="perfkit-rows-") as folder:
+    with temporary_folder() as folder:
         result = run_launch(
             slot,
             root=root,
             benchmarks=request.benchmarks,
             select=request.select,
-            ledger=Path(folder),
+            ledger=folder,
             environment=os.environ,
         )
-        collected.add(slot, result, Ledger(Path(folder)).rows())
+        collected.add(slot, result, Ledger(folder).rows())
 
 
 def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from perfkit.errors import RunInterruptedError
 from perfkit.jobs.gate import LOOKS
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
-from perfkit.measure.lock import is_held, machine_lock
+from perfkit.measure.lock import who_measures
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.records.comparisons import Policy
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
@@ -55,7 +54,7 @@ def run_doctor(
     margin = request.margin or config.margin_share
     policy = Policy(alpha=config.gate.alpha, family=FAMILY, looks=LOOKS)
     try:
-        with machine_lock(on_wait=lambda: say("waiting: another perfkit measures on this machine")):
+        with measuring(say, wait_s=request.wait_s) as waited_s:
             say("measuring identical code against itself")
             alike, allocator = _measure(request, tell)
     except KeyboardInterrupt:
@@ -88,7 +87,7 @@ def _others() -> Condition:
 
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-doctor-")))
+        folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
             staged_launcher(_SUITE, folder, environment=os.environ, seed=request.seed)
         )

@@ -17,7 +17,6 @@ from perfkit.identity import fingerprint, new_run_id
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial
@@ -79,7 +78,7 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
         trials=list(known.trials) if known else [],
     )
     try:
-        with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
+        with measuring(listener.say, wait_s=wait_s) as waited_s:
             record = run.run()
     except KeyboardInterrupt:
         raise RunInterruptedError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.explain.difference import CleanSteps, explain
 from perfkit.explain.merging import merged
 from perfkit.jobs.show import code_names
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
 from perfkit.profiling.processes import PassLauncher
@@ -83,12 +81,12 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     config = project.config
     with (
-        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
+        measuring(listener.say, wait_s=request.wait_s),
         checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
-        tempfile.TemporaryDirectory(prefix="perfkit-explain-") as folder,
+        temporary_folder() as folder,
         PassLauncher() as launcher,
     ):
-        scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder), launcher)
+        scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
         return _measured(scene, pair, listener)
 
 

@@ -28,7 +28,6 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
-from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import Failure, SideReport
 from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
@@ -120,7 +119,7 @@ def run_gate(request: GateRequest, *, project: Project, listener: Listener) -> G
     pair = _resolve(request, project)
     Ledger(request.ledger).check_writable()
     listener.begin(f"{_name(pair.base.commit)} against {_name(pair.head.commit)}")
-    with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
+    with measuring(listener.say, wait_s=request.wait_s) as waited_s:
         begun = time.monotonic()
         listener.say("checking out both sides")
         with _scene(request, project, pair, begun) as scene:

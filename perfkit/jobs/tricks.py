@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import SIDES
 from perfkit.records.comparisons import Policy
@@ -79,11 +77,11 @@ def run_tricks(request: TricksRequest, *, project: Project, listener: Listener) 
     run = _Run(request, project, listener)
     Ledger(request.ledger).check_writable()
     with (
-        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
-        tempfile.TemporaryDirectory(prefix="perfkit-tricks-") as name,
+        measuring(listener.say, wait_s=request.wait_s) as waited_s,
+        temporary_folder() as folder,
     ):
         try:
-            return run.run(Path(name))
+            return replace(run.run(folder), waited_s=waited_s)
         except KeyboardInterrupt:
             raise RunInterruptedError("interrupted; no trick was recorded") from None
 

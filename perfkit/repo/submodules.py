@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def _lack(submodule: Path, sha: str, name: str) -> str | None:
 
 def _export(submodule: Path, sha: str, target: Path) -> None:
     """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
-    with tempfile.TemporaryDirectory(prefix="perfkit-index-") as folder:
-        index = Path(folder) / "index"
+    with temporary_folder() as folder:
+        index = folder / "index"
         run_git_checkout(submodule, "read-tree", sha, index=index)
         run_git_checkout(submodule, "checkout-index", "--all", "--force", f"--prefix={target}/", index=index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
