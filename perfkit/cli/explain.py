@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples
+from perfkit.cli.options import JsonOption, WaitOption, examples
 from perfkit.cli.output import show, write_json, write_text
 
 
@@ -44,6 +44,7 @@ def explain(
         Path | None, typer.Option(metavar="FILE", help="Write it as a page that needs no other file.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as markdown.")] = None,
+    wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
@@ -62,7 +63,13 @@ def explain(
         difference = explain_files(Path(base), Path(head), project=project, own=packages)
     else:
         request = ExplainRequest(
-            base=base, head=head, target=target, arguments=tuple(arguments or ()), steps=steps, own=packages
+            base=base,
+            head=head,
+            target=target,
+            arguments=tuple(arguments or ()),
+            steps=steps,
+            own=packages,
+            wait_s=wait,
         )
         difference = explain_commits(request, project=project, listener=_Voice())
     if html is not None:

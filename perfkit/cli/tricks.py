@@ -15,6 +15,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SetOption,
+    WaitOption,
     assignment,
     check_rates,
     examples,
@@ -65,6 +66,7 @@ def tricks(
         float | None,
         typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
     ] = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,
@@ -113,9 +115,10 @@ def tricks(
             budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
             ledger=place,
             seed=seed,
+            wait_s=wait,
         )
         with GateProgress(enabled=True) as progress:
-            report = run_tricks(request, project=project, listener=progress)
+            report = run_tricks(request, project=project, progress=progress)
     show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)

@@ -20,6 +20,7 @@ from perfkit.factorial.exchange import (
 )
 from perfkit.measure.environment import fixed_environment
 from perfkit.profiling.exchange import OUTPUT_FILE, Problem
+from perfkit.temporary import temporary_folder
 
 # -P: the current folder must not shadow the modules that the harness needs before the target runs.
 _PYTHON = (sys.executable, "-P", "-X", "faulthandler", "-m", "perfkit.factorial.child")

@@ -11,16 +11,21 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
 from perfkit.records import SIDES, Commit, Outcome, Placement, Row
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.worktrees import worktrees
+from perfkit.temporary import temporary_folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillRequest:
-    """What to measure: commits, how many launches of each, and which benchmarks."""
+    """What to measure: commits, how many launches of each, and which benchmarks.
+
+    ``wait_s`` is how long to wait for another perfkit, in seconds, None for as long as it takes.
+    """
 
     commits: tuple[str, ...]
     launches: int
@@ -28,16 +33,21 @@ class BackfillRequest:
     select: str | None
     ledger: Path
     seed: int
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillResult:
-    """What was filed: the run, its file, and one line for each launch or benchmark that failed."""
+    """What was filed: the run, its file, and one line for each launch or benchmark that failed.
+
+    ``waited_s`` is how long another perfkit kept it waiting, in seconds.
+    """
 
     run_id: str
     file: Path
     rows: int
     failures: tuple[str, ...]
+    waited_s: float = 0.0
 
 
 def run_backfill(
@@ -45,11 +55,11 @@ def run_backfill(
     *,
     project: Project,
     progress: Callable[[int, int, Slot], None],
-    on_wait: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.
 
-    ``on_wait`` is told when another perfkit holds the machine and this one waits.
+    ``say`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
 
     Raises:
         RepositoryError: a commit is not known.
@@ -68,7 +78,7 @@ def run_backfill(
     collected = _Collected(run_id=new_run_id(), commits=commits, seed=request.seed)
     try:
         with (
-            machine_lock(on_wait=on_wait),
+            measuring(say, wait_s=request.wait_s) as waited_s,
             worktrees(repository, [commit.sha for commit in commits]) as roots,
         ):
             for number, slot in enumerate(slots, start=1):
@@ -78,7 +88,7 @@ def run_backfill(
         file = collected.file(ledger)
         kept = f"its rows so far are in {file}" if file else "no launch was complete"
         raise RunInterruptedError(f"interrupted; {kept}") from None
-    return collected.file_or_raise(ledger)
+    return dataclasses.replace(collected.file_or_raise(ledger), waited_s=waited_s)
 
 
 class _Collected:

@@ -11,6 +11,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.explain.difference import CleanSteps, explain
 from perfkit.explain.merging import merged
+from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import output_tail, run_pass
@@ -26,6 +27,7 @@ from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, resolve_sides
+from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"
 _NAME = "profile"
@@ -42,7 +44,10 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """Two commits, and the training loop by which they are compared; ``steps`` ends each pass."""
+    """Two commits, and the training loop by which they are compared; ``steps`` ends each pass.
+
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    """
 
     base: str
     head: str | None
@@ -50,6 +55,7 @@ class ExplainRequest:
     arguments: tuple[str, ...] = ()
     steps: int = 40
     own: tuple[str, ...] = ()
+    wait_s: float | None = None
 
 
 def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:

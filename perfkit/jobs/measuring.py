@@ -1,4 +1,4 @@
-"""What every command does before it measures: wait for the machine, and tidy up after perfkits that were killed."""
+"""What every command does before it measures: wait for the machine, and tidy up after killed perfkits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from perfkit.measure.lock import machine_lock
 from perfkit.repo.leftovers import sweep
-from perfkit.units import human_seconds
 
 
 @contextmanager
@@ -24,8 +23,3 @@ def measuring(say: Callable[[str], None], *, wait_s: float | None) -> Iterator[f
     with machine_lock(say=say, wait_s=wait_s) as waited_s:
         sweep(say)
         yield waited_s
-
-
-def waited_text(waited_s: float) -> str:
-    """Return how long a command waited, "" where it did not have to."""
-    return f"waited {human_seconds(waited_s)} for another perfkit" if waited_s else ""

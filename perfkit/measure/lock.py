@@ -38,7 +38,9 @@ def lock_folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         if not Path(named).is_dir():
-            raise UsageError(f"{FOLDER_VARIABLE} is {named}, which is no folder; make it or unset the variable")
+            raise UsageError(
+                f"{FOLDER_VARIABLE} is {named}, which is no folder; make it or unset the variable"
+            )
         return Path(named)
     return next((place for place in _PLACES if _is_for_everyone(place)), Path(tempfile.gettempdir()))
 
@@ -114,7 +116,7 @@ def _taken(path: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        # Whoever tidies up old temporary files may have removed it meanwhile: a lock on it would keep nobody out.
+        # Who tidies up old temporary files may have removed it meanwhile: a lock on it would keep nobody out.
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)

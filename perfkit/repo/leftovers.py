@@ -1,4 +1,4 @@
-"""What killed perfkits left behind: their temporary folders, the worktrees in them, and who still lives there."""
+"""What killed perfkits left behind: temporary folders, the worktrees in them, and who still lives there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TERMINAL_FIELD, _PARENT_FIELD, _STATE_FIELD = 4, 1, 0
 def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
     """Remove what perfkits that were killed left among temporary files, and say in one line each what it was.
 
-    Whatever belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
+    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
     """
     for leftover in leftovers(place, prefix=prefix):
         if leftover.owner is not None:
@@ -104,7 +104,7 @@ def _residents(folder: Path) -> Iterator[int]:
 def _lives_in(entry: Path, folder: str) -> bool:
     for link in _LINKS:
         with contextlib.suppress(OSError):
-            target = os.readlink(entry / link)
+            target = str((entry / link).readlink())
             if target == folder or target.startswith(f"{folder}/"):
                 return True
     for text in _TEXTS:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfkit.repo.commands import list_with_git, run_git, run_git_checkout, try_git
 from perfkit.repo.working_tree import SUBMODULE_MODE, is_initialised, lay_working_tree, submodules
+from perfkit.temporary import temporary_folder
 
 
 def fill_recorded(source: Path, target: Path, sha: str, *, within: str = "") -> Iterator[str]:

@@ -48,4 +48,3 @@ def add_worktree(repository: Path, sha: str, path: Path) -> None:
         RepositoryError: git cannot check it out.
     """
     run_git_checkout(repository, "worktree", "add", "--quiet", "--detach", str(path), sha)
-

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from two_trees import TwoTrees, nodes
 
-from perfkit.compare.counts import count_contenders
-from perfkit.compare.sequential import Contender
+from perfkit.compare.counts import count_compared
+from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.records import Benchmark
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.exit_code import exit_code
@@ -27,11 +27,13 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     trees.benchmarks(base, "base")
     trees.benchmarks(head, "head")
     (name,) = nodes("test_it")
-    contender = Contender(benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=True, limit_s=20.0)
+    one = ComparedBenchmark(
+        benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=True, limit_s=20.0
+    )
 
     with trees.launcher() as launcher:
-        tally = count_contenders([contender], launcher, say=lambda _: None, decide=False)
+        tally = count_compared([one], launcher, say=lambda _: None, decide=False)
 
-    compared = [one for one in tally.compared(POLICY) if one.metric.name == "python_calls"]
+    compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
-    assert all("counting failed: " in (one.message or "") for one in compared)
+    assert all("counting failed: " in (found.message or "") for found in compared)

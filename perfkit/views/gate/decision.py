@@ -9,7 +9,7 @@ from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.views.gate.wording import decides, in_order, percent
+from perfkit.views.gate.wording import after_waiting, decides, in_order, percent
 
 _WORDS = {
     EXIT_PASS: "PASS",
@@ -33,7 +33,11 @@ def decision_sentence(report: GateReport | ApartReport) -> str:
         f"{decision_word(report)}: {' and '.join(_reasons(report, causes, counts))}",
         *([f"also {_tally(besides)}"] if besides else []),
         *([f"family-wise alpha {report.policy.alpha:g}"] if _timed(report) else []),
-        *([human_seconds(report.wall_s)] if isinstance(report, GateReport) else []),
+        *(
+            [human_seconds(report.wall_s) + after_waiting(report.waited_s)]
+            if isinstance(report, GateReport)
+            else []
+        ),
         f"exit code {report.exit_code}",
     ]
     return "; ".join(parts)
@@ -72,6 +76,9 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
 
 def _reason(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> str:
     if not causes:
+        all_new = all(one.verdict == "NEW" for one in report.comparisons)
+        if report.comparisons and all_new:
+            return "nothing was compared, since every benchmark is new"
         nothing = report.exit_code == EXIT_PASS or not report.comparisons
         return "no benchmark that gates was compared" if nothing else "the notes say why"
     margin = _margin(causes)
