@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 from perfkit.errors import NotMeasuredError
 
@@ -54,7 +54,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.config.benchmarks,
         select=select,
-        ledger=ledger or project.ledger_path,
+        ledger=ledger_at(ledger or project.ledger_path),
         seed=seed,
         wait_s=wait,
     )

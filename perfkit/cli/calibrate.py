@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     WaitOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -85,7 +86,7 @@ def calibrate(
         margin=margin_share(margin),
         alpha=alpha,
         budget_s=budget,
-        ledger=ledger or own,
+        ledger=ledger_at(ledger or own),
         seed=seed,
         wait_s=wait,
     )

@@ -19,7 +19,9 @@ from perfkit.cli.options import (
     WaitOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
+    output_option,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -87,7 +89,7 @@ def gate(
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+        Path | None, output_option("Write a comment for a pull request.", "--markdown")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -105,7 +107,7 @@ def gate(
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
-    place = ledger or project.ledger_path
+    place = ledger_at(ledger or project.ledger_path)
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
 
@@ -129,7 +131,7 @@ def gate(
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
-        replace_text(markdown, render_comment(report))
+        replace_text(markdown, render_comment(report), option="--markdown")
     # Files first: whoever reads the view may leave before its end.
     write_json(report, json)
     show(gate_view(report), to_json=json)

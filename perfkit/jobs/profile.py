@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -11,7 +11,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
-from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, record
+from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
 from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
@@ -54,7 +54,9 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         PassLauncher() as launcher,
     ):
         sweep(progress.say, place=run.out.parent, prefix=STAGING_PREFIX)
-        passes = _make_passes(_Scene(run=run, folder=folder, progress=progress, launcher=launcher))
+        scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
+        with recording(run) as record:
+            passes = _make_passes(scene, record)
         if passes.results:
             summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
@@ -93,7 +95,7 @@ class _Passes:
     failure: _Failure | None = None
 
 
-def _make_passes(scene: _Scene) -> _Passes:
+def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
     """Make the passes; where the target fails, those that are left end with the last step before that."""
     run = scene.run
     results: list[PassResult] = []
@@ -101,7 +103,7 @@ def _make_passes(scene: _Scene) -> _Passes:
     for name in run.passes:
         result = _make_pass(scene, name, results, failure)
         if name in ("clean", "counts"):
-            record(run, result)
+            record(result)
         problem = result.problem
         if problem is None:
             results.append(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -217,7 +218,8 @@ def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted
         check=False,
     ).stdout
 
-    assert "train  host-device syncs" in shown
+    _, _, of_training = re.sub(r" +\n", "\n", shown).partition("\ntrain\n")
+    assert re.search(r"^  host-device syncs +0 +1 +\+1 REGRESSED$", of_training, re.MULTILINE)
     assert f"Tensor.item, from {_place('demo/training.py', 'loss.item()')}" in shown
     assert "counts that decide grew beyond tolerance" in shown
 

@@ -13,9 +13,9 @@ from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.views.gate.decision import decision_sentence
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import gate_view
 from perfkit.views.gate.wording import change_text, direction_text, interval_text, need_text
+from perfkit.views.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 NEED = Need(launches=12, seconds=21.34)
