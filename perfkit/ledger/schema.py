@@ -5,13 +5,19 @@ Maps, not structs, hold what varies between machines: files stay readable togeth
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from perfkit.agent.counting.model import Cause
+from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.records import (
     Benchmark,
     Commit,
@@ -24,11 +30,21 @@ from perfkit.records import (
 )
 from perfkit.stats.summary import summarise
 
-# Version 2: `partial`.
+# Version 2 has the columns `causes`, an entry of `policy` before that, and `partial`.
 SCHEMA_VERSION = 2
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
+_CAUSES = pa.list_(
+    pa.struct(
+        [
+            ("what", pa.string()),
+            ("place", pa.string()),
+            ("text", pa.string()),
+            ("amount", pa.float64()),
+        ]
+    )
+)
 
 SCHEMA = pa.schema(
     [
@@ -68,6 +84,7 @@ SCHEMA = pa.schema(
         ("env_id", pa.string()),
         ("env", _MAP),
         ("policy", _MAP),
+        ("causes", _CAUSES),
         ("status", pa.string()),
         ("message", pa.string()),
         ("partial", pa.bool_()),
@@ -78,6 +95,10 @@ SCHEMA = pa.schema(
 _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
+_MAPS = [field.name for field in SCHEMA if field.type == _MAP]
+_DERIVED = ["n", "mean", "sd", "median"]
+# The entry of a policy that held a count's causes in version 1, as JSON.
+_CAUSES_ENTRY = "causes"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -94,7 +115,13 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
 
 def from_table(table: pa.Table) -> list[Row]:
     """Return the rows of a table of the current schema; derived columns follow from ``values``."""
-    return [from_cells(cells) for cells in table.cast(_STORED_TIMES).to_pylist()]
+    columns = table.cast(_STORED_TIMES)
+    maps = {name: _read_maps(columns[name]) for name in _MAPS}
+    others = columns.drop_columns([*_MAPS, *_DERIVED]).to_pylist()
+    return [
+        from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
+        for place, cells in enumerate(others)
+    ]
 
 
 def to_cells(row: Row) -> dict[str, Any]:
@@ -138,7 +165,8 @@ def to_cells(row: Row) -> dict[str, Any]:
         "machine": _items(row.machine.facts),
         "env_id": row.environment.env_id,
         "env": _items(row.environment.facts),
-        "policy": _items(row.policy),
+        "policy": _items(to_entries(row.policy)),
+        "causes": None if row.causes is None else [dataclasses.asdict(cause) for cause in row.causes],
         "status": outcome.status,
         "message": outcome.message,
         "partial": row.partial,
@@ -147,6 +175,10 @@ def to_cells(row: Row) -> dict[str, Any]:
 
 def from_cells(cells: Mapping[str, Any]) -> Row:
     """Return the row of such values; derived columns follow from ``values``."""
+    entries, causes = dict(cells["policy"] or ()), cells["causes"]
+    if causes is None and _CAUSES_ENTRY in entries:
+        listed = json.loads(entries.pop(_CAUSES_ENTRY))
+        causes = [dict(zip(("what", "place", "text", "amount"), cause, strict=True)) for cause in listed]
     return Row(
         run_id=cells["run_id"],
         recorded_at=_from_microseconds(cells["recorded_at"]),
@@ -159,13 +191,13 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             dirty=cells["dirty"],
             diff_hash=cells["diff_hash"],
         ),
-        machine=Machine(machine_id=cells["machine_id"], facts=dict(cells["machine"] or ())),
-        environment=Environment(env_id=cells["env_id"], facts=dict(cells["env"] or ())),
+        machine=Machine(machine_id=cells["machine_id"], facts=_facts(cells["machine"])),
+        environment=Environment(env_id=cells["env_id"], facts=_facts(cells["env"])),
         outcome=Outcome(
             benchmark=Benchmark(
                 name=cells["benchmark"],
                 version=cells["version"],
-                params=dict(cells["params"] or ()),
+                params=_facts(cells["params"]),
                 group=cells["group"],
             ),
             metric=Metric(
@@ -185,13 +217,32 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             order=cells["order"],
             seed=cells["seed"],
         ),
-        policy=dict(cells["policy"] or ()),
+        policy=from_entries(cells["source"], entries),
+        causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
         partial=bool(cells["partial"]),
     )
 
 
 def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return list(facts.items())
+
+
+def _read_maps(column: pa.ChunkedArray) -> list[Mapping[str, str]]:
+    """Return the maps of a column; rows that say the same share one, and few texts are made of many."""
+    return [found for chunk in column.chunks for found in _read_chunk(chunk)]
+
+
+def _read_chunk(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
+    keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
+    names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
+    places = np.stack([keys.indices.to_numpy(), values.indices.to_numpy()], axis=1)
+    known: dict[bytes, Mapping[str, str]] = {}
+    for begin, end in itertools.pairwise(chunk.offsets.to_numpy().tolist()):
+        mine = places[begin:end]
+        found = known.get(key := mine.tobytes())
+        if found is None:
+            found = known[key] = {names[name]: texts[text] for name, text in mine.tolist()}
+        yield found
 
 
 def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
@@ -201,6 +252,10 @@ def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
     if isinstance(value, dict):
         return {name: _escape(one) for name, one in value.items()}
     return type(value)(map(_escape, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _facts(cell: Mapping[str, str] | Iterable[tuple[str, str]] | None) -> Mapping[str, str]:
+    return cell if isinstance(cell, dict) else dict(cell or ())
 
 
 def _to_microseconds(time: datetime) -> int:

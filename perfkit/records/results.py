@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from perfkit.agent.counting.model import Cause
+
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
@@ -93,9 +95,15 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowPolicy:
+    """The rules that a row was measured under; this one says nothing, those that do are in ``policies``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One line of the ledger: one (run, benchmark, metric, side, launch).
 
+    A row that holds a count, or says why there is none, has ``causes``, the largest first; others have None.
     It is ``partial`` where its run was cut off, so that others of the run may be missing.
     """
 
@@ -107,7 +115,8 @@ class Row:
     environment: Environment
     outcome: Outcome
     placement: Placement = Placement()
-    policy: Mapping[str, str] = field(default_factory=dict)
+    policy: RowPolicy = RowPolicy()
+    causes: tuple[Cause, ...] | None = None
     partial: bool = False
 
 

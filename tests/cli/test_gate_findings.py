@@ -8,6 +8,7 @@ import pytest
 from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
+from perfkit.records.policies import judged_policy
 
 # A side that other work holds up for a second is told as the one that hangs.
 pytestmark = pytest.mark.alone
@@ -133,7 +134,7 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
     raised, hung = (rows[f"tests/test_speed.py::test_{name}"] for name in ("raises", "hangs"))
 
     assert ("error", "on head: ValueError: no such value") == (raised.outcome.status, raised.outcome.message)
-    assert ("timeout", "TIMEOUT") == (hung.outcome.status, hung.policy["verdict"])
+    assert ("timeout", "TIMEOUT") == (hung.outcome.status, judged_policy(hung).verdict)
 
 
 def test_findings_follow_from_the_ledger(broken: Scene) -> None:

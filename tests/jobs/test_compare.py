@@ -227,8 +227,8 @@ def _counted(*operators: int, sha: str, run: str, **options: Any) -> list[Row]: 
     count = Count(metric="operators", unit="1", values=tuple(map(float, operators)), causes=causes)
     row = build_row(sha=sha, run=run, name="profile:train", **options)
     return [
-        replace(row, outcome=outcome, policy=entries)
-        for outcome, entries in count_outcomes(
+        replace(row, outcome=outcome, causes=causes)
+        for outcome, causes in count_outcomes(
             row.outcome.benchmark, Counts(counts=(count,), not_counted={"flops": "no formula"})
         )
     ]

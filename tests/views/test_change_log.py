@@ -14,6 +14,8 @@ from perfkit.errors import ConfigError
 from perfkit.history.change_log import build_change_log
 from perfkit.records import Environment, Machine, Row, Side
 from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
+from perfkit.records.comparisons import Policy
+from perfkit.records.policies import JudgedPolicy
 from perfkit.views.change_log import (
     format_gate_ratio,
     format_mean_sd,
@@ -45,7 +47,8 @@ def _interleaved(sha: str, *means: float, run: str = "run-1", minute: int = 0) -
 
 def _gated(base: str, head: str, *ratios: float, launches: int = 8, run: str = "gate") -> list[Row]:
     """Return the rows of a gate in which launches take the ratios in turn."""
-    policy = {"alpha": "0.05", "family": "1", "looks": "8,12", "margin": "0.02"}
+    rules = Policy(alpha=0.05, family=1, looks=(8, 12))
+    policy = JudgedPolicy(rules=rules, margin=0.02, gating=True)
     rows = []
     for launch in range(launches):
         for side, sha, factor in (("base", base, 1.0), ("head", head, ratios[launch % len(ratios)])):
