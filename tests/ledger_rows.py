@@ -161,6 +161,8 @@ unsourced = st.builds(
         values=st.lists(st.floats(0, 1e6), max_size=5).map(tuple),
         status=st.sampled_from(["ok", "error", "timeout", "oom", "skipped"]),
         message=st.none() | text,
+        causes=st.none() | causes,
+        training=st.booleans(),
     ),
     placement=st.builds(
         Placement,
@@ -171,7 +173,6 @@ unsourced = st.builds(
         order=st.none() | small,
         seed=st.none() | small,
     ),
-    causes=st.none() | causes,
     partial=st.booleans(),
 )
 rows = st.tuples(unsourced, sourced).map(lambda both: replace(both[0], source=both[1][0], policy=both[1][1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SelectOption,
+    WaitOption,
     check_rates,
     examples,
     ledger_at,
@@ -54,6 +54,7 @@ def calibrate(
     budget: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="For each gate (default: as for a gate).")
     ] = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
     ledger: Annotated[
@@ -87,8 +88,8 @@ def calibrate(
         budget_s=budget,
         ledger=ledger_at(ledger or own),
         seed=seed,
+        wait_s=wait,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)
     show(calibration_view(found), to_json=json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -12,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import (
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
     RepoOption,
     SetOption,
+    WaitOption,
     assignment,
     examples,
     ledger_at,
@@ -54,12 +55,6 @@ BudgetOption = Annotated[
     typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Draws the order in blocks, and their seeds.")]
-MarkdownOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--markdown", metavar="FILE", help="Write the whole report there, and its picture beside it."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -84,9 +79,10 @@ def run_(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run the experiment that a file defines. Stopped, the same command goes on.
@@ -97,7 +93,7 @@ def run_(
     from perfkit.factorial.definition import read_experiment
 
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json)
+    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -120,9 +116,10 @@ def precision(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare mixed with default precision on a workload that comes with perfkit.
@@ -134,7 +131,7 @@ def precision(
     shipped = shipped_experiment("precision", workload)
     _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -155,9 +152,10 @@ def augmentation(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare images augmented at every access with images augmented once and kept.
@@ -169,7 +167,7 @@ def augmentation(
     shipped = shipped_experiment("augmentation", workload)
     _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -183,7 +181,7 @@ def show_(
     run: Annotated[str, typer.Argument(help="The beginning or the end of its run's id.")],
     *,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show an experiment of the ledger again; nothing is measured."""
@@ -209,7 +207,13 @@ def _check_installed(workload: str) -> None:
 
 
 def _run(
-    experiment: Experiment, repo: Path | None, ledger: Path | None, markdown: Path | None, json: str | None
+    experiment: Experiment,
+    repo: Path | None,
+    ledger: Path | None,
+    markdown: Path | None,
+    json: str | None,
+    *,
+    wait_s: float | None,
 ) -> None:
     from perfkit.jobs.experiment import run_experiment
     from perfkit.verdict.effects import exit_code_of
@@ -217,9 +221,8 @@ def _run(
 
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_path)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
-        measured = run_experiment(experiment, project=project, ledger=place, listener=progress)
+        measured = run_experiment(experiment, project=project, ledger=place, listener=progress, wait_s=wait_s)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 
@@ -227,11 +230,14 @@ def _run(
 def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
+    from perfkit.views.gate.wording import after_waiting
 
-    show(experiment_view(measured.record), to_json=json)
     if markdown is not None:
         write_document(measured, markdown)
     write_json(measured.record, json)
+    show(experiment_view(measured.record), to_json=json)
+    if measured.waited_s:
+        show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
 
 
 @dataclass(frozen=True)

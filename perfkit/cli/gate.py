@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +16,12 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SelectOption,
+    WaitOption,
     check_rates,
     examples,
     ledger_at,
     margin_share,
+    output_option,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -80,6 +81,7 @@ def gate(
             help="Count the instructions of each benchmark, too, by Valgrind's callgrind: minutes for each.",
         ),
     ] = False,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     from_ledger: Annotated[
@@ -87,7 +89,7 @@ def gate(
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+        Path | None, output_option("Write a comment for a pull request.", "--markdown")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -124,13 +126,13 @@ def gate(
             seed=seed,
             exact_only=exact_only,
             instructions=instructions,
+            wait_s=wait,
         )
-        # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
-        replace_text(markdown, render_comment(report))
-    show(gate_view(report), to_json=json)
+        replace_text(markdown, render_comment(report), option="--markdown")
+    # Files first: whoever reads the view may leave before its end.
     write_json(report, json)
+    show(gate_view(report), to_json=json)
     sys.exit(report.exit_code)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfkit.cli.options import (
     AlphaOption,
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
     RepoOption,
     SetOption,
+    WaitOption,
     assignment,
     check_rates,
     examples,
@@ -66,6 +67,7 @@ def tricks(
         float | None,
         typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
     ] = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,
@@ -75,9 +77,7 @@ def tricks(
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Show this run of the ledger; nothing is measured.")
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the result as a document.")
-    ] = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Measure which speed tricks pay on this machine and for a training loop, each against going without.
@@ -114,12 +114,13 @@ def tricks(
             budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
             ledger=place,
             seed=seed,
+            wait_s=wait,
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, progress=progress)
-    show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)
     write_json(report, json)
+    show(tricks_view(report, codes(report)), to_json=json)
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

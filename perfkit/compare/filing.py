@@ -74,11 +74,10 @@ def count_rows(
     judged = {(one.benchmark.name, one.metric.name): one for one in exact}
     for pair in pairs:
         for side in SIDES:
-            for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
+            for outcome in count_outcomes(pair.benchmark, pair.counts[side]):
                 one = judged[pair.benchmark.name, outcome.metric.name]
                 policy = context.judged(margin=one.margin, gating=one.gating, verdict=one.verdict)
-                row = _row(outcome, Placement(side=side, seed=context.seed), policy, context)
-                yield replace(row, causes=causes)
+                yield _row(outcome, Placement(side=side, seed=context.seed), policy, context)
 
 
 def finding_row(comparison: Comparison, context: RunContext) -> Row:

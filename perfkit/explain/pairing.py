@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.explain.blame import Blame
 from perfkit.explain.work import Work
 
-# How alike the calls per unit of work of a function under its old name and its new one must be.
+# A renamed function may differ by this share in its calls per unit of work.
 _SAME_CALLS = 0.1
 
 
 class Key(NamedTuple):
-    """What a function is known by: lines move with every change above them."""
+    """The file and name of a function; its line would change with every change above it."""
 
     file: str
     function: str
 
 
 class Pair(NamedTuple):
-    """A function on both sides, None where that side has none like it."""
+    """A function on both sides, or on one side with None for the other."""
 
     base: Blame | None
     head: Blame | None
 
 
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
-    """Return each own function once, with what it was before.
+    """Return each own function once, with the function that it was on base.
 
-    First by file and name; what is left over by name alone (moved), then within one file by equal calls
-    per unit of work from equal callees (renamed), where only one pair of functions fits.
+    First by file and name. What is left over is paired by name and as much of the end of its path as both
+    have in common (moved), and by name alone where it went to a file of another name. The rest is paired
+    within one file by equal calls per unit of work to equal callees (renamed). A pair is made only where
+    no other function fits.
     """
     bases, heads = _by_key(base), _by_key(head)
     pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]
@@ -41,7 +43,7 @@ def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> 
 
 
 def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
-    """Return the own functions by key; those that share one, as lambdas do, are added up."""
+    """Return the own functions by key; functions of one key, such as lambdas, are added up."""
     found: dict[Key, Blame] = {}
     for one in blames:
         if one.function is None:
@@ -52,18 +54,34 @@ def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
 
 
 def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
-    names = {key.function for key in bases} & {key.function for key in heads}
-    pairs = []
-    for name in sorted(names):
-        old, new = _only(bases, name), _only(heads, name)
-        if old is not None and new is not None and not name.startswith("<"):
-            pairs.append(Pair(bases.pop(old), heads.pop(new)))
-    return pairs
+    """Return the functions that are in other files on head, those first whose paths have most in common."""
+    by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
+    pairs: list[Pair] = []
+    longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
+    for parts in range(longest, 0, -1):
+        alike = _pairs_of(_by_end_of_path(bases, parts), _by_end_of_path(heads, parts))
+        pairs += [Pair(bases.pop(old), heads.pop(new)) for old, new in alike]
+    # Of several functions of one name, the two that are left over at last need not be the same.
+    left = [(old, new) for old, new in by_name if old in bases and new in heads]
+    return pairs + [Pair(bases.pop(old), heads.pop(new)) for old, new in left]
 
 
-def _only(blames: Mapping[Key, Blame], name: str) -> Key | None:
-    found = [key for key in blames if key.function == name]
-    return found[0] if len(found) == 1 else None
+def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
+    """Return functions by their name and the last ``parts`` of their path, where these say who they are."""
+    found: dict[Key, list[Key]] = defaultdict(list)
+    for key in keys:
+        path = key.file.split("/")
+        # A lambda is known by its file alone, and an __init__.py by its package.
+        least = 0 if not key.function.startswith("<") else 2 if path[-1] == "__init__.py" else 1
+        if least <= parts <= len(path):
+            found[Key("/".join(path[len(path) - parts :]), key.function)].append(key)
+    return found
+
+
+def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
+    """Return the functions of which each side has exactly one with the same end of path."""
+    both = sorted(olds.keys() & news.keys())
+    return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
 
 
 def _renamed(bases: dict[Key, Blame], heads: dict[Key, Blame], work: Work) -> list[Pair]:

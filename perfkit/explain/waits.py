@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfkit.explain.blame import callee_name
 from perfkit.records.readings import Call, FunctionTime, WaitTime
 
 LOADER_WORKERS = "the loader's workers"
@@ -23,21 +24,21 @@ _NETWORK = "other ranks"
 _NOBODY = "the clock"
 
 _LOADER = "torch/utils/data/dataloader.py"
-# A share that moves by less shows in no number; functions that call each other in circles end there.
+# Shares of functions that call each other in circles are settled once they move by less than this.
 _SETTLED = 1e-5
 _MOST_ROUNDS = 60
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Functions of a file, by the end of its path; no ``functions`` means any of them."""
+    """Functions of a file, which is known by the end of its path; without ``functions`` all of them."""
 
     file: str
     functions: frozenset[str]
     whom: str
 
 
-# What a caller's name says of whom the thread waits for, the first that fits from the sink up.
+# These callers tell for whom the thread waits; going up from the sink the first of them counts.
 _SAYS = (
     _Place(
         _LOADER, frozenset({"_try_get_data", "_get_data", "_next_data", "_shutdown_workers"}), LOADER_WORKERS
@@ -55,9 +56,9 @@ _SAYS = (
     _Place("threading.py", frozenset({"join"}), _THREAD),
 )
 _NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
-# What a lock or a pipe waits for its callers must say; a device and a clock are known by the call itself.
+# For whom a lock or a pipe waits only its callers tell; a device and a clock are known by the call itself.
 _SAID_BY_CALLERS = (_THREAD, _PROCESS)
-# Builtins that stand still, and for whom unless a caller knows better.
+# These builtins stand still, for the one named here unless a caller tells of another.
 _SINKS = {
     "acquire' of '_thread.": _THREAD,
     "poll' of 'select.": _PROCESS,
@@ -80,34 +81,44 @@ _SINKS = {
 
 
 @dataclass
-class _Account:
+class Account:
+    """All waiting for one thing: seconds, calls, and the seconds that showed at each call."""
+
     seconds: float = 0.0
     calls: int = 0
     through: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
+    def names(self) -> tuple[str, ...]:
+        """Return the calls that the wait showed at, longest first."""
+        return tuple(sorted(self.through, key=self.through.__getitem__, reverse=True))
+
+    def share(self, name: str) -> float:
+        """Return the part of the wait that showed at a call."""
+        return self.through.get(name, 0.0) / self.seconds if self.seconds else 0.0
+
 
 def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
-    """Return who was waited for, longest first; whose time rounds to nothing is left out."""
-    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
-    asked = {call.caller for sink, whom in sinks if whom in _SAID_BY_CALLERS for call in sink.callers}
-    whom_by_caller = _whom_by_caller(functions, asked)
-    accounts: dict[str, _Account] = defaultdict(_Account)
-    for sink, whom in sinks:
-        _hand_up(sink, whom, whom_by_caller, accounts)
+    """Return who was waited for, longest first, without calls that took no time."""
     waits = (
-        WaitTime(
-            whom=whom,
-            seconds=account.seconds,
-            calls=account.calls,
-            through=tuple(sorted(account.through, key=account.through.__getitem__, reverse=True)),
-        )
-        for whom, account in accounts.items()
+        WaitTime(whom=whom, seconds=account.seconds, calls=account.calls, through=account.names())
+        for whom, account in wait_accounts(functions).items()
     )
     return tuple(sorted(waits, key=lambda wait: -wait.seconds))
 
 
+def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
+    """Return the waits by whom they were for."""
+    sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
+    asked = {call.caller for sink, whom in sinks if whom in _SAID_BY_CALLERS for call in sink.callers}
+    whom_by_caller = _whom_by_caller(functions, asked)
+    accounts: dict[str, Account] = defaultdict(Account)
+    for sink, whom in sinks:
+        _hand_up(sink, whom, whom_by_caller, accounts)
+    return accounts
+
+
 def sink_of(function: FunctionTime) -> str | None:
-    """Return for whom a builtin makes its thread stand still, None where it does not."""
+    """Return for whom a builtin makes its thread stand still, or None where it works."""
     if function.kind != "builtin":
         return None
     return next((whom for part, whom in _SINKS.items() if part in function.function), None)
@@ -117,7 +128,7 @@ def _hand_up(
     sink: FunctionTime,
     default: str,
     whom_by_caller: Mapping[int, Mapping[str, float]],
-    accounts: dict[str, _Account],
+    accounts: dict[str, Account],
 ) -> None:
     """Give a sink's own time to those for whom it waited."""
     parts = _parts(sink.callers) if default in _SAID_BY_CALLERS else ()
@@ -128,14 +139,14 @@ def _hand_up(
             _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
 
 
-def _book(account: _Account, sink: FunctionTime, seconds: float, calls: int) -> None:
+def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> None:
     account.seconds += seconds
     account.calls += calls
-    account.through[_short(sink)] += seconds
+    account.through[callee_name(sink)] += seconds
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    """Return shares that add up to one: what no caller said is the default's."""
+    """Return shares that add up to one; the default has the share of which no caller tells."""
     told = sum(shares.values())
     if told > 1 - _SETTLED:
         return {whom: share / told for whom, share in shares.items()}
@@ -188,7 +199,7 @@ def _callers_first(
     """Return the asked functions and all that call them, callers first, up to those that say for whom."""
     order: list[int] = []
     callers: dict[int, tuple[tuple[Call, float], ...]] = {}
-    # A stack of its own: calls nest deeper than this function could call itself.
+    # The stack is a list, as calls may nest deeper than Python lets a function call itself.
     to_visit = [(at, False) for at in asked]
     while to_visit:
         at, has_callers = to_visit.pop()
@@ -204,7 +215,7 @@ def _callers_first(
 
 
 def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    """Return the callers with their shares of the time; of the calls, where no time was measured."""
+    """Return the callers with their shares of the time, or of the calls where no time was measured."""
     weights = [max(call.cumulative_s, 0.0) for call in callers]
     if not sum(weights):
         weights = [float(max(call.calls, 0)) for call in callers]
@@ -222,12 +233,3 @@ def _said(function: FunctionTime) -> str | None:
         ):
             return place.whom
     return None
-
-
-def _short(sink: FunctionTime) -> str:
-    """Return ``lock.acquire`` for "{method 'acquire' of '_thread.lock' objects}"."""
-    words = sink.function.strip("{}").split("'")
-    if len(words) >= 4:  # noqa: PLR2004 ("method 'x' of 'y' objects")
-        # The type's name lost its underscore with torch 2.
-        return f"{words[3].rpartition('.')[2].removeprefix('_')}.{words[1]}"
-    return sink.function.strip("{}").rpartition(" ")[2]

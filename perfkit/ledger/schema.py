@@ -30,7 +30,7 @@ from perfkit.records import (
 )
 from perfkit.stats.summary import summarise
 
-# Version 2 has the columns `causes`, an entry of `policy` before that, and `partial`.
+# Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
 SCHEMA_VERSION = 2
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -85,6 +85,7 @@ SCHEMA = pa.schema(
         ("env", _MAP),
         ("policy", _MAP),
         ("causes", _CAUSES),
+        ("training", pa.bool_()),
         ("status", pa.string()),
         ("message", pa.string()),
         ("partial", pa.bool_()),
@@ -97,8 +98,8 @@ _STORED_TIMES = pa.schema(
 )
 _MAPS = [field.name for field in SCHEMA if field.type == _MAP]
 _DERIVED = ["n", "mean", "sd", "median"]
-# The entry of a policy that held a count's causes in version 1, as JSON.
-_CAUSES_ENTRY = "causes"
+# The entries of a policy that held a count's causes in version 1, as JSON, and what was counted.
+_CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -166,7 +167,8 @@ def to_cells(row: Row) -> dict[str, Any]:
         "env_id": row.environment.env_id,
         "env": _items(row.environment.facts),
         "policy": _items(to_entries(row.policy)),
-        "causes": None if row.causes is None else [dataclasses.asdict(cause) for cause in row.causes],
+        "causes": None if outcome.causes is None else list(map(dataclasses.asdict, outcome.causes)),
+        "training": outcome.training,
         "status": outcome.status,
         "message": outcome.message,
         "partial": row.partial,
@@ -179,6 +181,7 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
     if causes is None and _CAUSES_ENTRY in entries:
         listed = json.loads(entries.pop(_CAUSES_ENTRY))
         causes = [dict(zip(("what", "place", "text", "amount"), cause, strict=True)) for cause in listed]
+    training = entries.pop(_TRAINING_ENTRY, "") == "true" or bool(cells["training"])
     return Row(
         run_id=cells["run_id"],
         recorded_at=_from_microseconds(cells["recorded_at"]),
@@ -208,6 +211,8 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             values=tuple(cells["values"]),
             status=cells["status"],
             message=cells["message"],
+            causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
+            training=training,
         ),
         placement=Placement(
             side=cells["side"],
@@ -218,7 +223,6 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             seed=cells["seed"],
         ),
         policy=from_entries(cells["source"], entries),
-        causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
         partial=bool(cells["partial"]),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
-from perfkit.agent.counting.model import Cause, Counts
+from perfkit.agent.counting.model import Counts
 from perfkit.measure.clock import utc_now
 from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
 from perfkit.records.policies import PytestPolicy
@@ -21,7 +21,6 @@ class Finding:
     outcome: Outcome
     at: datetime
     policy: RowPolicy = field(default_factory=RowPolicy)
-    causes: tuple[Cause, ...] | None = None
 
 
 @dataclass
@@ -71,7 +70,6 @@ class SessionRecord:
                 environment=environment,
                 outcome=finding.outcome,
                 policy=finding.policy,
-                causes=finding.causes,
             )
             for finding in (*(self.findings[name] for name in names), *counted)
         ]
@@ -79,8 +77,8 @@ class SessionRecord:
     def _counted(self, name: str) -> Iterator[Finding]:
         timed = self.findings[name]
         if timed.outcome.status == "ok":
-            for outcome, causes in count_outcomes(timed.outcome.benchmark, self.counts[name]):
-                yield Finding(outcome=outcome, at=timed.at, causes=causes)
+            for outcome in count_outcomes(timed.outcome.benchmark, self.counts[name]):
+                yield Finding(outcome=outcome, at=timed.at)
 
 
 def _policy(reading: Reading) -> PytestPolicy:

@@ -1,7 +1,7 @@
 """The process in which a profile's file is read: it has little memory and little time, and runs nothing.
 
-``python -m perfkit.reading.child``, with an order as JSON on its standard input; writes a reading, or why
-there is none.
+``python -m perfkit.reading.child`` takes an order as JSON on its standard input, and writes the reading, or
+why there is none, to its standard output.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.agent.process import die_with_parent
 from perfkit.errors import UsageError
 from perfkit.reading.formats import LARGEST_BYTES, read_bytes
 from perfkit.reading.names import CodeNames
@@ -23,7 +24,7 @@ from perfkit.records.readings import Reading
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A file to read, the name to tell of it, and within which limits in bytes and seconds."""
+    """The file to read, the name that messages give it, and the limits of memory and CPU time."""
 
     file: bytes
     name: str
@@ -34,17 +35,17 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A reading, or in one line why there is none."""
+    """The reading, or one line that says why there is none."""
 
     reading: Reading | None = None
     problem: str = ""
 
 
 def main() -> None:
-    """Read what standard input orders."""
+    """Read the file that the order names, and answer."""
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     _limit(order)
-    # What is read makes no circles, and looking for them would take a third of the time.
+    # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
     sys.stdout.buffer.write(msgspec.msgpack.encode(_answer(order)))
 
@@ -72,7 +73,7 @@ def _content(order: Order) -> bytes:
 
 
 def _limit(order: Order) -> None:
-    """Take memory and time beyond the limits from this process, where the system knows such limits."""
+    """Limit this process's memory and CPU time, where the system has such limits."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -82,4 +83,5 @@ def _limit(order: Order) -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main()

@@ -21,12 +21,12 @@ _OUT_OF_TIME = -int(getattr(signal, "SIGXCPU", 0)) or None
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
-    """Return what a profile's file says: of cProfile, torch.profiler or `perfkit profile`.
+    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or is none of these.
     """
-    # Not Path.is_file, which raises for a name too long, or in a folder that is closed.
+    # Path.is_file raises where the name is too long or the folder may not be read.
     if not os.path.isfile(file):  # noqa: PTH113
         raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
     order = Order(
@@ -36,7 +36,7 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
         memory_bytes=_MEMORY_BYTES,
         cpu_s=_CPU_S,
     )
-    # -P: a module beside the file must not come before the harness's own.
+    # With -P no module of the current folder is imported in place of one of the harness.
     done = subprocess.run(
         [sys.executable, "-P", "-m", "perfkit.reading.child"],
         input=msgspec.json.encode(order),
@@ -54,7 +54,7 @@ def _reading(done: subprocess.CompletedProcess[bytes], file: Path) -> Reading:
             raise UsageError(
                 f"{printable(file.name)} takes more than {_CPU_S} s to read; is it damaged, or too large?"
             ) from None
-        # A damaged file can bring down the very reader: no traceback would help the person who has it.
+        # A damaged file can crash its reader, and a traceback would not help the person who has the file.
         said = done.stderr.decode(errors="replace").strip().splitlines()
         why = said[-1] if said else f"exit status {done.returncode}"
         raise UsageError(

@@ -123,7 +123,8 @@ class ExactComparison:
     """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
 
     ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
-    says why. INCONCLUSIVE is what did not repeat; it never gates.
+    says why: MISSING is what decides, base has and head lacks. INCONCLUSIVE is what did not repeat, or what
+    base lacks; it never gates.
     """
 
     benchmark: Benchmark
@@ -162,7 +163,8 @@ class GateReport:
     ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
     that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
     that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
-    counting. ``from_ledger`` marks verdicts that were recomputed from kept rows.
+    counting; before it began another perfkit kept it waiting for ``waited_s``. ``from_ledger`` marks verdicts
+    that were recomputed from kept rows.
     """
 
     run_id: str
@@ -176,6 +178,7 @@ class GateReport:
     wall_s: float
     timed_s: float | None = None
     counted_s: float | None = None
+    waited_s: float = 0.0
     comparisons: tuple[Comparison, ...]
     exit_code: int
     notes: tuple[str, ...] = ()

@@ -83,7 +83,11 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration."""
+    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration.
+
+    A count, or the reason why there is none, has ``causes``, the largest first; what is no count has None.
+    ``training`` tells that a backward pass and an optimizer's step were among what was counted.
+    """
 
     benchmark: Benchmark
     metric: Metric = WALL_TIME
@@ -92,6 +96,8 @@ class Outcome:
     values: tuple[float, ...] = ()
     status: Status = "ok"
     message: str | None = None
+    causes: tuple[Cause, ...] | None = None
+    training: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +109,6 @@ class RowPolicy:
 class Row:
     """One line of the ledger: one (run, benchmark, metric, side, launch).
 
-    A row that holds a count, or says why there is none, has ``causes``, the largest first; others have None.
     It is ``partial`` where its run was cut off, so that others of the run may be missing.
     """
 
@@ -116,7 +121,6 @@ class Row:
     outcome: Outcome
     placement: Placement = Placement()
     policy: RowPolicy = RowPolicy()
-    causes: tuple[Cause, ...] | None = None
     partial: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.agent.counting.model import Count, Counts
 from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Benchmark, Metric, Outcome, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy
 from perfkit.records.policies import judged_policy
@@ -13,6 +13,8 @@ from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
 
 _MOST_CAUSES = 40
+# What the message of a row begins with that holds no count.
+NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
@@ -89,9 +91,10 @@ def counts_of(rows: Sequence[Row]) -> Counts:
     latest = {row.outcome.metric.name: row for row in rows}
     found = {name: count_of(row) for name, row in latest.items()}
     return Counts(
+        training=any(row.outcome.training for row in latest.values()),
         counts=tuple(count for count in found.values() if count is not None),
         not_counted={
-            name: (latest[name].outcome.message or "").removeprefix("not counted: ")
+            name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
             for name, count in found.items()
             if count is None
         },
@@ -100,7 +103,7 @@ def counts_of(rows: Sequence[Row]) -> Counts:
 
 def is_count(row: Row) -> bool:
     """Tell whether a row holds a count, or says why there is none."""
-    return row.causes is not None
+    return row.outcome.causes is not None
 
 
 def count_of(row: Row) -> Count | None:
@@ -111,30 +114,47 @@ def count_of(row: Row) -> Count | None:
         metric=row.outcome.metric.name,
         unit=row.outcome.metric.unit,
         values=row.outcome.values,
-        causes=row.causes or (),
+        causes=row.outcome.causes or (),
     )
 
 
-def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, tuple[Cause, ...]]]:
-    """Yield what rows hold of counts and their causes; of those that could not be made, the reason."""
+def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
+    """Yield what rows hold of counts, the largest of their causes; of those that could not be made, why."""
     for count in counts.counts:
         metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
-        outcome = Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values)
-        yield outcome, tuple(count.causes[:_MOST_CAUSES])
+        yield Outcome(
+            benchmark=benchmark,
+            metric=metric,
+            loops=1,
+            values=count.values,
+            causes=count.causes[:_MOST_CAUSES],
+            training=counts.training,
+        )
     for name, why in counts.not_counted.items():
-        metric = Metric(name=name, unit="1")
-        yield Outcome(benchmark=benchmark, metric=metric, status="skipped", message=f"not counted: {why}"), ()
+        yield Outcome(
+            benchmark=benchmark,
+            metric=Metric(name=name, unit="1"),
+            status="skipped",
+            message=f"{NOT_COUNTED}{why}",
+            causes=(),
+            training=counts.training,
+        )
 
 
 def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
     row = head or base
     assert row is not None  # noqa: S101 (there is one row at least)
     old, new = (count_of(one) if one is not None else None for one in (base, head))
-    benchmark, metric = row.outcome.benchmark, row.outcome.metric.name
+    benchmark, policy = row.outcome.benchmark, judged_policy(row)
     if old is None or new is None:
-        return not_compared(benchmark, metric, old, new, row.outcome.message or "not counted on one side")
-    policy = judged_policy(row)
+        reasons = (_why_not(base), _why_not(head))
+        return not_compared(benchmark, row.outcome.metric.name, old, new, reasons, gating=policy.gating)
     return compare_count(benchmark, old, new, margin=policy.margin, gating=policy.gating)
+
+
+def _why_not(row: Row | None) -> str | None:
+    """Return the reason a row gives for a count that could not be made."""
+    return (row.outcome.message or "").removeprefix(NOT_COUNTED) or None if row is not None else None
 
 
 def _values(row: Row | None) -> tuple[float, ...]:

@@ -227,8 +227,8 @@ def _counted(*operators: int, sha: str, run: str, **options: Any) -> list[Row]: 
     count = Count(metric="operators", unit="1", values=tuple(map(float, operators)), causes=causes)
     row = build_row(sha=sha, run=run, name="profile:train", **options)
     return [
-        replace(row, outcome=outcome, causes=causes)
-        for outcome, causes in count_outcomes(
+        replace(row, outcome=outcome)
+        for outcome in count_outcomes(
             row.outcome.benchmark, Counts(counts=(count,), not_counted={"flops": "no formula"})
         )
     ]
@@ -250,6 +250,22 @@ def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
         (one["what"], one["place"], one["base"], one["head"]) for one in grown["causes"]
     ]
     assert "not counted: no formula" == unknown["message"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_recorded_benchmark_that_trains_is_a_training_step(scene: Scene, *, training: bool) -> None:
+    """Its rows say so: one more sync decides there, and informs in any other benchmark."""
+    for sha, run, syncs in ((scene.base, "base", 1.0), (scene.head, "head", 2.0)):
+        count = Count(metric="syncs", unit="1", values=(syncs, syncs), causes=())
+        counts = Counts(counts=(count,), not_counted={}, training=training)
+        row = build_row(sha=sha, run=run)
+        (outcome,) = count_outcomes(row.outcome.benchmark, counts)
+        scene.file(replace(row, outcome=outcome))
+
+    done, report = scene.compare()
+
+    assert int(training) == done.returncode, done.stderr
+    assert [training] == [one["gating"] for one in report["exact"]]
 
 
 def test_counts_under_another_torch_are_not_compared(scene: Scene) -> None:

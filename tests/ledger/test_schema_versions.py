@@ -114,7 +114,10 @@ def _rows() -> list[Row]:
         replace(build_row(0.25, 0.5, run=f"run-{number}", minute=number, policy=policy), source=source)
         for number, (source, policy) in enumerate(POLICIES)
     ]
-    return [replace(rows[0], causes=CAUSES), *rows[1:-1], replace(rows[-1], causes=(), partial=True)]
+    first, *others, last = rows
+    counted = replace(first.outcome, causes=CAUSES, training=True)
+    nothing = replace(last.outcome, values=(), status="skipped", message="not counted: no", causes=())
+    return [replace(first, outcome=counted), *others, replace(last, outcome=nothing, partial=True)]
 
 
 def test_the_stored_file_of_schema_1_stays_readable() -> None:
@@ -132,7 +135,7 @@ def test_the_stored_file_of_schema_1_stays_readable() -> None:
         ("tricks", TrickPolicy, False),
         ("tricks", TrickPolicy, True),
         ("calibrate", CalibrationPolicy, False),
-    ] == [(row.source, type(row.policy), row.causes is not None) for row in rows]
+    ] == [(row.source, type(row.policy), row.outcome.causes is not None) for row in rows]
     assert {False} == {row.partial for row in rows}
     assert (
         replace(
@@ -147,7 +150,7 @@ def test_the_stored_file_of_schema_1_stays_readable() -> None:
         )
         == rows[3].policy
     )
-    assert rows[4].causes is not None
+    assert rows[4].outcome.causes is not None
     assert (
         Cause(
             what="aten::rand",
@@ -155,7 +158,7 @@ def test_the_stored_file_of_schema_1_stays_readable() -> None:
             text="share, left, top, turn, contrast = torch.rand(5, generator=generator).tolist()",
             amount=1400.0,
         )
-        == rows[4].causes[0]
+        == rows[4].outcome.causes[0]
     )
     experiment, trick, calibration = rows[5].policy, rows[7].policy, rows[9].policy
     assert isinstance(experiment, ExperimentPolicy)

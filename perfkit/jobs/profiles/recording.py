@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from perfkit.agent.counting.model import Cause
 from perfkit.identity import new_run_id
 from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.ledger.store import Ledger
@@ -49,13 +48,12 @@ def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) 
             environment=result.environment or UNKNOWN_ENVIRONMENT,
             outcome=outcome,
             policy=ProfilePolicy(steps=run.request.steps),
-            causes=causes,
         )
-        for outcome, causes in _outcomes(run, result)
+        for outcome in _outcomes(run, result)
     ]
 
 
-def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, tuple[Cause, ...] | None]]:
+def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
     params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
@@ -65,10 +63,10 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, tu
         failed = Outcome(
             benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message
         )
-        return [(failed, None)]
+        return [failed]
     if result.counts is not None:
         return list(count_outcomes(benchmark, result.counts))
-    return [(outcome, None) for outcome in _times(benchmark, summary)] if summary is not None else []
+    return _times(benchmark, summary) if summary is not None else []
 
 
 def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
