@@ -16,6 +16,7 @@ from perfkit.records.profiles import (
     RoleProfile,
 )
 from perfkit.records.results import (
+    OF_CHANGED_CODE,
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
@@ -36,6 +37,7 @@ from perfkit.records.results import (
 )
 
 __all__ = [
+    "OF_CHANGED_CODE",
     "PHASES",
     "SIDES",
     "TYPICAL_TIME",

@@ -10,6 +10,8 @@ from typing import Literal
 from perfkit.agent.counting.model import Cause
 
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
+# What these time is no commit's code: slowdowns were planted in it, and tricks are tried on their own.
+OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
 SIDES: tuple[Side, Side] = ("base", "head")

@@ -16,7 +16,7 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Row
+from perfkit.records import Environment, Machine, Row, Source
 from perfkit.verdict.from_rows import count_outcomes
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -144,6 +144,20 @@ def test_each_finding_has_its_verdict(scene: Scene) -> None:
     } == verdicts
     assert 4 == done.returncode
     assert "ValueError: no" in done.stderr
+
+
+@pytest.mark.parametrize("source", ["calibrate", "tricks"])
+def test_code_that_was_changed_on_purpose_is_not_compared(scene: Scene, source: Source) -> None:
+    """Planted slowdowns and tricks in the same ledger are no times of a commit."""
+    levels = [0.0100, 0.0101, 0.0102, 0.0099]
+    for sha in (scene.base, scene.head):
+        scene.file(*scene.runs(sha, levels))
+    scene.file(*scene.runs(scene.head, [0.5] * 4, source=source, label=source))
+
+    done, report = scene.compare(scene.base, scene.head, "--margin", "10%")
+
+    assert 0 == done.returncode, done.stderr
+    assert ["UNCHANGED"] == [one["verdict"] for one in report["comparisons"]]
 
 
 def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
