@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from perfkit.agent.counting.tensors import TensorWatch
-from perfkit.agent.process import resident_growth
+from perfkit.agent.process import die_with_parent, resident_growth
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.factorial.binding import Call, call_to_its_end, load_bound
@@ -183,4 +183,5 @@ def _failure(error: BaseException, spec: TrialSpec) -> Problem:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main(sys.argv[1])

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from perfkit.factorial.exchange import (
 )
 from perfkit.measure.environment import fixed_environment
 from perfkit.profiling.exchange import OUTPUT_FILE, Problem
+from perfkit.temporary import temporary_folder
 
 # -P: the current folder must not shadow the modules that the harness needs before the target runs.
 _PYTHON = (sys.executable, "-P", "-X", "faulthandler", "-m", "perfkit.factorial.child")
@@ -33,11 +33,11 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
     The spec's folder is set here: a temporary one. ``seed`` fixes the hashes of the process. No process of
     the trial outlives the call.
     """
-    with tempfile.TemporaryDirectory(prefix="perfkit-trial-") as folder:
-        spec = replace(spec, folder=folder)
-        file = Path(folder) / "spec.json"
+    with temporary_folder() as folder:
+        spec = replace(spec, folder=str(folder))
+        file = folder / "spec.json"
         write_record(spec, file)
-        with (Path(folder) / OUTPUT_FILE).open("wb") as output:
+        with (folder / OUTPUT_FILE).open("wb") as output:
             process = subprocess.Popen(
                 [*_PYTHON, str(file)],
                 stdin=subprocess.DEVNULL,
@@ -56,8 +56,8 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        found = read_record(Path(folder) / RESULT_FILE, TrialResult)
-        return found or TrialResult(problem=_died(process.returncode, Path(folder)))
+        found = read_record(folder / RESULT_FILE, TrialResult)
+        return found or TrialResult(problem=_died(process.returncode, folder))
 
 
 def _died(status: int, folder: Path) -> Problem:

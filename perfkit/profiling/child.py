@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from perfkit.agent.process import die_with_parent
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.profiling.exchange import (
     DONE,
@@ -207,5 +208,6 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     _, file, progress_descriptor, *turn_descriptor = sys.argv
     main(file, progress=int(progress_descriptor), turns=int(turn_descriptor[0]) if turn_descriptor else None)

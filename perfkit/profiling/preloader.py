@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfkit.agent.process import die_with_parent
 from perfkit.profiling.child import main
 from perfkit.profiling.meter import import_torch
 
@@ -69,6 +70,7 @@ def serve(orders: socket.socket) -> _Order | None:
 
 def become_pass(order: _Order) -> None:
     """Make this process what a fresh one would be: a group of its own, its own output and folder."""
+    die_with_parent()
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -104,6 +106,7 @@ def _close(descriptors: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     # What cannot be imported is told by the pass that needs it.
     with contextlib.suppress(Exception):
         import_torch()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.agent.process import die_with_parent
 from perfkit.errors import UsageError
 from perfkit.reading.formats import LARGEST_BYTES, read_bytes
 from perfkit.reading.names import CodeNames
@@ -82,4 +83,5 @@ def _limit(order: Order) -> None:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main()

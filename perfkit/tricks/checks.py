@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.agent.process import die_with_parent
 from perfkit.errors import UsageError
 from perfkit.measure.environment import fixed_environment
 from perfkit.records.tricks import CheckedClaim, Equivalence, Loop, TrickCase
@@ -124,4 +125,5 @@ def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main(*sys.argv[1:])

@@ -9,7 +9,14 @@ from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.views.gate.wording import change_text, decides, in_order, percent, upper_text
+from perfkit.views.gate.wording import (
+    after_waiting,
+    change_text,
+    decides,
+    in_order,
+    percent,
+    upper_text,
+)
 
 _WORDS = {
     EXIT_PASS: "PASS",
@@ -20,6 +27,7 @@ _WORDS = {
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
 _EXPLAINED_IN = "docs/gate.md"
+_WORTH_A_WORD_S = 1.0
 
 
 def decision_word(report: GateReport | ApartReport) -> str:
@@ -44,13 +52,22 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:
     """Yield how to go on, the time and exit code, the probability of an error, and where to read on."""
-    took = f"took {human_seconds(report.wall_s)} and " if isinstance(report, GateReport) else ""
+    took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
     if _can_go_on(report):
         yield "The same command again goes on from here."
     yield f"It {took}ends with exit code {report.exit_code}."
     if report.comparisons or not report.exact:
         yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
     yield f"Every word and number is explained in {_EXPLAINED_IN}."
+
+
+def _time_taken(report: GateReport) -> str:
+    """Say how long a gate took, and where it counted too, what that took: the budget is for timing alone."""
+    whole = human_seconds(report.wall_s) + after_waiting(report.waited_s)
+    if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
+        return whole
+    timed, counted_ = human_seconds(report.timed_s), human_seconds(report.counted_s)
+    return f"{whole} (timing {timed} of a budget of {human_seconds(report.budget_s)}, counting {counted_})"
 
 
 def _can_go_on(report: GateReport | ApartReport) -> bool:

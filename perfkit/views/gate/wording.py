@@ -141,6 +141,11 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
 
+def after_waiting(waited_s: float) -> str:
+    """Return how long another perfkit kept a command waiting, "" where none did."""
+    return f" after {human_seconds(waited_s)} of waiting for another perfkit" if waited_s else ""
+
+
 def launches_text(estimate: Estimate | None) -> str:
     """Return the number of launches a comparison rests on."""
     return "-" if estimate is None else str(estimate.launches)
