@@ -13,10 +13,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.agent import process
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.records import Status
 
 _TAIL_LINES = 12
+# What `python -m pytest` does, in a process that ends with the one that started it.
+_SESSION = """
+import os, runpy, sys
+runpy.run_path(sys.argv.pop(1))["die_with_parent"]()
+sys.path[0] = os.getcwd()
+runpy.run_module("pytest", run_name="__main__", alter_sys=True)
+"""
 _PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
 
 
@@ -80,8 +88,8 @@ def run_launch(
     quiet = ["--quiet", "-p", "no:cacheprovider"]
     # A file, not a pipe: a process that leaves the group would hold the pipe open.
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],
+        session = subprocess.Popen(
+            [sys.executable, "-c", _SESSION, process.__file__, benchmarks, *places, *selection, *quiet],
             cwd=root,
             env=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
             stdin=subprocess.DEVNULL,
@@ -90,13 +98,13 @@ def run_launch(
             start_new_session=True,
         )
         try:
-            returned = process.wait(limit_s)
+            returned = session.wait(limit_s)
         except subprocess.TimeoutExpired:
             return LaunchResult(status="timeout", tail=f"it took longer than {limit_s:g} s, the limit")
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+                os.killpg(session.pid, signal.SIGKILL)
+            session.wait()
         if returned in _PYTEST_RAN:
             return LaunchResult()
         output.seek(0)
