@@ -33,6 +33,23 @@ def adopt_orphans() -> None:
     _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def become_child(log: str, folder: str) -> None:
+    """Give this process a session, an output and a folder of its own, and nothing to read.
+
+    It adopts the orphans among its descendants, so that all of them stay in its tree.
+    """
+    adopt_orphans()
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(output)
+    os.close(nothing)
+    os.chdir(folder)
+
+
 def move_to(core: int) -> None:
     """Put this thread on a core, and leave it as free as it was; what may not be asked changes nothing.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from perfkit.compare.sequential import LAUNCH_S, launch_pair
-from perfkit.measure.lockstep.launch import LaunchRules, run_launch
+from perfkit.measure.lockstep.launch import LaunchRules
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import schedule
@@ -45,7 +45,7 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
         launcher.renew_when_due(number)
-        record = run_launch(launcher.start_both(slot, nodes=nodes), nodes, paces=paces, rules=rules)
+        record = launcher.launch(slot, nodes, paces=paces, rules=rules)
         for node, timing in record.timings.items():
             pairs[node].append(launch_pair(timing, slot, launcher.preloader))
     launches = max(sum(map(len, pairs.values())), 1)

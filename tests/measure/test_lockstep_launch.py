@@ -8,7 +8,8 @@ from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from two_trees import FILE, SIDES, TwoTrees, nodes, wait_until
+from processes_seen import wait_until
+from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.measure.lockstep.launch import LaunchRecord
 from perfkit.measure.lockstep.launcher import Launcher
@@ -206,7 +207,7 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: La
 ENDS = {
     "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),
     "exit_well": ("os._exit(0)", "error", "its process ended with exit status 0"),
-    "killed": ("os.kill(os.getpid(), 9)", "oom", "its process was killed (out of memory?)"),
+    "killed": ("os.kill(os.getpid(), 9)", "oom", "its process was killed by SIGKILL (out of memory?)"),
     "crash": ("ctypes.string_at(0)", "error", "its process was killed by SIGSEGV"),
     "busy": ("exec('while True: pass')", "timeout", "gave no sign of life within its limit of 1 s"),
     "waits": ("signal.pause()", "timeout", "gave no sign of life within its limit of 1 s"),

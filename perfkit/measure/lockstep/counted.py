@@ -9,9 +9,9 @@ import msgspec
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.preloading import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
 
