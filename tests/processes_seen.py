@@ -10,6 +10,17 @@ from pathlib import Path
 from perfkit.agent.tree import read_process
 
 _PATIENCE_S = 20.0
+# Imported, it kills its process in the midst of a fork, as often as the flag's text is long.
+DEADLY = """
+import os, pathlib
+flag = pathlib.Path({flag!r})
+def die():
+    lives = flag.read_text()
+    if lives:
+        flag.write_text(lives[1:])
+        os.kill(os.getpid(), 9)
+os.register_at_fork(before=die)
+"""
 
 
 def gone(pid: int) -> bool:

@@ -31,7 +31,7 @@ getattr(bootstrap, entry)(*arguments)
 # A guard needs nothing that is installed and no word of the environment.
 _GUARD_OPTIONS = ("-I", "-S")
 # -P: the current folder must not shadow the modules that the harness needs before a target runs.
-_OPTIONS = ("-P",)
+SAFE_PATH = ("-P",)
 FAULTHANDLER = ("-X", "faulthandler")
 _END_LIMIT_S = 20.0
 _PID_BYTES = 32
@@ -184,10 +184,10 @@ def run_command(
 
 def python_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of perfkit as a child; a crash leaves a traceback."""
-    return [sys.executable, *_OPTIONS, *FAULTHANDLER, "-m", module, *arguments]
+    return [sys.executable, *SAFE_PATH, *FAULTHANDLER, "-m", module, *arguments]
 
 
-def agent_command(entry: str, *arguments: str, options: Sequence[str] = _OPTIONS) -> list[str]:
+def agent_command(entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH) -> list[str]:
     """Return the command that begins at an entry of the agent."""
     folder = str(Path(agent.__path__[0]))
     return [sys.executable, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]

@@ -15,6 +15,7 @@ from typing import Self
 from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
 from perfkit.processes.commands import (
+    SAFE_PATH,
     ChildProcess,
     GuardedCommand,
     agent_command,
@@ -39,7 +40,7 @@ class ForkServer:
         *,
         log: Path,
         environment: Mapping[str, str] | None = None,
-        options: Sequence[str] = ("-P",),
+        options: Sequence[str] = SAFE_PATH,
     ) -> None:
         self.faults_of_reuse: int | None = None
         self._log = log

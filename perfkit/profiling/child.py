@@ -35,12 +35,14 @@ from perfkit.records import Environment, PassSummary
 _REPORT_EVERY_S = 0.5
 
 
-def main(spec_file: str, *, progress: int, turns: int | None) -> None:
+def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     """Make the pass that a file describes, and leave the result in the pass's folder.
 
     How many steps are done is told through the descriptor ``progress``; with ``turns`` the loop waits there
     for its turn, which is a number of steps.
     """
+    # What is shared was kept from being collected before the fork; a target expects a process like any other.
+    gc.unfreeze()
     spec = read_spec(Path(spec_file))
     reporter = Reporter(progress, turns)
     result = _make_pass(spec, reporter)
@@ -207,5 +209,5 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 if __name__ == "__main__":
-    _, file, progress_descriptor, *turn_descriptor = sys.argv
-    main(file, progress=int(progress_descriptor), turns=int(turn_descriptor[0]) if turn_descriptor else None)
+    _, file, *descriptors = sys.argv
+    main(file, *map(int, descriptors))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes_seen import gone, wait_until
+from processes_seen import DEADLY, gone, wait_until
 from two_trees import SIDES, TwoTrees, nodes
 
 from perfkit.errors import NotMeasuredError
@@ -165,17 +165,6 @@ def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
     assert "wave" not in said["loaded"]
 
 
-# Preloaded, it kills its process in the midst of a fork, as often as the flag's text is long.
-DEADLY = """
-import os, pathlib
-flag = pathlib.Path({flag!r})
-def die():
-    lives = flag.read_text()
-    if lives:
-        flag.write_text(lives[1:])
-        os.kill(os.getpid(), 9)
-os.register_at_fork(before=die)
-"""
 # Kills the preloader from within a launch, once.
 TREACHEROUS = """
 import os, pathlib, signal
