@@ -35,6 +35,12 @@ class LedgerError(UsageError):
     """A ledger file cannot be read or written."""
 
 
+class RecordingError(LedgerError):
+    """A ledger that could be written at first no longer can; what a run had until then is kept."""
+
+    exit_code = EXIT_NOT_MEASURED
+
+
 class NotMeasuredError(PerfkitError):
     """Something that should have been measured could not be."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.jobs.gate import LOOKS
+from perfkit.compare.engine import LOOKS
 from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER
 from perfkit.records.comparisons import LaunchPair, Policy
 from perfkit.stats.interval import location_interval

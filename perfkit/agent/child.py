@@ -71,10 +71,12 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
     install(RemoteConductor(channel, assignment["plants"]))
     plugin = ChildPlugin(channel, assignment["nodes"])
     paths = [path for path in assignment["paths"] if (root / path).exists()]
+    status = 0
     if paths or not assignment["paths"]:
-        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+        status = run_session(plugin, root=root, paths=paths, select=assignment["select"])
     else:
         plugin.find_nothing()
+    plugin.tell_listing(status)
 
 
 def _libraries(before: set[str], root: Path) -> list[str]:

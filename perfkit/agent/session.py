@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,8 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
+# A session that ends so has run nothing, and would not at another time.
+_DOES_NOT_RUN = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
 
@@ -53,6 +55,7 @@ class ChildPlugin:
         self._errors: list[dict[str, str]] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
+        self._listed: list[dict[str, object]] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -71,20 +74,27 @@ class ChildPlugin:
         """List the benchmarks, or leave only those assigned, in the order assigned."""
         found = {item.nodeid: item for item in items if _measures(item)}
         if self._nodes is None:
-            self._tell(found.values())
+            self._listed = [_describe(item) for item in found.values()]
             items[:] = []
         else:
             items[:] = [found[node] for node in self._nodes if node in found]
 
     def find_nothing(self) -> None:
-        """Say that there is no benchmark, where nothing is to be collected from."""
-        self._tell([])
+        """Note that there is no benchmark, where nothing is to be collected from."""
+        self._listed = []
 
-    def _tell(self, items: Iterable[pytest.Item]) -> None:
+    def tell_listing(self, status: int) -> None:
+        """Say which benchmarks there are, once the session has ended with an exit status.
+
+        Only then is it known that pytest would go on to run them: some mistakes in its configuration end a
+        session after it has collected.
+        """
+        if self._listed is None or status in _DOES_NOT_RUN:
+            return
         self._channel.send(
             {
                 "kind": "collected",
-                "items": [_describe(item) for item in items],
+                "items": self._listed,
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
             }

@@ -89,7 +89,7 @@ def calibrate(
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
-        found = run_calibrate(request, project=project, listener=progress)
+        found = run_calibrate(request, project=project, progress=progress)
     show(calibration_view(found), to_json=json)
     write_json(found, json)
     sys.exit(found.exit_code)

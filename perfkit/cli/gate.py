@@ -127,7 +127,7 @@ def gate(
         # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
-            report = run_gate(request, project=project, listener=progress)
+            report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
         replace_text(markdown, render_comment(report))
     show(gate_view(report), to_json=json)

@@ -115,7 +115,7 @@ def tricks(
             seed=seed,
         )
         with GateProgress(enabled=True) as progress:
-            report = run_tricks(request, project=project, listener=progress)
+            report = run_tricks(request, project=project, progress=progress)
     show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)

@@ -24,6 +24,16 @@ class Accepted:
     notes: tuple[str, ...] = ()
 
 
+def check_acceptances(pair: SidePair, *, ledger: Path) -> None:
+    """Refuse acceptances that cannot be read, before anything is measured.
+
+    Raises:
+        RepositoryError: git does not know one of the two commits.
+        LedgerError: a kept acceptance is damaged.
+    """
+    accept((), (), pair, ledger=ledger)
+
+
 def accept(
     comparisons: Sequence[Comparison], exact: Sequence[ExactComparison], pair: SidePair, *, ledger: Path
 ) -> Accepted:

@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from perfkit.compare.sequential import LAUNCH_S, launch_pair
-from perfkit.measure.lockstep.launch import LaunchRules
+from perfkit.compare.sequential import launch_pair
+from perfkit.compare.sides import LockstepLaunches
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
 from perfkit.records.comparisons import LaunchPair
@@ -33,23 +32,22 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
     ``tell`` hears the share that is done.
     """
     found = scout(launcher.start("head", nodes=None))
-    launcher.warm_up(found.report.libraries)
+    launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)
+    launches.learn(found.report.libraries)
     nodes = list(found.found)
     pairs: dict[str, list[LaunchPair]] = {node: [] for node in nodes}
-    paces: dict[str, Pace] = {}
-    rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda _: _LIMIT_S)
     begun = time.monotonic()
     for number, slot in enumerate(schedule(seed=seed)):
         elapsed = time.monotonic() - begun
         tell(min(elapsed / seconds, 1.0))
         if elapsed >= seconds and number >= _FEWEST_LAUNCHES:
             break
-        launcher.renew_when_due(number)
-        record = launcher.launch(slot, nodes, paces=paces, rules=rules)
+        launches.prepare()
+        record = launches.make(slot, nodes)
         for node, timing in record.timings.items():
-            pairs[node].append(launch_pair(timing, slot, launcher.preloader))
-    launches = max(sum(map(len, pairs.values())), 1)
+            pairs[node].append(launch_pair(timing, slot, launches.preloader))
+    made = max(sum(map(len, pairs.values())), 1)
     return Alike(
         pairs={node: tuple(found) for node, found in pairs.items()},
-        launch_s=(time.monotonic() - begun) / launches,
+        launch_s=(time.monotonic() - begun) / made,
     )

@@ -1,19 +1,22 @@
-"""What a gate counts: every benchmark, and a step of each configured training target, on both sides."""
+"""What is counted: every benchmark, and a step of each configured training target, on both sides."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.agent.counting.model import Counts
-from perfkit.compare.sequential import Contender
-from perfkit.compare.survey import Rules, finding_on, finding_on_failure, under_rules
+from perfkit.compare.sequential import ComparedBenchmark, prove_code
+from perfkit.compare.survey import Rules, finding_on_failure, under_rules
 from perfkit.config import Project
+from perfkit.errors import UsageError
 from perfkit.identity import source_version
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
-from perfkit.measure.lockstep.launch import Failure, SideReport
+from perfkit.measure.lockstep.instructed import COMMANDS, Callgrind
+from perfkit.measure.lockstep.launch import Failure
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.profiling.targets import resolve_target, target_on
+from perfkit.profiling.targets import Target, resolve_target, target_on
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import Comparison, ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts
@@ -22,6 +25,8 @@ from perfkit.verdict.exact import ExactPolicy, compare_counts
 COUNTED_STEP = 3
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
+# Under Valgrind a test takes minutes to come to its benchmark.
+_VALGRIND_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +41,10 @@ class CountedPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """All that a gate counted, the findings on what it could not, and what the sides said at their end.
-
-    ``loaded`` are the files of the sides that training loops imported.
-    """
+    """All that was counted, the findings on what could not be, and the sides' files that were imported."""
 
     pairs: tuple[CountedPair, ...] = ()
     findings: tuple[Comparison, ...] = ()
-    reports: Mapping[Side, SideReport] | None = None
     notes: tuple[str, ...] = ()
     loaded: frozenset[str] = frozenset()
 
@@ -63,11 +64,15 @@ class Tally:
         )
 
 
-def count_contenders(
-    contenders: Sequence[Contender], launcher: Launcher, *, say: Callable[[str], None], decide: bool
+def count_compared(
+    compared: Sequence[ComparedBenchmark], launcher: Launcher, *, say: Callable[[str], None], decide: bool
 ) -> Tally:
-    """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding."""
-    known = {one.benchmark.name: one for one in contenders}
+    """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding.
+
+    Raises:
+        NotMeasuredError: a side imported other code than its own.
+    """
+    known = {one.benchmark.name: one for one in compared}
     found = count_benchmarks(
         launcher, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say
     )
@@ -85,24 +90,72 @@ def count_contenders(
     findings = (
         tuple(finding_on_failure(known[node], failure) for node, failure in first.items()) if decide else ()
     )
-    return Tally(pairs=pairs, findings=findings, reports=found.reports)
+    prove_code(found.reports)
+    loaded = frozenset(file for report in found.reports.values() for file in report.loaded)
+    return Tally(pairs=pairs, findings=findings, loaded=loaded)
 
 
-def count_targets(names: Iterable[str], project: Project, launcher: Launcher, rules: Rules) -> Tally:
+def targets_to_count(project: Project) -> tuple[Target, ...]:
+    """Return the configured targets whose training steps are counted.
+
+    Raises:
+        UsageError: one is no function and no script, or its script is not there or outside of the project.
+    """
+    config = project.config
+    names = config.targets if config.exact.targets is None else config.exact.targets
+    targets = tuple(resolve_target(name, project, folder=project.root) for name in names)
+    for target in targets:
+        target_on(target, project.root, project=project.root)
+    return targets
+
+
+def count_targets(targets: Iterable[Target], project: Project, launcher: Launcher, rules: Rules) -> Tally:
     """Count a training step of each target on both sides, all of them twice and at once."""
     tallies = []
-    for name in names:
-        target = resolve_target(name, project, folder=project.root)
+    for target in targets:
         places = {side: target_on(target, launcher.root(side), project=project.root).place for side in SIDES}
-        contender = under_rules(Benchmark(name=name, version=source_version(target.place)), rules)
-        tallies.append(count_target(contender, places, launcher))
+        one = under_rules(Benchmark(name=target.name, version=source_version(target.place)), rules)
+        tallies.append(count_target(one, places, launcher))
     return joined(tallies)
 
 
-def count_target(contender: Contender, places: Mapping[Side, str], launcher: Launcher) -> Tally:
+def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: Launcher) -> Tally:
     """Count a training step on both sides, twice and at once; a side's place is a function or a script."""
     found = count_training(launcher, places, steps=COUNTED_STEP, runs=_RUNS, limit_s=_TARGET_LIMIT_S)
-    return replace(_tally(contender, found.runs), loaded=found.loaded)
+    return replace(_tally(one, found.runs), loaded=found.loaded)
+
+
+def check_valgrind() -> None:
+    """Refuse to count instructions where nothing can.
+
+    Raises:
+        UsageError: Valgrind is not installed.
+    """
+    missing = [name for name in COMMANDS if shutil.which(name) is None]
+    if missing:
+        raise UsageError(
+            f"--instructions counts with Valgrind, but there is no {' and no '.join(missing)} on PATH:"
+            " install Valgrind (apt install valgrind), or leave the option out"
+        )
+
+
+def count_instructions(
+    compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, say: Callable[[str], None]
+) -> Tally:
+    """Count each benchmark; ``say`` hears which one is next."""
+    pairs = []
+    for one in compared:
+        node = one.benchmark.name
+        say(node)
+        pairs.append(
+            CountedPair(
+                benchmark=one.benchmark,
+                counts=callgrind.count(node, limit_s=_VALGRIND_LIMIT_S),
+                training=False,
+                gating=one.gating,
+            )
+        )
+    return Tally(pairs=tuple(pairs))
 
 
 def joined(tallies: Sequence[Tally]) -> Tally:
@@ -110,29 +163,26 @@ def joined(tallies: Sequence[Tally]) -> Tally:
     return Tally(
         pairs=tuple(pair for tally in tallies for pair in tally.pairs),
         findings=tuple(finding for tally in tallies for finding in tally.findings),
-        reports=next((tally.reports for tally in tallies if tally.reports), None),
         notes=tuple(note for tally in tallies for note in tally.notes),
         loaded=frozenset(file for tally in tallies for file in tally.loaded),
     )
 
 
-def _tally(contender: Contender, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
+def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
     """Return a target's counts; where one side alone has none that is a finding, where neither has a note."""
-    name = contender.benchmark.name
+    name = one.benchmark.name
     problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
     base, head = problems["base"], problems["head"]
     if base is None and head is None:
         counts = {side: _both_runs([one for one in found[side] if isinstance(one, Counts)]) for side in SIDES}
-        pair = CountedPair(
-            benchmark=contender.benchmark, counts=counts, training=True, gating=contender.gating
-        )
+        pair = CountedPair(benchmark=one.benchmark, counts=counts, training=True, gating=one.gating)
         return Tally(pairs=(pair,))
     if base is not None and head is not None:
         return Tally(notes=(f"no training step of {name} was counted: {head.message}",))
     if head is not None:
-        return Tally(findings=(finding_on_failure(contender, head),))
+        return Tally(findings=(finding_on_failure(one, head),))
     assert base is not None  # noqa: S101 (neither is a case above)
-    return Tally(findings=(finding_on(contender, "NEW", f"on base: {base.message}"),))
+    return Tally(findings=(finding_on_failure(one, base, base_own=()),))
 
 
 def _both_runs(found: Sequence[Counts]) -> Counts:

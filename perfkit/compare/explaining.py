@@ -1,10 +1,14 @@
-"""Why a benchmark became slower: what differs between a profile of each side."""
+"""What is told beside the verdicts: why a benchmark became slower, and what to know of the run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from perfkit.compare.sequential import Contender
+from perfkit.compare.prior import Prior
+from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.compare.sides import OpenSides
 from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work
@@ -14,21 +18,40 @@ from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
 from perfkit.records import SIDES, Side
 from perfkit.records.comparisons import Comparison, Explanation
+from perfkit.records.progress import ComparisonProgress
 from perfkit.records.readings import Reading
 from perfkit.repo.checkout import Roots
+from perfkit.repo.project_roots import subfolder
+from perfkit.repo.sides import changed_files
 
+_MOST_LISTED = 5
 _PROFILED_S = 0.5
 _MOST_CALLS = 200
 
 
-def explain(
-    comparison: Comparison, contender: Contender, launcher: Launcher, roots: Roots
+def explain_regressions(
+    comparisons: Sequence[Comparison],
+    compared: Sequence[ComparedBenchmark],
+    sides: OpenSides,
+    progress: ComparisonProgress,
+) -> tuple[Explanation, ...]:
+    """Profile what regressed on both sides and return what moved in each, where that could be had."""
+    known = {one.benchmark.name: one for one in compared}
+    regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
+    if regressed:
+        progress.say("profiling what regressed")
+    found = (_explain(one, known[one.benchmark.name], sides.launcher, sides.roots) for one in regressed)
+    return tuple(explanation for explanation in found if explanation is not None)
+
+
+def _explain(
+    comparison: Comparison, one: ComparedBenchmark, launcher: Launcher, roots: Roots
 ) -> Explanation | None:
     """Profile a regressed benchmark on both sides and return what moved; None where that failed."""
     name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
     children = [launcher.start(side, nodes=[name]) for side in SIDES]
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
-    turns = profile_sides(children, calls=calls, limit_s=contender.limit_s)
+    turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
     if turns is None:
         return None
     work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)
@@ -40,3 +63,30 @@ def explain(
 def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
     """Read a side's profile; its own files are named by their place in it, so that both sides' are alike."""
     return read_pstats(turn.stats, side, CodeNames(root=str(root)))
+
+
+def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
+    """Yield how the launches were made, where that is not as it should be, and which gates are continued."""
+    launcher = sides.launcher
+    if launcher.why_no_fork:
+        yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
+    if launcher.allocator_kept is False and not sides.scope.as_is:
+        yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
+    if prior.runs:
+        runs = ", ".join(run[-12:] for run in prior.runs)
+        yield f"continues the test of earlier gates on this pair: {runs}"
+
+
+def unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
+    """Yield a note on the changed Python files that no measured process imported, where that is known."""
+    if loaded is None:
+        return
+    folder = subfolder(sides.project, sides.pair, "head")
+    seen = {(folder / file).as_posix() for file in loaded}
+    unseen = [file for file in changed_files(sides.pair) or () if file.endswith(".py") and file not in seen]
+    if unseen:
+        more = f" and {len(unseen) - _MOST_LISTED} more" if len(unseen) > _MOST_LISTED else ""
+        yield (
+            f"changed, but loaded by no benchmark: {', '.join(unseen[:_MOST_LISTED])}{more};"
+            " UNCHANGED says nothing of them"
+        )

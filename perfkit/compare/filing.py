@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.compare.counts import CountedPair
-from perfkit.compare.sequential import Contender, Measured
+from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import (
     SIDES,
@@ -46,26 +46,24 @@ class RunContext:
 
 
 def launch_rows(
-    measured: Iterable[Measured],
-    contenders: Mapping[str, Contender],
-    verdicts: Mapping[str, Verdict],
+    measured: Iterable[MeasuredLaunch],
+    compared: Mapping[str, ComparedBenchmark],
     context: RunContext,
 ) -> Iterator[Row]:
     """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
 
-    Those of a benchmark that has no verdict yet do not say one.
+    There is no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
     for one in measured:
-        contender = contenders[one.node]
+        benchmark = compared[one.node]
         entries = policy_entries(
             context.policy,
-            margin=contender.margin,
-            gating=contender.gating,
-            verdict=verdicts.get(one.node),
+            margin=benchmark.margin,
+            gating=benchmark.gating,
         )
         for side in SIDES:
             for timed in _timed(one.timing, side):
-                yield _launch_row(one, side, contender, timed, entries, context)
+                yield _launch_row(one, side, benchmark, timed, entries, context)
 
 
 def count_rows(
@@ -100,6 +98,16 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
     return _row(outcome, "head", Placement(side="head", seed=context.seed), entries, context)
 
 
+def settled(row: Row, verdicts: Mapping[str, Verdict], entries: Mapping[str, str]) -> Row:
+    """Return a row with what is known only when its run is over: its benchmark's verdict, and ``entries``.
+
+    A count has its verdict already; a benchmark that was not judged has none.
+    """
+    verdict = verdicts.get(row.outcome.benchmark.name)
+    judged = {} if verdict is None or "verdict" in row.policy else {"verdict": verdict}
+    return replace(row, policy={**row.policy, **judged, **entries})
+
+
 def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
     yield WALL_TIME, timing.base_s if side == "base" else timing.head_s
     typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
@@ -108,9 +116,9 @@ def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ..
 
 
 def _launch_row(
-    one: Measured,
+    one: MeasuredLaunch,
     side: Side,
-    contender: Contender,
+    compared: ComparedBenchmark,
     timed: tuple[Metric, tuple[float, ...]],
     entries: Mapping[str, str],
     context: RunContext,
@@ -119,7 +127,7 @@ def _launch_row(
     faults = timing.faults_per_iteration[side]
     metric, values = timed
     outcome = Outcome(
-        benchmark=contender.benchmark,
+        benchmark=compared.benchmark,
         metric=metric,
         warmup=timing.pace.untimed,
         loops=timing.pace.loops,

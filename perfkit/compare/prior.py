@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perfkit.compare.filing import RunContext
-from perfkit.compare.sequential import Contender
-from perfkit.records import TYPICAL_TIME, WALL_TIME, Row
+from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.ledger.store import Ledger
+from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Row
 from perfkit.records.comparisons import LaunchPair
+from perfkit.repo.sides import SidePair
 from perfkit.verdict.from_rows import joined_pairs, pairs_of, policy_of
 
 
@@ -18,13 +21,36 @@ class Prior:
 
     runs: dict[str, list[Row]] = field(default_factory=dict)
 
-    def pairs_for(self, contender: Contender) -> tuple[LaunchPair, ...]:
+    def pairs_for(self, one: ComparedBenchmark) -> tuple[LaunchPair, ...]:
         """Return the launches of a benchmark as it is now; another version of it starts anew."""
         found = [
-            [row for row in rows if row.outcome.benchmark == contender.benchmark]
-            for rows in self.runs.values()
+            [row for row in rows if row.outcome.benchmark == one.benchmark] for rows in self.runs.values()
         ]
         return joined_pairs([pairs_of(rows) for rows in found])
+
+
+def earlier_rows(ledger: Ledger, pair: SidePair) -> list[Row]:
+    """Return the rows of the gates that were made of a pair of commits, in the order of recording."""
+    commits = {(side, pair.side(side).commit.sha) for side in SIDES}
+    runs: dict[str, list[Row]] = {}
+    for row in ledger.rows_on({sha for _, sha in commits}):
+        if row.source == "gate":
+            runs.setdefault(row.run_id, []).append(row)
+    of_pair = (rows for rows in runs.values() if {_side(row) for row in rows} == commits)
+    return [row for rows in of_pair for row in rows]
+
+
+def continued_seed(seed: int, earlier: Sequence[Row]) -> int:
+    """Return the seed of a gate that comes after others on its pair: ``seed`` itself after none.
+
+    A gate that continues another's test would else draw the same hash seeds and orders again, and share
+    the bias that comes with them.
+    """
+    runs = dict.fromkeys(row.run_id for row in earlier)
+    if not runs:
+        return seed
+    digest = hashlib.sha256(repr((seed, *runs)).encode()).digest()
+    return int.from_bytes(digest[:4], "big")
 
 
 def find_prior(rows: Sequence[Row], context: RunContext) -> Prior:

@@ -1,39 +1,32 @@
-"""A sequential comparison: launches until every benchmark is decided, or the budget will not decide more."""
+"""A sequential comparison: launches until every benchmark is decided, or the budget will not decide more.
+
+It makes no process and reads no clock of its own: both are handed in.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from perfkit.compare.budget import Candidate, share_out
+from perfkit.errors import NotMeasuredError
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lockstep.launch import (
-    Failure,
-    LaunchRecord,
-    LaunchRules,
-    SideReport,
-    run_launch,
-    shared_libraries,
-)
-from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport, shared_libraries
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.progress import ComparisonProgress
 from perfkit.verdict.from_rows import joined_pairs
 from perfkit.verdict.judge import compare
 
-# The least that one launch spends on a benchmark, both sides together.
-LAUNCH_S = 0.06
-
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class ComparedBenchmark:
     """A benchmark that both sides have, and how it is judged; ``limit_s`` is how long it may stay silent.
 
     ``prior`` are its launches from earlier gates on the same pair, whose test this run continues.
@@ -47,7 +40,7 @@ class Contender:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredLaunch:
     """One launch of one benchmark on both sides, and where it stood."""
 
     node: str
@@ -57,11 +50,32 @@ class Measured:
     at: datetime
 
 
+class Launches(Protocol):
+    """Makes the launches of a comparison, one after the other."""
+
+    @property
+    def preloader(self) -> int:
+        """The number of the preloader that the last launch was forked from."""
+
+    def prepare(self) -> None:
+        """Get ready for the next launch: a new preloader is raised when its turn has come."""
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides, in fresh processes.
+
+        Raises:
+            NotMeasuredError: no process can be started any more.
+        """
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Let later launches start with modules that both sides import."""
+
+
 @dataclass
-class Trial:
+class BenchmarkState:
     """What is known of one benchmark so far."""
 
-    contender: Contender
+    compared: ComparedBenchmark
     own: list[LaunchPair] = field(default_factory=list)
     failure: Failure | None = None
     seconds: list[float] = field(default_factory=list)
@@ -69,7 +83,7 @@ class Trial:
     @property
     def pairs(self) -> tuple[LaunchPair, ...]:
         """All launches of the test: those of earlier gates, then this run's own."""
-        return joined_pairs([self.contender.prior, self.own])
+        return joined_pairs([self.compared.prior, self.own])
 
     @property
     def launch_s(self) -> float | None:
@@ -79,87 +93,98 @@ class Trial:
     def judge(self, policy: Policy) -> Comparison:
         """Return the verdict as far as it is known."""
         return compare(
-            self.contender.benchmark,
+            self.compared.benchmark,
             self.pairs,
             policy,
-            margin=self.contender.margin,
-            gating=self.contender.gating,
+            margin=self.compared.margin,
+            gating=self.compared.gating,
             launch_s=self.launch_s,
         )
 
 
-class Listener(Protocol):
-    """Is told how a comparison stands, between launches only."""
-
-    def update(self, comparisons: Sequence[Comparison], elapsed_s: float, left_s: float) -> None:
-        """Show the state."""
+def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
+    """Keep nothing: for a comparison that nobody records."""
 
 
 @dataclass
 class SequentialComparison:
-    """Measures contenders until they are decided; what it has measured survives an interruption."""
+    """Measures benchmarks until they are decided; what it has measured survives an interruption.
 
-    launcher: Launcher
-    trials: Mapping[str, Trial]
+    ``deadline`` is on ``clock``, which counts seconds from anywhere and never goes back; ``now`` tells the
+    date. ``keep`` is handed what each launch measured, before the next one is made.
+    """
+
+    launches: Launches
+    states: Mapping[str, BenchmarkState]
     policy: Policy
     deadline: float
-    measured: list[Measured] = field(default_factory=list)
-    reports: dict[Side, SideReport] = field(default_factory=dict)
-    _paces: dict[str, Pace] = field(default_factory=dict)
+    keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = utc_now
+    loaded: set[str] = field(default_factory=set)
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overhead_s: float = 0.0
 
-    def run(self, slots: Iterable[Slot], listener: Listener) -> None:
-        """Run launches in the order of ``slots``; ``deadline`` is on the monotonic clock."""
-        begun = time.monotonic()
+    @classmethod
+    def of(
+        cls, benchmarks: Iterable[ComparedBenchmark], *, launches: Launches, policy: Policy, deadline: float
+    ) -> SequentialComparison:
+        """Return a comparison of benchmarks of which nothing was measured in this run yet."""
+        states = {one.benchmark.name: BenchmarkState(one) for one in benchmarks}
+        return cls(launches=launches, states=states, policy=policy, deadline=deadline)
+
+    def run(self, slots: Iterable[Slot], progress: ComparisonProgress) -> None:
+        """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one.
+
+        Raises:
+            NotMeasuredError: a side imported other code than its own, or no process can be started any more.
+        """
+        begun = self.clock()
         for number, slot in enumerate(slots):
-            listener.update(self.comparisons(), time.monotonic() - begun, self._left_s())
+            progress.update(self.comparisons(), self.clock() - begun, self._left_s())
             nodes = self._next_nodes()
             if not nodes:
                 return
-            self.launcher.renew_when_due(number)
+            self.launches.prepare()
             self._launch(slot, nodes, first=number == 0)
 
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return how every contender that has not failed stands."""
-        return tuple(self._judge(node) for node, trial in self.trials.items() if trial.failure is None)
+        """Return how every benchmark that has not failed stands."""
+        return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
 
     def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
-        begun = time.monotonic()
-        children = self.launcher.start_both(slot, nodes=nodes)
-        rules = LaunchRules(launch_s=LAUNCH_S, limit_s=lambda node: self.trials[node].contender.limit_s)
-        record = run_launch(children, nodes, paces=self._paces, rules=rules)
-        self._keep(slot, nodes, record)
-        if not first:
-            self._overhead_s = time.monotonic() - begun - sum(record.seconds.values())
-
-    def _keep(self, slot: Slot, nodes: Sequence[str], record: LaunchRecord) -> None:
-        self.reports.update(record.reports)
+        begun = self.clock()
+        record = self.launches.make(slot, nodes)
+        # Times of other code are no measurement: the launch is refused as a whole, before anything is kept.
+        prove_code(record.reports)
         self._learn(record)
         for failure in record.failures:
-            self.trials[failure.node].failure = failure
-        for node in nodes:
-            if node in record.timings:
-                self._keep_timing(node, slot, record.timings[node], record.seconds[node])
+            self.states[failure.node].failure = failure
+        measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
+        self.keep(measured)
+        if not first:
+            self._overhead_s = self.clock() - begun - sum(record.seconds.values())
 
     def _learn(self, record: LaunchRecord) -> None:
         """Let later launches start with what both sides of this one imported: some is only seen in use."""
+        for report in record.reports.values():
+            self.loaded.update(report.loaded)
         if len(record.reports) == len(SIDES):
-            self.launcher.warm_up(shared_libraries(record.reports["base"], record.reports["head"]))
+            self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
 
-    def _keep_timing(self, node: str, slot: Slot, timing: Timing, seconds: float) -> None:
-        trial, preloader = self.trials[node], self.launcher.preloader
-        self.measured.append(Measured(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now()))
-        trial.own.append(launch_pair(timing, slot, preloader))
-        # The first also learns its pace, and imports what later ones find in their preloader.
-        trial.seconds.append(seconds if trial.seconds else _timed_s(timing))
+    def _measured(self, node: str, slot: Slot, record: LaunchRecord) -> MeasuredLaunch:
+        state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
+        state.own.append(launch_pair(timing, slot, preloader))
+        # The first launch also learns the pace, and imports what later ones find in their preloader.
+        state.seconds.append(record.seconds[node] if state.seconds else _timed_s(timing))
+        return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
 
     def _next_nodes(self) -> list[str]:
         """Return the undecided benchmarks that get a share of the time that is left."""
         undecided = {
             node: found
-            for node, trial in self.trials.items()
-            if trial.failure is None and (found := self._judge(node)).verdict == "INCONCLUSIVE"
+            for node, state in self.states.items()
+            if state.failure is None and (found := self._judge(node)).verdict == "INCONCLUSIVE"
         }
         overhead_s = self._overhead_s / max(len(undecided), 1)
         candidates = [self._candidate(node, found, overhead_s) for node, found in undecided.items()]
@@ -168,28 +193,43 @@ class SequentialComparison:
 
     def _candidate(self, node: str, found: Comparison, overhead_s: float) -> Candidate | None:
         """Return what a benchmark asks for, None where it has had its last look."""
-        trial = self.trials[node]
-        look = min((look for look in self.policy.looks if look > len(trial.pairs)), default=None)
+        state = self.states[node]
+        look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
         if look is None:
             return None
-        launch_s = (trial.launch_s or 0.0) + overhead_s
+        launch_s = (state.launch_s or 0.0) + overhead_s
         return Candidate(
             node=node,
-            next_look_s=(look - len(trial.pairs)) * launch_s,
+            next_look_s=(look - len(state.pairs)) * launch_s,
             decision_s=found.need.launches * launch_s if found.need else None,
             suspect=found.estimate is not None and found.estimate.ratio > 1 + found.margin,
         )
 
     def _judge(self, node: str) -> Comparison:
         """Judge a benchmark, anew only where launches were added."""
-        trial = self.trials[node]
+        state = self.states[node]
         known = self._judged.get(node)
-        if known is None or known[0] != len(trial.own):
-            known = self._judged[node] = (len(trial.own), trial.judge(self.policy))
+        if known is None or known[0] != len(state.own):
+            known = self._judged[node] = (len(state.own), state.judge(self.policy))
         return known[1]
 
     def _left_s(self) -> float:
-        return max(self.deadline - time.monotonic(), 0.0)
+        return max(self.deadline - self.clock(), 0.0)
+
+
+def prove_code(reports: Mapping[Side, SideReport]) -> None:
+    """Refuse times and counts of any other code than that of the sides.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere.
+    """
+    for side, report in reports.items():
+        if report.foreign:
+            name, file = min(report.foreign.items())
+            raise NotMeasuredError(
+                f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"
+                " recorded: uninstall that copy, or list what may be preloaded in tool.perfkit.gate.preload"
+            )
 
 
 def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:

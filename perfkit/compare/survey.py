@@ -1,13 +1,14 @@
-"""Which benchmarks compete: what each side holds, laid side by side before anything is timed."""
+"""Who is compared: what each side holds, laid side by side before anything is timed."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from perfkit.compare.sequential import Contender
+from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.compare.sides import OpenSides
 from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
@@ -24,14 +25,14 @@ _BOOLEANS = {"True": True, "False": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
-    """The contenders, and the findings on benchmarks that cannot be compared.
+class Survey:
+    """The benchmarks that are compared, and the findings on those that cannot be.
 
     ``base_own`` are the benchmarks that base has without head's files. ``libraries`` are the modules
     from elsewhere that both sides import, ``torch`` the settings that head leaves torch with.
     """
 
-    contenders: tuple[Contender, ...]
+    compared: tuple[ComparedBenchmark, ...]
     findings: tuple[Comparison, ...]
     base_own: frozenset[str]
     libraries: tuple[str, ...]
@@ -53,23 +54,27 @@ class Rules:
         return cls(margin=margin or config.margin_share, limit_s=config.gate.limit, globs=config.rules)
 
 
-def survey(launcher: Launcher, roots: Roots, rules: Rules) -> Field:
+def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
 
     Raises:
         NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
         UsageError: there is no benchmark on either side.
     """
+    launcher, roots = sides.launcher, sides.roots
+    rules = Rules.of(sides.project.config, margin=margin)
     head, base_own = (_scout(launcher, side) for side in ("head", "base"))
     if EVERYTHING in head.errors:
-        raise _not_collected(head.errors[EVERYTHING])
+        raise _not_collected("head", head.errors[EVERYTHING])
+    base = _with_heads_files(launcher, roots, head, base_own)
+    if EVERYTHING in base.errors:
+        raise _not_collected("base", base.errors[EVERYTHING])
     if not head.found and not base_own.found and not head.errors:
         raise UsageError(
             "no benchmark was found: name their path with --benchmarks, widen --select, "
             "or write a test that uses pytest-benchmark's `benchmark` fixture"
         )
-    base = _with_heads_files(launcher, roots, head, base_own)
-    return _sort_out(head, base_own, base, rules)
+    return _sort_out(head, base_own, base, rules, roots.warnings)
 
 
 def _scout(launcher: Launcher, side: Side) -> Scouted:
@@ -83,11 +88,11 @@ def _scout(launcher: Launcher, side: Side) -> Scouted:
     return found
 
 
-def _not_collected(words: str) -> PerfkitError:
+def _not_collected(side: Side, words: str) -> PerfkitError:
     if _WRONG_SELECTION in words:
         return UsageError(f"--select is not what pytest's -k reads: {words}")
     return NotMeasuredError(
-        f"pytest could not collect the benchmarks of head: {words};"
+        f"pytest could not collect the benchmarks of {side}: {words};"
         " run `pytest --collect-only` there to see why"
     )
 
@@ -122,115 +127,127 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
     return sorted(conftests) + sorted(files)
 
 
-def _sort_out(head: Scouted, base_own: Scouted, base: Scouted, rules: Rules) -> Field:
-    contenders: list[Contender] = []
+def _sort_out(
+    head: Scouted, base_own: Scouted, base: Scouted, rules: Rules, warnings: Sequence[str]
+) -> Survey:
+    compared: list[ComparedBenchmark] = []
     findings: list[Comparison] = []
     for name, found in head.found.items():
         counterpart = base.found.get(name)
-        contender = _contender(found, rules)
-        if counterpart is None:
-            findings.append(finding_on(contender, "NEW", "base has no such benchmark"))
-        elif counterpart.benchmark.version != found.benchmark.version:
+        one = _judged_as(found, rules)
+        if counterpart is not None and counterpart.benchmark.version == found.benchmark.version:
+            compared.append(one)
+        elif counterpart is not None:
             message = "its own source differs, and head's does not import on base"
-            findings.append(finding_on(contender, "CHANGED", message))
+            findings.append(finding_on(one, "CHANGED", message))
+        elif found.file in base_own.errors:
+            message = f"does not import on base: {base_own.errors[found.file]}"
+            findings.append(finding_on(one, "FAILED", message))
         else:
-            contenders.append(contender)
-    findings += _missing(head, base_own, rules)
-    return Field(
-        contenders=tuple(contenders),
+            findings.append(finding_on(one, "NEW", "base has no such benchmark"))
+    findings += [*_missing(head, base_own, rules), *_not_imported(head, base_own, rules)]
+    return Survey(
+        compared=tuple(compared),
         findings=tuple(findings),
         base_own=frozenset(base_own.found),
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
-        notes=_overruled_note(head),
+        notes=(*warnings, *_overruled_note(head)),
     )
 
 
-def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> list[Comparison]:
-    """Return what base has and head has not: lost with a file that does not import, or gone."""
-    findings = []
-    lost_files = set(head.errors)
+def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
+    """Yield what base has and head has not: lost with a file that does not import, or gone."""
     for name, found in base_own.found.items():
         if name in head.found:
             continue
-        contender = _contender(found, rules)
-        if found.file in lost_files:
-            message = f"does not import on head: {head.errors[found.file]}"
-            findings.append(finding_on(contender, "FAILED", message))
+        one = _judged_as(found, rules)
+        if found.file in head.errors:
+            yield finding_on(one, "FAILED", f"does not import on head: {head.errors[found.file]}")
         else:
-            findings.append(finding_on(contender, "MISSING", "base has it, head does not"))
+            yield finding_on(one, "MISSING", "base has it, head does not")
+
+
+def _not_imported(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
+    """Yield the files of head that do not import, where base has no benchmark in them by which to name it."""
     known = {found.file for found in base_own.found.values()}
     for node, message in head.errors.items():
         if node not in known:
-            benchmark = Benchmark(name=node, version="")
-            findings.append(
-                Comparison(
-                    benchmark=benchmark,
-                    verdict="FAILED",
-                    margin=rules.margin,
-                    message=f"does not import on head: {message}",
-                )
+            yield Comparison(
+                benchmark=Benchmark(name=node, version=""),
+                verdict="FAILED",
+                margin=rules.margin,
+                message=f"does not import on head: {message}",
             )
-    return findings
 
 
-def finding_on(contender: Contender, verdict: Verdict, message: str) -> Comparison:
+def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:
     """Return the finding on a benchmark that cannot be compared."""
     return Comparison(
-        benchmark=contender.benchmark,
-        verdict=verdict,
-        margin=contender.margin,
-        gating=contender.gating,
-        message=message,
+        benchmark=one.benchmark, verdict=verdict, margin=one.margin, gating=one.gating, message=message
     )
 
 
-def finding_on_failure(contender: Contender, failure: Failure) -> Comparison:
-    """Return the finding on a benchmark that failed on one side."""
+def finding_on_failure(
+    one: ComparedBenchmark, failure: Failure, *, base_own: Collection[str] | None = None
+) -> Comparison:
+    """Return the finding on a benchmark that failed on one side.
+
+    One that base never had (``base_own`` are those it had; None where both sides have all) may well raise
+    there, since base lacks what it is to measure: then it is new. Whatever else became of it is a failure.
+    """
+    if (
+        base_own is not None
+        and failure.side == "base"
+        and failure.raised
+        and one.benchmark.name not in base_own
+    ):
+        return finding_on(one, "NEW", f"on base: {failure.message}")
     verdict: Verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    return finding_on(contender, verdict, f"on {failure.side}: {failure.message}")
+    said = "skipped: " if failure.status == "skipped" else ""
+    return finding_on(one, verdict, f"on {failure.side}: {said}{failure.message}")
 
 
-def under_rules(benchmark: Benchmark, rules: Rules) -> Contender:
+def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
     """Settle margin, gating and limit where there is no marker: the last glob that matches decides."""
-    contender = Contender(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
+    one = ComparedBenchmark(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
     for rule in rules.globs:
         if fnmatch.fnmatchcase(benchmark.name, rule.match):
-            contender = _with_rule(contender, rule)
-    return contender
+            one = _with_rule(one, rule)
+    return one
 
 
-def _contender(found: Found, rules: Rules) -> Contender:
+def _judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
     """Settle margin, gating and limit: its own marker first, then the last glob that matches."""
     return _with_marker(under_rules(found.benchmark, rules), found.settings)
 
 
-def _with_rule(contender: Contender, rule: BenchmarkRule) -> Contender:
+def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:
     margin = None if rule.margin is None else parse_percent(rule.margin, key="margin")
     return replace(
-        contender,
-        margin=contender.margin if margin is None else margin,
-        gating=contender.gating if rule.gate is None else rule.gate,
-        limit_s=contender.limit_s if rule.limit is None else rule.limit,
+        one,
+        margin=one.margin if margin is None else margin,
+        gating=one.gating if rule.gate is None else rule.gate,
+        limit_s=one.limit_s if rule.limit is None else rule.limit,
     )
 
 
-def _with_marker(contender: Contender, settings: Mapping[str, str]) -> Contender:
+def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> ComparedBenchmark:
     """Settle what ``@pytest.mark.perfkit`` says, which comes as the text of its values."""
     try:
         rule = BenchmarkRule(
-            match=contender.benchmark.name,
+            match=one.benchmark.name,
             margin=settings.get("margin"),
             gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
             limit=float(settings["limit"]) if "limit" in settings else None,
         )
         if settings.keys() <= {"margin", "gate", "limit"}:
-            return _with_rule(contender, rule)
+            return _with_rule(one, rule)
     except (KeyError, ValueError, ConfigError):
         pass
     said = ", ".join(f"{key}={text}" for key, text in settings.items())
     raise ConfigError(
-        f"{contender.benchmark.name}: the marker perfkit({said}) is not understood;"
+        f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
         ' it reads perfkit(margin="2%", gate=False, limit=60)'
     )
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from perfkit.compare.calibration import Case, plan_cases
+from perfkit.compare.engine import Record, compare_sides, settle_method
+from perfkit.compare.sides import Scope, open_sides
+from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import fingerprint
-from perfkit.jobs.gate import GateRequest, Rehearsal, list_benchmarks, run_gate
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
-from perfkit.records.comparisons import Comparison
-from perfkit.repo.sides import identical_sides
+from perfkit.measure.lock import machine_lock
+from perfkit.records.progress import Progress, Quiet
+from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.verdict.calibration import (
     CASE,
     PLANT,
@@ -27,8 +28,10 @@ from perfkit.verdict.calibration import (
     calibration_of,
     finished_cases,
 )
+from perfkit.verdict.exit_code import exit_code
 
 _LARGEST_PLANT = 1.0
+_SEEDS_PER_CALIBRATION = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,30 +52,7 @@ class CalibrateRequest:
     seed: int
 
 
-class Listener(Protocol):
-    """Is told between gates how a calibration stands."""
-
-    def say(self, text: str) -> None:
-        """Say what happens, or what a gate came to."""
-
-    def tell(self, share: float) -> None:
-        """Say which share of the gates is done."""
-
-
-class _Quiet:
-    """Hears what a gate tells, and passes nothing on: a calibration tells of whole gates."""
-
-    def begin(self, title: str) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        pass
-
-
-def run_calibrate(request: CalibrateRequest, *, project: Project, listener: Listener) -> Calibration:
+def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
     """Run the gates that are not in the calibration's ledger yet, and return what all of them say.
 
     The same command goes on where an interrupted one stopped: its finished gates are kept and known again.
@@ -84,19 +64,24 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, listener: List
     _check(request)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
-    gate = _gate_request(request)
-    listener.say("collecting benchmarks")
-    names = list_benchmarks(gate, project=project)
+    pair = identical_sides(project.root)
+    progress.say("collecting benchmarks")
+    names = _gating_benchmarks(request, project, pair)
     if not names:
         raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
     cases = plan_cases(names, gates=request.gates, plants=request.plants, seed=request.seed)
-    study = _study(request, project, names)
+    study = _study(request, project, pair, names)
     done = finished_cases(ledger.rows(), study)
     left = [case for case in cases if case.number not in done]
     if done:
-        listener.say(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
+        progress.say(f"{len(cases) - len(left)} of {len(cases)} gates are done already")
+    spent_s: list[float] = []
     try:
-        _run(left, gate, study, project, listener, total=len(cases))
+        for number, case in enumerate(left):
+            progress.tell((len(done) + number) / len(cases))
+            rehearsed = _rehearse(case, request, project, pair, study=study)
+            spent_s.append(rehearsed.wall_s)
+            _tell(rehearsed, case, spent_s, progress, total=len(cases), left=len(left))
     except (RunInterruptedError, KeyboardInterrupt):
         kept = len(finished_cases(ledger.rows(), study))
         raise RunInterruptedError(
@@ -109,54 +94,82 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, listener: List
     return found
 
 
-def _run(
-    left: Sequence[Case], gate: GateRequest, study: str, project: Project, listener: Listener, *, total: int
-) -> None:
-    seconds: list[float] = []
-    for number, case in enumerate(left):
-        listener.tell((total - len(left) + number) / total)
-        begun = time.monotonic()
-        report = run_gate(_rehearse(gate, case, study), project=project, listener=_Quiet())
-        seconds.append(time.monotonic() - begun)
-        remaining = (len(left) - number - 1) * sum(seconds) / len(seconds)
-        listener.say(
-            f"gate {case.number} of {total}, {_describe(case)}: exit {report.exit_code},"
-            f" {seconds[-1]:.0f} s; about {remaining / 60:.0f} min left"
-        )
+def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePair) -> tuple[str, ...]:
+    """Return the names of the benchmarks that a gate would compare and that have a say."""
+    with open_sides(pair, project, _scope(request, seed=request.seed)) as sides:
+        surveyed = take_survey(sides, margin=request.margin)
+    return tuple(one.benchmark.name for one in surveyed.compared if one.gating)
 
 
-def _rehearse(gate: GateRequest, case: Case, study: str) -> GateRequest:
-    label = {STUDY: study, CASE: str(case.number)}
-    plants = {}
+@dataclass(frozen=True, kw_only=True)
+class _Rehearsed:
+    """What became of one gate of the calibration, and the seconds that it took."""
+
+    exit_code: int
+    wall_s: float
+
+
+def _rehearse(
+    case: Case, request: CalibrateRequest, project: Project, pair: SidePair, *, study: str
+) -> _Rehearsed:
+    """Run one gate of a commit against itself, head made slower where the case says so, and record it."""
+    label, plants = {STUDY: study, CASE: str(case.number)}, {}
     if case.plant is not None and case.benchmark is not None:
         label |= {PLANT: repr(case.plant), PLANTED: case.benchmark}
         plants = {case.benchmark: case.plant}
-    seed = gate.seed * 100_000 + case.number
-    return dataclasses.replace(gate, seed=seed, rehearsal=Rehearsal(label=label, plants=plants))
+    seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
+    quiet = Quiet()
+    with machine_lock(on_wait=lambda: None):
+        began = time.monotonic()
+        with open_sides(pair, project, _scope(request, seed=seed, plants=plants)) as sides:
+            surveyed = take_survey(sides, margin=request.margin)
+            method = settle_method(
+                project,
+                surveyed,
+                margin=request.margin,
+                alpha=request.alpha,
+                budget_s=request.budget_s,
+                seed=seed,
+            )
+            found = compare_sides(
+                sides,
+                surveyed,
+                replace(method, counted=False),
+                record=Record(ledger=Ledger(request.ledger), source="calibrate", label=label),
+                began=began,
+                progress=quiet,
+            )
+    return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - began)
 
 
-def _gate_request(request: CalibrateRequest) -> GateRequest:
-    return GateRequest(
-        base=None,
-        head=None,
-        benchmarks=request.benchmarks,
-        select=request.select,
-        margin=request.margin,
-        alpha=request.alpha,
-        budget_s=request.budget_s,
-        as_is=False,
-        ledger=request.ledger,
-        seed=request.seed,
-        rehearsal=Rehearsal(label={}),
+def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:
+    return Scope(
+        benchmarks=request.benchmarks, select=request.select, as_is=False, seed=seed, plants=plants or {}
     )
 
 
-def _study(request: CalibrateRequest, project: Project, names: Sequence[str]) -> str:
+def _tell(
+    rehearsed: _Rehearsed,
+    case: Case,
+    spent_s: Sequence[float],
+    progress: Progress,
+    *,
+    total: int,
+    left: int,
+) -> None:
+    remaining_s = (left - len(spent_s)) * sum(spent_s) / len(spent_s)
+    progress.say(
+        f"gate {case.number} of {total}, {_describe(case)}: exit {rehearsed.exit_code},"
+        f" {rehearsed.wall_s:.0f} s; about {remaining_s / 60:.0f} min left"
+    )
+
+
+def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str]) -> str:
     """Return what tells one study from another: gates of different ones are never counted together."""
     config = project.config
     return fingerprint(
         {
-            "commit": identical_sides(project.root).head.commit.sha,
+            "commit": pair.head.commit.sha,
             "machine": read_machine().machine_id,
             "benchmarks": "\n".join(names),
             "gates": str(request.gates),

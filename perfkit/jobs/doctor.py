@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.compare.alike import Alike, measure_alike
-from perfkit.compare.staging import staged_launcher
+from perfkit.compare.engine import LOOKS
+from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
-from perfkit.jobs.gate import LOOKS
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import is_held, machine_lock

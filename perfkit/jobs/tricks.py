@@ -9,20 +9,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.compare.filing import RunContext
+from perfkit.compare.engine import recorded
+from perfkit.compare.filing import RunContext, settled
+from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.config import Project
-from perfkit.errors import LedgerError, RunInterruptedError, UsageError
+from perfkit.errors import LedgerError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lock import machine_lock
+from perfkit.measure.lockstep.launch import SideReport
 from perfkit.profiling.targets import resolve_target
-from perfkit.records import SIDES
-from perfkit.records.comparisons import Policy
+from perfkit.records import SIDES, Source
+from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.experiments import Level
+from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
 from perfkit.tricks.checks import Checks, check
@@ -34,12 +39,13 @@ from perfkit.tricks.choosing import (
     together,
     trick_named,
 )
-from perfkit.tricks.filing import entries, report_of, rows_of
-from perfkit.tricks.measuring import Listener, Plan, TrickMeasurements, measure
+from perfkit.tricks.filing import other_rows, report_of, run_entries, timed_rows
+from perfkit.tricks.measuring import Plan, TrickMeasurements, measure
 from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture
 
+_SOURCE: Source = "tricks"
 # What most tricks do is large: six launches see it.
 LOOKS = (6, 10, 15, 22, 33, 50)
 # The two best on a loop are tried together in what is left.
@@ -67,25 +73,22 @@ class TricksRequest:
     seed: int
 
 
-def run_tricks(request: TricksRequest, *, project: Project, listener: Listener) -> TricksReport:
+def run_tricks(request: TricksRequest, *, project: Project, progress: ComparisonProgress) -> TricksReport:
     """Check both sides of each trick against one another, measure, count, and file what came out.
 
     Raises:
         UsageError: there is no such trick, target or argument, or no trick that can be tried here.
         RepositoryError: there is no commit to record under.
         LedgerError: the ledger cannot be written.
-        RunInterruptedError: the person stopped it; nothing of it is kept.
+        RunInterruptedError: the person stopped it; its launches so far are kept.
     """
-    run = _Run(request, project, listener)
+    run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
     with (
-        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
+        machine_lock(on_wait=lambda: progress.say("waiting: another perfkit measures on this machine")),
         tempfile.TemporaryDirectory(prefix="perfkit-tricks-") as name,
     ):
-        try:
-            return run.run(Path(name))
-        except KeyboardInterrupt:
-            raise RunInterruptedError("interrupted; no trick was recorded") from None
+        return run.run(Path(name))
 
 
 def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
@@ -94,7 +97,7 @@ def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:
     Raises:
         LedgerError: there is none.
     """
-    rows = [row for row in Ledger(ledger).rows() if row.source == "tricks"]
+    rows = [row for row in Ledger(ledger).rows() if row.source == _SOURCE and not row.partial]
     if run is None:
         run = rows[-1].run_id if rows else ""
     mine = [row for row in rows if run and (row.run_id.startswith(run) or row.run_id.endswith(run))]
@@ -129,8 +132,8 @@ def codes(report: TricksReport) -> dict[str, str]:
 class _Run:
     """One run: the chosen cases, then the two best on the loop together."""
 
-    def __init__(self, request: TricksRequest, project: Project, listener: Listener) -> None:
-        self._request, self._listener = request, listener
+    def __init__(self, request: TricksRequest, project: Project, progress: ComparisonProgress) -> None:
+        self._request, self._progress = request, progress
         self._margin = request.margin or project.config.margin_share
         self._alpha = request.alpha or project.config.gate.alpha
         self._loop = _loop(request, project)
@@ -138,33 +141,56 @@ class _Run:
         self._left_out = dict(self._choice.left_out)
         self._claims: tuple[CheckedClaim, ...] = ()
         self._commit = read_commit(project.root, ignored=(*project.output_paths, request.ledger))
+        self._run_id, self._recorded_at = new_run_id(), utc_now()
+        self._described: RunContext | None = None
+        self._verdicts: dict[str, Verdict] = {}
 
     def run(self, folder: Path) -> TricksReport:
         """Measure in the folder, file the rows, and return what they say."""
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
-        self._listener.begin(f"{len(self._choice.cases)} tricks")
+        self._progress.begin(f"{len(self._choice.cases)} tricks")
         plan = self._checked(
             self._choice.cases, folder, claims=self._request.by_themselves and not self._request.only
         )
         if not plan.cases:
             raise UsageError(_nothing(self._left_out))
         first = deadline if self._loop is None else begun + _SHARE_BEFORE_TOGETHER * self._request.budget_s
-        measurements = [measure(plan, folder / "first", listener=self._listener, deadline=first)]
-        best = best_pair(helping(measurements[0].by_case))
+        with recorded(
+            Ledger(self._request.ledger),
+            source=_SOURCE,
+            run_id=self._run_id,
+            recorded_at=self._recorded_at,
+        ) as run:
+            self._measure(plan, folder, run, first=first, last=deadline)
+            entries = self._entries(time.monotonic() - begun)
+            run.publish(lambda row: settled(row, self._verdicts, entries))
+            return report_of([settled(row, self._verdicts, entries) for row in run.rows])
+
+    def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
+        """Measure the plan, then the two best on the loop together; each launch is recorded at once."""
+
+        def keep(
+            plan: Plan,
+            report: SideReport,
+            compared: Mapping[str, ComparedBenchmark],
+            measured: Sequence[MeasuredLaunch],
+        ) -> None:
+            run.add(list(timed_rows(plan, compared, measured, self._context(plan, report))))
+
+        def take(plan: Plan, name: str, deadline: float) -> TrickMeasurements:
+            found = measure(plan, folder / name, keep=keep, progress=self._progress, deadline=deadline)
+            self._verdicts |= {one.benchmark.name: one.verdict for one in found.judged}
+            run.add(list(other_rows(found, run.rows, self._context(plan, found.report))))
+            return found
+
+        best = best_pair(helping(take(plan, "first", first).by_case))
         if best is not None:
-            joined = self._checked([together(best)], folder)
-            measurements.append(
-                measure(joined, folder / "together", listener=self._listener, deadline=deadline)
-            )
-        context = self._context(measurements[0], time.monotonic() - begun)
-        rows = [row for one in measurements for row in rows_of(one, context)]
-        Ledger(self._request.ledger).append(rows)
-        return report_of(rows)
+            take(self._checked([together(best)], folder), "together", last)
 
     def _checked(self, cases: Sequence[TrickCase], folder: Path, *, claims: bool = False) -> Plan:
         """Check the cases, leave out those that the loop has no use for, and plan the others."""
-        self._listener.say("checking that both sides give the same")
+        self._progress.say("checking that both sides give the same")
         checks = Checks(cases=tuple(cases), loop=self._loop, claims=claims)
         found = check(checks, folder, environment=os.environ)
         self._claims += found.claims
@@ -181,21 +207,27 @@ class _Run:
             seed=self._request.seed,
         )
 
-    def _context(self, measurements: TrickMeasurements, wall_s: float) -> RunContext:
-        return RunContext(
-            source="tricks",
-            run_id=new_run_id(),
-            recorded_at=utc_now(),
-            commits=dict.fromkeys(SIDES, self._commit),
-            machine=read_machine(),
-            environment=read_environment(
-                fixed_environment(os.environ, hash_seed=0), torch_settings=measurements.report.torch
-            ),
-            seed=self._request.seed,
-            policy=measurements.plan.policy,
-            common=entries(
-                arguments=self._request.arguments, left_out=self._left_out, claims=self._claims, wall_s=wall_s
-            ),
+    def _context(self, plan: Plan, report: SideReport) -> RunContext:
+        if self._described is None:
+            self._described = RunContext(
+                source=_SOURCE,
+                run_id=self._run_id,
+                recorded_at=self._recorded_at,
+                commits=dict.fromkeys(SIDES, self._commit),
+                machine=read_machine(),
+                environment=read_environment(
+                    fixed_environment(os.environ, hash_seed=0), torch_settings=report.torch
+                ),
+                seed=self._request.seed,
+                policy=plan.policy,
+                common={},
+            )
+        return self._described
+
+    def _entries(self, wall_s: float) -> Mapping[str, str]:
+        """Return what all rows of the run say of it."""
+        return run_entries(
+            arguments=self._request.arguments, left_out=self._left_out, claims=self._claims, wall_s=wall_s
         )
 
 

@@ -5,6 +5,7 @@ Maps, not structs, hold what varies between machines: files stay readable togeth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +24,8 @@ from perfkit.records import (
 )
 from perfkit.stats.summary import summarise
 
-SCHEMA_VERSION = 1
+# Version 2: `partial`.
+SCHEMA_VERSION = 2
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
@@ -68,6 +70,7 @@ SCHEMA = pa.schema(
         ("policy", _MAP),
         ("status", pa.string()),
         ("message", pa.string()),
+        ("partial", pa.bool_()),
     ]
 )
 
@@ -76,28 +79,36 @@ _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
-    """Return rows as a table of the current schema."""
-    return pa.Table.from_pylist([_flatten(row) for row in rows], schema=SCHEMA)
+    """Return rows as a table of the current schema; bytes in a text that are no UTF-8 become escapes."""
+    cells = [to_cells(row) for row in rows]
+    try:
+        table = pa.Table.from_pylist(cells, schema=_STORED_TIMES)
+    except UnicodeEncodeError:
+        table = pa.Table.from_pylist([_escape(row) for row in cells], schema=_STORED_TIMES)
+    return table.cast(SCHEMA)
 
 
 def from_table(table: pa.Table) -> list[Row]:
     """Return the rows of a table of the current schema; derived columns follow from ``values``."""
-    return [_unflatten(cells) for cells in table.cast(_STORED_TIMES).to_pylist()]
+    return [from_cells(cells) for cells in table.cast(_STORED_TIMES).to_pylist()]
 
 
-def _flatten(row: Row) -> dict[str, Any]:
+def to_cells(row: Row) -> dict[str, Any]:
+    """Return a row as the plain values of its columns: texts, numbers and lists, times in microseconds."""
     outcome, commit, placement = row.outcome, row.commit, row.placement
-    summary = summarise(outcome.values)
+    # A loss that diverged has no mean.
+    summary = summarise(outcome.values) if all(map(math.isfinite, outcome.values)) else None
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": row.run_id,
-        "recorded_at": row.recorded_at,
+        "recorded_at": _to_microseconds(row.recorded_at),
         "source": row.source,
         "commit": commit.sha,
-        "commit_time": commit.time,
+        "commit_time": None if commit.time is None else _to_microseconds(commit.time),
         "subject": commit.subject,
         "branch": commit.branch,
         "dirty": commit.dirty,
@@ -130,10 +141,12 @@ def _flatten(row: Row) -> dict[str, Any]:
         "policy": _items(row.policy),
         "status": outcome.status,
         "message": outcome.message,
+        "partial": row.partial,
     }
 
 
-def _unflatten(cells: Mapping[str, Any]) -> Row:
+def from_cells(cells: Mapping[str, Any]) -> Row:
+    """Return the row of such values; derived columns follow from ``values``."""
     return Row(
         run_id=cells["run_id"],
         recorded_at=_from_microseconds(cells["recorded_at"]),
@@ -173,11 +186,25 @@ def _unflatten(cells: Mapping[str, Any]) -> Row:
             seed=cells["seed"],
         ),
         policy=dict(cells["policy"] or ()),
+        partial=bool(cells["partial"]),
     )
 
 
 def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return list(facts.items())
+
+
+def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
+    r"""Write the bytes of a text that are no UTF-8, as in names of files, as "\udcff"."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _escape(one) for name, one in value.items()}
+    return type(value)(map(_escape, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _to_microseconds(time: datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
 
 
 def _from_microseconds(microseconds: int) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,23 +13,52 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError
+from perfkit.ledger.files import (
+    COMPACTED_FILES,
+    OnStep,
+    compacted_name,
+    only_one,
+    remove_temporary,
+    replaced_names,
+    run_stem,
+    say_nothing,
+    with_replaced,
+    write_table,
+)
+from perfkit.ledger.recording import Run
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_table, to_table
 from perfkit.records import Row
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COMPACTED = "-and-"
-
 
 class Ledger:
     """The measurements kept in one folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, on_step: OnStep = say_nothing) -> None:
         self.path = path
+        self._on_step = on_step
+
+    def run(self, *, source: str, run_id: str, recorded_at: datetime, folder: Path | None = None) -> Run:
+        """Begin a run whose rows are staged as they come, for ``with``; the end of the block publishes them.
+
+        They are staged in ``folder``, by default where ``recover`` finds those of a run that was cut off.
+
+        Raises:
+            LedgerError: the run was recorded already, or the ledger cannot be written.
+        """
+        return Run.begin(
+            self.path,
+            source=source,
+            run_id=run_id,
+            recorded_at=recorded_at,
+            folder=folder,
+            on_step=self._on_step,
+        )
 
     def append(self, rows: Sequence[Row]) -> Path:
-        """Write the rows of one run as one new file and return its path; nothing existing is touched.
+        """Write the rows of a whole run as one new file and return its path; nothing existing is touched.
 
         Raises:
             LedgerError: there are no rows, or the folder cannot be written.
@@ -36,11 +66,9 @@ class Ledger:
         if not rows:
             raise LedgerError("a run without a single row cannot be recorded")
         first = min(rows, key=lambda row: row.recorded_at)
-        name = f"{first.recorded_at:%Y%m%dT%H%M%SZ}-{first.source}-{first.run_id[-12:]}.parquet"
-        target = self.path / name
+        target = self.path / f"{run_stem(first.recorded_at, first.source, first.run_id)}.parquet"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            _write_durably(to_table(rows), target)
+            write_table(to_table(rows), target, on_step=self._on_step)
         except OSError as error:
             raise LedgerError(
                 f"cannot write the ledger file {target} ({error.strerror or error}); "
@@ -68,25 +96,23 @@ class Ledger:
     def compact(self) -> None:
         """Put the rows of all files into one; the old ones go only when it is safely written.
 
+        It names the files whose place it takes, so that no row counts twice where a compacting was cut off.
+
         Raises:
             LedgerError: a file is damaged, or the folder cannot be written.
         """
-        files = self.files()
-        if len(files) <= 1:
+        if len(self._present()) <= 1:
             return
-        table = pa.concat_tables([read_table(file) for file in files])
-        newest = files[-1].stem.partition(_COMPACTED)[0]
-        target = self.path / f"{newest}{_COMPACTED}{len(files) - 1}-files-before.parquet"
         try:
-            _write_durably(table, target)
-            for file in files:
-                file.unlink()
+            with only_one(self.path, "compact"):
+                self._compact()
         except OSError as error:
             raise LedgerError(f"cannot compact the ledger {self.path} ({error.strerror or error})") from error
 
     def files(self) -> list[Path]:
-        """Return the ledger's files, oldest first."""
-        return sorted(self.path.glob("*.parquet"))
+        """Return the ledger's files, oldest first, without those that compacting has replaced."""
+        replaced = replaced_names(self.path)
+        return [file for file in self._present() if file.name not in replaced]
 
     def rows(self) -> list[Row]:
         """Return every row, in the order of recording.
@@ -121,6 +147,26 @@ class Ledger:
                 f'"{run}" could mean {len(found)} runs ({", ".join(found[:3])} …); give more of it'
             )
         return rows
+
+    def _present(self) -> list[Path]:
+        return sorted(self.path.glob("*.parquet"))
+
+    def _compact(self) -> None:
+        files = self.files()
+        tables = [read_table(file) for file in files]
+        replaced = replaced_names(self.path)
+        for file in self._present():
+            if file.name in replaced:
+                file.unlink()
+        if len(files) == 1:
+            return
+        target = self.path / compacted_name(files)
+        remove_temporary(self.path, COMPACTED_FILES)
+        names = replaced.union(file.name for file in files)
+        write_table(with_replaced(pa.concat_tables(tables), names), target, on_step=self._on_step)
+        for file in files:
+            file.unlink()
+            self._on_step("replaced file removed")
 
     def to_pandas(self) -> pd.DataFrame:
         """Return every row as a data frame, one column per ledger column, ``values`` as arrays.
@@ -179,25 +225,3 @@ def _upgrade(table: pa.Table, file: Path) -> pa.Table:
     for field in missing:
         table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table.select(SCHEMA.names).cast(SCHEMA)
-
-
-def _write_durably(table: pa.Table, target: Path) -> None:
-    """Write to a temporary name, fsync, then give the final name: a reader never sees half a file."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            pq.write_table(table, stream, compression="zstd")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.link(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

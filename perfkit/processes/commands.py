@@ -149,11 +149,11 @@ class Ending:
 
     @property
     def words(self) -> str:
-        """What to say of it after "its process": how it ended, and its last line where it has one."""
+        """What to say of it after "its process": how it ended, and its last line where it ended by itself."""
         if self.status is None:
             return "was ended when its time was over"
-        said = f"; {self.tail[-1].strip()}" if self.tail else ""
-        return ended_in_words(self.status) + said
+        last = self.tail[-1].strip() if self.tail and self.status >= 0 else ""
+        return "; ".join(filter(None, (ended_in_words(self.status), last)))
 
     @property
     def out_of_memory(self) -> bool:

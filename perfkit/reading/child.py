@@ -1,6 +1,6 @@
 """The process in which a profile's file is read: it has little memory and little time, and runs nothing.
 
-``python -m perfkit.reading.child``, with an order as JSON on its standard input; writes a reading, or why
+``python -m perfkit.reading.child ORDER ANSWER``: an order as JSON, and where a reading is written, or why
 there is none.
 """
 
@@ -40,13 +40,13 @@ class Answer:
     problem: str = ""
 
 
-def main() -> None:
-    """Read what standard input orders."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+def main(order_file: str, answer_file: str) -> None:
+    """Read what a file orders, and leave the answer in another."""
+    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
     _limit(order)
     # What is read makes no circles, and looking for them would take a third of the time.
     gc.disable()
-    sys.stdout.buffer.write(msgspec.msgpack.encode(_answer(order)))
+    Path(answer_file).write_bytes(msgspec.msgpack.encode(_answer(order)))
 
 
 def _answer(order: Order) -> Answer:
@@ -82,4 +82,4 @@ def _limit(order: Order) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

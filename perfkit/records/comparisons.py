@@ -160,8 +160,9 @@ class GateReport:
     """A whole gate: what was compared under which rules, what came out, and what a reader should know.
 
     ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
-    that were continued. ``exact`` are counts of benchmarks and training steps. ``from_ledger`` marks verdicts
-    that were recomputed from kept rows.
+    that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
+    that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
+    counting. ``from_ledger`` marks verdicts that were recomputed from kept rows.
     """
 
     run_id: str
@@ -173,6 +174,8 @@ class GateReport:
     policy: Policy
     budget_s: float
     wall_s: float
+    timed_s: float | None = None
+    counted_s: float | None = None
     comparisons: tuple[Comparison, ...]
     exit_code: int
     notes: tuple[str, ...] = ()

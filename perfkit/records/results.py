@@ -94,7 +94,10 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of the ledger: one (run, benchmark, metric, side, launch)."""
+    """One line of the ledger: one (run, benchmark, metric, side, launch).
+
+    It is ``partial`` where its run was cut off, so that others of the run may be missing.
+    """
 
     run_id: str
     recorded_at: datetime
@@ -105,6 +108,7 @@ class Row:
     outcome: Outcome
     placement: Placement = Placement()
     policy: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows
+from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.records import Benchmark, Row
 from perfkit.records.comparisons import Comparison
 from perfkit.records.experiments import Level
@@ -28,7 +29,7 @@ _WALL = "wall_s"
 _ARGUMENTS = "arguments"
 
 
-def entries(
+def run_entries(
     *,
     arguments: Mapping[str, Level],
     left_out: Mapping[str, str],
@@ -44,11 +45,20 @@ def entries(
     }
 
 
-def rows_of(measurements: TrickMeasurements, context: RunContext) -> Iterator[Row]:
-    """Yield a row for each launch, each count and each case that has no time."""
+def timed_rows(
+    plan: Plan,
+    compared: Mapping[str, ComparedBenchmark],
+    measured: Sequence[MeasuredLaunch],
+    context: RunContext,
+) -> Iterator[Row]:
+    """Yield a row for each launch of a plan's benchmarks."""
+    for row in launch_rows(measured, compared, context):
+        yield _labelled(row, plan)
+
+
+def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: RunContext) -> Iterator[Row]:
+    """Yield a row for each count, and for each case that has no time; ``timed`` are the other rows."""
     judged = measurements.judged
-    verdicts = {one.benchmark.name: one.verdict for one in judged}
-    timed = list(launch_rows(measurements.comparison.measured, measurements.contenders, verdicts, context))
     measured = {row.outcome.benchmark.name for row in timed}
     findings = [
         finding_row(one, context)
@@ -57,7 +67,7 @@ def rows_of(measurements: TrickMeasurements, context: RunContext) -> Iterator[Ro
     ]
     # Both the tolerance and what decides are a gate's: here nothing gates, it is told.
     compared = measurements.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
-    for row in (*timed, *findings, *count_rows(measurements.tally.pairs, compared, context)):
+    for row in (*findings, *count_rows(measurements.tally.pairs, compared, context)):
         yield _labelled(row, measurements.plan)
 
 

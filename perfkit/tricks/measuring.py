@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from perfkit.compare.counts import Tally, count_contenders, count_target, joined
-from perfkit.compare.sequential import Contender, SequentialComparison, Trial
-from perfkit.compare.staging import staged_launcher
+from perfkit.compare.counts import Tally, count_compared, count_target, joined
+from perfkit.compare.sequential import (
+    BenchmarkState,
+    ComparedBenchmark,
+    MeasuredLaunch,
+    SequentialComparison,
+)
+from perfkit.compare.sides import LockstepLaunches, staged_launcher
 from perfkit.compare.survey import finding_on_failure
 from perfkit.measure.lockstep.launch import SideReport
 from perfkit.measure.lockstep.launcher import Launcher
@@ -18,6 +23,7 @@ from perfkit.measure.lockstep.schedule import schedule
 from perfkit.measure.lockstep.scout import scout
 from perfkit.records import SIDES
 from perfkit.records.comparisons import Comparison, Policy
+from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import Equivalence, Loop, TrickCase
 from perfkit.tricks.suite import SUITE, instruction_files, node_of, step_script
 
@@ -25,19 +31,6 @@ from perfkit.tricks.suite import SUITE, instruction_files, node_of, step_script
 _LIMIT_S = 120.0
 # So many tricks share a preloader's start that each launch can have its own: no bias of one is ever shared.
 _LAUNCHES_PER_PRELOADER = 1
-
-
-class Listener(Protocol):
-    """Is told what happens, and how the tricks stand."""
-
-    def begin(self, title: str) -> None:
-        """Say what is compared."""
-
-    def say(self, text: str) -> None:
-        """Say which stage begins."""
-
-    def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        """Say how they stand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,18 +47,18 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class TrickMeasurements:
-    """What was measured of a plan; ``contenders`` by benchmark are those whose sides do the same."""
+    """What was measured of a plan; ``compared`` are the benchmarks whose sides do the same, by name."""
 
     plan: Plan
-    contenders: Mapping[str, Contender]
+    compared: Mapping[str, ComparedBenchmark]
     comparison: SequentialComparison
     tally: Tally
     report: SideReport
 
     @property
     def judged(self) -> list[Comparison]:
-        """The verdict on each contender."""
-        return [_judged(trial, self.plan.policy) for trial in self.comparison.trials.values()]
+        """The verdict on each benchmark."""
+        return [_judged(state, self.plan.policy) for state in self.comparison.states.values()]
 
     @property
     def by_case(self) -> list[tuple[TrickCase, Comparison]]:
@@ -74,7 +67,22 @@ class TrickMeasurements:
         return [(case, verdicts[node_of(case)]) for case in self.plan.cases if node_of(case) in verdicts]
 
 
-def measure(plan: Plan, folder: Path, *, listener: Listener, deadline: float) -> TrickMeasurements:
+class Keep(Protocol):
+    """Records what each launch measured, before the next one is made."""
+
+    def __call__(
+        self,
+        plan: Plan,
+        report: SideReport,
+        compared: Mapping[str, ComparedBenchmark],
+        measured: Sequence[MeasuredLaunch],
+    ) -> None:
+        """Record launches of a plan's benchmarks; the report is what a side said when they were listed."""
+
+
+def measure(
+    plan: Plan, folder: Path, *, keep: Keep, progress: ComparisonProgress, deadline: float
+) -> TrickMeasurements:
     """Measure what a plan says in a folder of its own; ``deadline`` is on the monotonic clock."""
     folder.mkdir()
     sides = instruction_files(plan.cases, plan.loop)
@@ -86,15 +94,17 @@ def measure(plan: Plan, folder: Path, *, listener: Listener, deadline: float) ->
         beside=sides,
         launches_per_preloader=_LAUNCHES_PER_PRELOADER,
     ) as launcher:
-        return _measured(plan, launcher, listener, deadline)
+        return _measured(plan, launcher, keep, progress, deadline)
 
 
-def _measured(plan: Plan, launcher: Launcher, listener: Listener, deadline: float) -> TrickMeasurements:
-    listener.say("setting up")
+def _measured(
+    plan: Plan, launcher: Launcher, keep: Keep, progress: ComparisonProgress, deadline: float
+) -> TrickMeasurements:
+    progress.say("setting up")
     found = scout(launcher.start("head", nodes=None))
     launcher.warm_up(found.report.libraries)
-    contenders = {
-        node_of(case): Contender(
+    compared = {
+        node_of(case): ComparedBenchmark(
             benchmark=found.found[node_of(case)].benchmark,
             margin=plan.margin,
             gating=True,
@@ -104,39 +114,40 @@ def _measured(plan: Plan, launcher: Launcher, listener: Listener, deadline: floa
         # Of sides that do not do the same no time means anything.
         if plan.equivalences[case.name].equal
     }
-    comparison = SequentialComparison(
-        launcher=launcher,
-        trials={node: Trial(contender) for node, contender in contenders.items()},
+    comparison = SequentialComparison.of(
+        compared.values(),
+        launches=LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S),
         policy=plan.policy,
         deadline=deadline,
     )
-    listener.say("measuring")
-    comparison.run(schedule(seed=plan.seed), listener)
+    comparison.keep = lambda measured: keep(plan, found.report, compared, measured)
+    progress.say("measuring")
+    comparison.run(schedule(seed=plan.seed), progress)
     return TrickMeasurements(
         plan=plan,
-        contenders=contenders,
+        compared=compared,
         comparison=comparison,
-        tally=_counted(plan, contenders, launcher, listener),
+        tally=_counted(plan, compared, launcher, progress),
         report=found.report,
     )
 
 
 def _counted(
-    plan: Plan, contenders: Mapping[str, Contender], launcher: Launcher, listener: Listener
+    plan: Plan, compared: Mapping[str, ComparedBenchmark], launcher: Launcher, progress: ComparisonProgress
 ) -> Tally:
     """Count a call of each case that is measured; of a loop, a step."""
-    listener.say("counting")
-    measured = [case for case in plan.cases if node_of(case) in contenders]
-    apart = [contenders[node_of(case)] for case in measured if not case.loop]
-    tallies = [count_contenders(apart, launcher, say=lambda _: None, decide=False)]
+    progress.say("counting")
+    measured = [case for case in plan.cases if node_of(case) in compared]
+    apart = [compared[node_of(case)] for case in measured if not case.loop]
+    tallies = [count_compared(apart, launcher, say=lambda _: None, decide=False)]
     for case in measured:
         if case.loop:
             places = {side: str(launcher.root(side) / step_script(case)) for side in SIDES}
-            tallies.append(count_target(contenders[node_of(case)], places, launcher))
+            tallies.append(count_target(compared[node_of(case)], places, launcher))
     return joined(tallies)
 
 
-def _judged(trial: Trial, policy: Policy) -> Comparison:
-    if trial.failure is None:
-        return trial.judge(policy)
-    return finding_on_failure(trial.contender, trial.failure)
+def _judged(state: BenchmarkState, policy: Policy) -> Comparison:
+    if state.failure is None:
+        return state.judge(policy)
+    return finding_on_failure(state.compared, state.failure)

@@ -22,12 +22,16 @@ _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
 def exit_code(comparisons: Iterable[Comparison | ExactComparison]) -> int:
-    """Return the exit code of a gate: that of its worst comparison, "not measured" where there is none.
+    """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
-    Accepted findings, and comparisons that do not gate, pass.
+    Accepted findings, and comparisons that do not gate, pass. A new benchmark passes beside others; where
+    there is nothing else, there was no comparison.
     """
-    codes = {_code(comparison) for comparison in comparisons}
-    return next((code for code in _WORST_FIRST if code in codes), EXIT_NOT_MEASURED)
+    found = tuple(comparisons)
+    if all(comparison.verdict == "NEW" for comparison in found):
+        return EXIT_NOT_MEASURED
+    codes = {_code(comparison) for comparison in found}
+    return next(code for code in _WORST_FIRST if code in codes)
 
 
 def _code(comparison: Comparison | ExactComparison) -> int:

@@ -82,6 +82,51 @@ def test_a_place_that_cannot_be_written_is_told(project: GitProject, destination
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("head", [("--head", "HEAD"), ()])
+def test_benchmarks_that_are_not_committed_are_told_of(tmp_path: Path, head: tuple[str, ...]) -> None:
+    """Where a commit was named and the working tree has the path, that is said; without a name it is used."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"work.py": work(steady=20)})
+    (project.root / "extra").mkdir()
+    (project.root / "extra/test_more.py").write_text("import work\n" + benchmark("more", "work.steady"))
+
+    gated = project.gate("--benchmarks", "extra", "--budget", "0.01", *head)
+
+    if head:
+        assert 2 == gated.exit_code
+        assert (
+            "your working tree has it, uncommitted: commit it, or compare with --head worktree"
+            in gated.stderr
+        )
+    else:
+        assert {"test_more": "INCONCLUSIVE"} == gated.verdicts
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (
+            {"pyproject.toml": CONFIGURATION + '[tool.perfkit.targets]\ntrain = "gone.py"\n'},
+            "there is no script",
+        ),
+        ({"ledger/acceptances/one.json": "{"}, "is not a readable acceptance"),
+    ],
+    ids=["a target's script", "an acceptance"],
+)
+def test_what_would_fail_at_the_end_is_refused_before_anything_is_measured(
+    tmp_path: Path, files: dict[str, str], expected: str
+) -> None:
+    """A stale target and a damaged acceptance end the gate at once, not after the whole budget."""
+    project = git_project(tmp_path, {**FILES, **files})
+    project.commit({"work.py": work(steady=20)})
+
+    gated = project.gate("--ledger", "ledger")
+
+    assert (2, "") == (gated.exit_code, gated.stdout)
+    assert expected in gated.stderr
+    assert "collecting" not in gated.stderr
+
+
 def test_a_configuration_mistake_is_named(tmp_path: Path) -> None:
     """A key that does not exist stops the gate, with the nearest one that does."""
     made = git_project(tmp_path, {**FILES, "pyproject.toml": "[tool.perfkit.gate]\nalfa = 0.1\n"})

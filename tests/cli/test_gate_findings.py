@@ -270,8 +270,8 @@ def test_a_conftest_that_base_cannot_import_loses_no_benchmark(
     assert {"test_steady": COMPARED, "test_added": "NEW"} == gated.verdicts
 
 
-def test_an_import_error_on_base_alone_is_new(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where base's code itself does not import there is nothing to compare with: listed, and passed."""
+def test_an_import_error_on_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Base has the benchmark and cannot import it: it was expected to be compared, and is not new."""
     tests = "import work\n" + STEADY
     project = git_project(
         tmp_path_factory.mktemp("base"), {"work.py": "import nowhere\n", "tests/test_speed.py": tests}
@@ -280,8 +280,66 @@ def test_an_import_error_on_base_alone_is_new(tmp_path_factory: pytest.TempPathF
 
     gated = project.gate()
 
-    assert {"test_steady": "NEW"} == gated.verdicts
-    assert 0 == gated.exit_code
+    assert (4, {"test_steady": "FAILED"}) == (gated.exit_code, gated.verdicts)
+    message = "does not import on base: ModuleNotFoundError: No module named 'nowhere'"
+    assert message == gated.comparisons["test_steady"]["message"]
+
+
+def test_a_base_that_cannot_be_collected_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where pytest ends before it collects base, its benchmarks are not new: nothing is known of them."""
+    tests = "import work\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("base"),
+        {"work.py": work(steady=10), "conftest.py": "import nowhere\n", "tests/test_speed.py": tests},
+    )
+    project.repository.git.index.remove(["conftest.py"], working_tree=True)
+    project.commit({"work.py": work(steady=30)})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert "pytest could not collect the benchmarks of base: " in gated.stderr
+    assert "No module named 'nowhere'" in gated.stderr
+    assert "accept" not in gated.stderr
+
+
+def test_a_mistake_that_ends_pytest_after_collecting_is_told(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A plugin's option that is not installed ends each session: pytest's own words say so, nobody passes."""
+    tests = "import work\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("strict"),
+        {
+            "work.py": work(steady=10),
+            "pytest.ini": "[pytest]\naddopts = --strict-config\ndoctest_plus = enabled\n",
+            "tests/test_speed.py": tests,
+        },
+    )
+    project.commit({"work.py": work(steady=30)})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert "Unknown config option: doctest_plus" in gated.stderr
+    assert "accept" not in gated.stderr
+
+
+def test_a_ledger_does_not_hide_benchmarks_that_lie_elsewhere(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A project without a folder of benchmarks gets one from its first gate; the next still finds them."""
+    tests = "import work\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("ledger"), {"work.py": work(steady=10), "tests/test_speed.py": tests}
+    )
+    project.commit({"work.py": work(steady=11)})
+    (project.root / "benchmarks/ledger").mkdir(parents=True)
+    (project.root / "work.py").write_text(work(steady=12))
+
+    gated = project.gate("--budget", "0.01")
+
+    assert {"test_steady": COMPARED} == gated.verdicts
 
 
 def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPathFactory) -> None:

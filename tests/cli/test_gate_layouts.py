@@ -223,14 +223,15 @@ def test_directories_are_judged_anew_from_the_ledger(folders: tuple[Project, Gat
     assert (gated.exit_code, gated.verdicts) == (again.exit_code, again.verdicts)
 
 
-def test_a_new_benchmark_alone_passes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The first benchmark of a project has nothing to be compared with: listed, exit code 0."""
+def test_a_gate_of_new_benchmarks_alone_does_not_pass(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The first benchmark of a project is listed as new; since nothing was compared, nothing passed."""
     project = git_project(tmp_path_factory.mktemp("new"), {"core.py": ""})
     project.commit({"core.py": work(steady=1), "tests/test_speed.py": ONE_BENCHMARK.format(module="core")})
 
     gated = project.gate()
 
-    assert (0, {"test_steady": "NEW"}) == (gated.exit_code, gated.verdicts)
+    assert (4, {"test_steady": "NEW"}) == (gated.exit_code, gated.verdicts)
+    assert "nothing was compared, since every benchmark is new" in gated.stderr
     assert "NEW" in gated.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,19 +10,19 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
-from perfkit.compare.filing import RunContext, finding_row, launch_rows
-from perfkit.compare.sequential import Contender, Measured
+from perfkit.compare.filing import RunContext, finding_row, launch_rows, settled
+from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.ledger.store import Ledger
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import TYPICAL_TIME, WALL_TIME, Benchmark, Commit, Side, Status
+from perfkit.records import TYPICAL_TIME, WALL_TIME, Benchmark, Commit, Row, Side, Status
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
 from perfkit.verdict.from_rows import comparison_of
 from perfkit.verdict.judge import compare
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
-OCCASION = RunContext(
+CONTEXT = RunContext(
     run_id="0199-gate",
     recorded_at=START,
     commits={"base": Commit(sha="a" * 40), "head": Commit(sha="b" * 40)},
@@ -31,13 +32,13 @@ OCCASION = RunContext(
     policy=Policy(alpha=0.01, family=2, looks=(2, 4)),
     common={"budget_s": "30", "mode": "forked"},
 )
-CONTENDERS = {
-    BENCHMARK.name: Contender(benchmark=BENCHMARK, margin=0.02, gating=True, limit_s=30.0),
+COMPARED = {
+    BENCHMARK.name: ComparedBenchmark(benchmark=BENCHMARK, margin=0.02, gating=True, limit_s=30.0),
 }
 PACE = Pace(loops=8, rounds=2, untimed=3, turns=1, most_turns=1, first_untimed=1)
 
 
-def _measured(launch: int, *, begins: Side = "base") -> Measured:
+def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
     timing = Timing(
         base_s=(1.0, 2.0),
         head_s=(1.1, 2.2),
@@ -45,16 +46,20 @@ def _measured(launch: int, *, begins: Side = "base") -> Measured:
         faults_per_iteration={"base": 0.5, "head": 12.34},
     )
     slot = Slot(launch=launch, block=launch // 4, forked_first="base", begins=begins)
-    return Measured(
+    return MeasuredLaunch(
         node=BENCHMARK.name, slot=slot, preloader=2, timing=timing, at=START + timedelta(seconds=launch)
     )
 
 
+def _settled(measured: Sequence[MeasuredLaunch]) -> list[Row]:
+    """Return the rows of launches as they are once the gate has found a regression."""
+    rows = launch_rows(measured, COMPARED, CONTEXT)
+    return [settled(row, {BENCHMARK.name: "REGRESSED"}, {}) for row in rows]
+
+
 def test_a_launch_is_a_row_for_each_side() -> None:
     """Values, pace, commit, place in the run and rules are those of the side."""
-    base, head = launch_rows(
-        [_measured(5, begins="head")], CONTENDERS, {BENCHMARK.name: "REGRESSED"}, OCCASION
-    )
+    base, head = _settled([_measured(5, begins="head")])
 
     assert [("base", "a" * 40, (1.0, 2.0)), ("head", "b" * 40, (1.1, 2.2))] == [
         (row.placement.side, row.commit.sha, row.outcome.values) for row in (base, head)
@@ -84,7 +89,7 @@ def test_typical_times_are_rows_of_their_own() -> None:
     plain = _measured(5)
     timing = replace(plain.timing, base_typical_s=(0.9, 1.9), head_typical_s=(1.0, 2.0))
 
-    rows = list(launch_rows([replace(plain, timing=timing)], CONTENDERS, {}, OCCASION))
+    rows = list(launch_rows([replace(plain, timing=timing)], COMPARED, CONTEXT))
 
     assert [
         ("base", WALL_TIME, (1.0, 2.0)),
@@ -97,7 +102,7 @@ def test_typical_times_are_rows_of_their_own() -> None:
 
 def test_a_row_says_under_which_rules_it_was_measured() -> None:
     """Policy, budget and mode, verdict and page faults are entries of every row."""
-    base, head = launch_rows([_measured(0)], CONTENDERS, {BENCHMARK.name: "REGRESSED"}, OCCASION)
+    base, head = _settled([_measured(0)])
 
     shared = {
         "alpha": "0.01",
@@ -115,7 +120,7 @@ def test_a_row_says_under_which_rules_it_was_measured() -> None:
 
 def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
     """What was measured before there was a verdict is kept."""
-    rows = list(launch_rows([_measured(0), _measured(1)], CONTENDERS, {}, OCCASION))
+    rows = list(launch_rows([_measured(0), _measured(1)], COMPARED, CONTEXT))
 
     assert [0, 0, 1, 1] == [row.placement.launch for row in rows]
     assert [False] * 4 == ["verdict" in row.policy for row in rows]
@@ -124,7 +129,7 @@ def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
 def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
     """Written to a ledger and read again, the rows lead to the gate's own comparison."""
     measured = [_measured(launch) for launch in range(3)]
-    Ledger(tmp_path).append(list(launch_rows(measured, CONTENDERS, {BENCHMARK.name: "REGRESSED"}, OCCASION)))
+    Ledger(tmp_path).append(_settled(measured))
     pairs = [
         LaunchPair(launch=one.slot.launch, preloader=2, base_s=one.timing.base_s, head_s=one.timing.head_s)
         for one in measured
@@ -132,7 +137,7 @@ def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
 
     found = comparison_of(Ledger(tmp_path).rows())
 
-    assert compare(BENCHMARK, pairs, OCCASION.policy, margin=0.02) == found
+    assert compare(BENCHMARK, pairs, CONTEXT.policy, margin=0.02) == found
     assert "REGRESSED" == found.verdict
 
 
@@ -149,7 +154,7 @@ def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
 def test_a_finding_is_a_row_of_head(verdict: Verdict, status: Status, tmp_path: Path) -> None:
     """It has a status and its cause, no values, and leads to the same finding again."""
     comparison = build_comparison("test_a", verdict, margin=0.05, gating=False, message="the cause")
-    row = finding_row(comparison, OCCASION)
+    row = finding_row(comparison, CONTEXT)
     Ledger(tmp_path).append([row])
 
     assert (status, "the cause", (), "head", "b" * 40) == (
@@ -164,6 +169,6 @@ def test_a_finding_is_a_row_of_head(verdict: Verdict, status: Status, tmp_path: 
 
 def test_what_earlier_gates_had_decided_is_no_failure() -> None:
     """A gate that needs no launch of a benchmark files its verdict, not a failure."""
-    row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), OCCASION)
+    row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), CONTEXT)
 
     assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, row.policy["verdict"])

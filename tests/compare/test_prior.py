@@ -9,15 +9,15 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_row
 
 from perfkit.compare.filing import RunContext
-from perfkit.compare.prior import find_prior
-from perfkit.compare.sequential import Contender
+from perfkit.compare.prior import continued_seed, find_prior
+from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
 from perfkit.records.comparisons import Policy
 from perfkit.verdict.from_rows import policy_entries
 
 BASE, HEAD = "a" * 40, "b" * 40
 POLICY = Policy(alpha=0.01, family=2, looks=(10, 15))
-OCCASION = RunContext(
+CONTEXT = RunContext(
     run_id="new",
     recorded_at=START,
     commits={"base": Commit(sha=BASE), "head": Commit(sha=HEAD)},
@@ -43,27 +43,27 @@ def _gate(run: str, *, value: float = 1.0, launches: int = 2) -> list[Row]:
     ]
 
 
-def _contender(version: str = "v1") -> Contender:
+def _compared(version: str = "v1") -> ComparedBenchmark:
     benchmark = Benchmark(name="benchmarks/bench_a.py::test_a", version=version)
-    return Contender(benchmark=benchmark, margin=0.02, gating=True, limit_s=30.0)
+    return ComparedBenchmark(benchmark=benchmark, margin=0.02, gating=True, limit_s=30.0)
 
 
 def test_launches_of_earlier_gates_come_first() -> None:
     """Several gates on one pair make one series, in the order of their recording."""
-    prior = find_prior([*_gate("r1", value=1.0), *_gate("r2", value=2.0)], OCCASION)
+    prior = find_prior([*_gate("r1", value=1.0), *_gate("r2", value=2.0)], CONTEXT)
 
     assert ["r1", "r2"] == list(prior.runs)
     assert [(0, 1, (1.0,)), (1, 2, (1.0,)), (2, 3, (2.0,)), (3, 4, (2.0,))] == [
-        (pair.launch, pair.preloader, pair.base_s) for pair in prior.pairs_for(_contender())
+        (pair.launch, pair.preloader, pair.base_s) for pair in prior.pairs_for(_compared())
     ]
 
 
 def test_another_version_of_a_benchmark_starts_anew() -> None:
     """Launches of a benchmark whose source was another one say nothing of it."""
-    prior = find_prior(_gate("r1"), OCCASION)
+    prior = find_prior(_gate("r1"), CONTEXT)
 
-    assert 2 == len(prior.pairs_for(_contender()))
-    assert () == prior.pairs_for(_contender("v2"))
+    assert 2 == len(prior.pairs_for(_compared()))
+    assert () == prior.pairs_for(_compared("v2"))
 
 
 def _each(change: Callable[[Row], Row]) -> Callable[[Sequence[Row]], list[Row]]:
@@ -112,13 +112,23 @@ def test_another_question_is_not_continued(change: Callable[[Sequence[Row]], lis
     """Only a gate of the same commits, machine, environment and rules asked the same."""
     rows = _gate("r1")
 
-    assert {} == find_prior(change(rows), OCCASION).runs
-    assert ["r1"] == list(find_prior(rows, OCCASION).runs)
+    assert {} == find_prior(change(rows), CONTEXT).runs
+    assert ["r1"] == list(find_prior(rows, CONTEXT).runs)
+
+
+def test_a_gate_that_continues_others_draws_anew() -> None:
+    """After each gate on a pair the next one has another seed, and so other hash seeds and orders."""
+    one, two = _gate("r1"), [*_gate("r1"), *_gate("r2")]
+
+    assert 7 == continued_seed(7, [])
+    assert 3 == len({7, continued_seed(7, one), continued_seed(7, two)})
+    assert continued_seed(7, one) == continued_seed(7, one)
+    assert continued_seed(7, one) != continued_seed(8, one)
 
 
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_uncommitted_changes_continue_nothing(side: Side) -> None:
     """A dirty side may have been another one at the time of an earlier gate."""
-    commits = {**OCCASION.commits, side: replace(OCCASION.commits[side], dirty=True)}
+    commits = {**CONTEXT.commits, side: replace(CONTEXT.commits[side], dirty=True)}
 
-    assert {} == find_prior(_gate("r1"), replace(OCCASION, commits=commits)).runs
+    assert {} == find_prior(_gate("r1"), replace(CONTEXT, commits=commits)).runs

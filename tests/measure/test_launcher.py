@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from two_trees import SIDES, TwoTrees, nodes
 
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import ALLOCATOR
-from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import LaunchRules
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
@@ -35,6 +34,7 @@ with open("said.txt", "a") as file:
     print(json.dumps(said), file=file)
 def test_it(benchmark): benchmark(sum, [])
 """
+RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
 PLAIN = {name: text for name, text in os.environ.items() if name not in (*ALLOCATOR, "PYTHONHASHSEED")}
 
 
@@ -184,12 +184,10 @@ def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> 
         before, _ = visit(trees, launcher, "base")
         os.kill(before["parent"], signal.SIGKILL)
         assert wait_until(lambda: gone(before["parent"]))
-        children = launcher.start_both(schedule_first(), nodes=nodes("test_it"))
-        assert ready(children)
+        record = launcher.launch(schedule_first(), nodes("test_it"), paces={}, rules=RULES)
         said = [json.loads(trees.said(side, "said.txt")[-1]) for side in SIDES]
-        for child in children:
-            child.end()
 
+    assert nodes("test_it") == list(record.timings)
     assert before["parent"] not in {one["parent"] for one in said}
     assert 1 == len({one["parent"] for one in said})
     assert 3 == launcher.preloader
@@ -238,9 +236,8 @@ def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: 
     flag.write_text("once")
     trees.benchmarks(TREACHEROUS.format(flag=str(flag)))
     paces: dict[str, Pace] = {}
-    rules = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
     with trees.launcher() as launcher:
-        record = launcher.launch(schedule_first(), nodes("test_it"), paces=paces, rules=rules)
+        record = launcher.launch(schedule_first(), nodes("test_it"), paces=paces, rules=RULES)
 
     assert "" == flag.read_text()
     assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
@@ -258,11 +255,6 @@ def test_a_preloader_that_died_while_it_learned_is_replaced(trees: TwoTrees) -> 
         said, _ = visit(trees, launcher, "head")
 
     assert "wave" in said["loaded"]
-
-
-def ready(children: Sequence[Child]) -> bool:
-    """Wait until children stand at their benchmark."""
-    return all(child.channel.receive(20.0)["kind"] == "ready" for child in children)
 
 
 def schedule_first() -> Slot:

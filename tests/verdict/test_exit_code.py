@@ -27,6 +27,7 @@ def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None)
         (4, ["CHANGED"]),
         (4, ["FAILED"]),
         (4, ["TIMEOUT"]),
+        (4, ["NEW", "NEW"]),
         (1, ["UNCHANGED", "INCONCLUSIVE", "FAILED", "REGRESSED"]),
         (4, ["UNCHANGED", "INCONCLUSIVE", "MISSING"]),
         (3, ["UNCHANGED", "INCONCLUSIVE", "NEW"]),

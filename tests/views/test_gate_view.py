@@ -162,7 +162,10 @@ def test_what_it_would_take_is_told() -> None:
             [build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")],
             "NOT MEASURED: 2 of 2 benchmarks are not compared (1 MISSING, 1 CHANGED)",
         ),
-        ([build_comparison("test_c", "NEW")], "PASS: no benchmark that gates was compared; also 1 NEW"),
+        (
+            [build_comparison("test_c", "NEW")],
+            "NOT MEASURED: nothing was compared, since every benchmark is new; also 1 NEW",
+        ),
         (
             [A_SLOWER, build_comparison("test_c", "REGRESSED", 1.1, 1.09, 1.2, margin=0.05)],
             "REGRESSED: 2 of 2 benchmarks are slower by more than the margin (2 to 5 %)",

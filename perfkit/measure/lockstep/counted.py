@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -101,7 +101,7 @@ def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure
     if answer["kind"] == "done":
         return _failure(child, place, "error", _foreign(answer["foreign"]))
     if "problem" in answer:
-        return _failure(child, place, "error", answer["problem"])
+        return replace(_failure(child, place, "error", answer["problem"]), raised=True)
     return msgspec.convert(answer, Counts)
 
 
@@ -151,7 +151,9 @@ class _Side:
 
     def _fail(self, node: str, error: BenchmarkError) -> None:
         self._runner = None
-        failure = Failure(node=node, side=self.side, status=error.status, message=error.message)
+        failure = Failure(
+            node=node, side=self.side, status=error.status, message=error.message, raised=error.raised
+        )
         child = self._child
         assert child is not None  # noqa: S101 (it has just failed there)
         self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

@@ -20,12 +20,13 @@ _GOODBYE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a launch has no timing of a benchmark, and on which side."""
+    """Why a launch has no timing of a benchmark, and on which side; ``raised`` says that the test raised."""
 
     node: str
     side: Side
     status: Status
     message: str
+    raised: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,9 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
 
 
 def _failure(node: str, error: BenchmarkError) -> Failure:
-    return Failure(node=node, side=error.side, status=error.status, message=error.message)
+    return Failure(
+        node=node, side=error.side, status=error.status, message=error.message, raised=error.raised
+    )
 
 
 def ended(failure: Failure, status: int, child: Child) -> Failure:

@@ -219,14 +219,6 @@ class Launcher:
         )
         return self._source.start(side, assignment)
 
-    def start_both(self, slot: Slot, *, nodes: Sequence[str]) -> list[Child]:
-        """Start a child of each side in the order of a slot, and return the one that begins first.
-
-        Raises:
-            NotMeasuredError: their preloader was lost, and the one in its place, too.
-        """
-        return self._repeated_once(lambda: self._start_both(slot, nodes))
-
     def launch(
         self, slot: Slot, nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
     ) -> LaunchRecord:
@@ -247,6 +239,7 @@ class Launcher:
         return self._repeated_once(attempt)
 
     def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
+        """Start a child of each side in the order of a slot, and return the one that begins first."""
         children: dict[Side, Child] = {}
         try:
             for side in (slot.forked_first, other(slot.forked_first)):

@@ -12,11 +12,17 @@ from perfkit.records import Side, Status
 
 
 class BenchmarkError(Exception):
-    """A benchmark could not be measured in this launch; ``fatal`` where its process is lost with it."""
+    """A benchmark could not be measured in this launch.
 
-    def __init__(self, side: Side, status: Status, message: str, *, fatal: bool = False) -> None:
+    ``fatal`` says that its process is lost with it, ``raised`` that the test itself raised or skipped.
+    """
+
+    def __init__(
+        self, side: Side, status: Status, message: str, *, fatal: bool = False, raised: bool = False
+    ) -> None:
         super().__init__(message)
-        self.side, self.status, self.message, self.fatal = side, status, message, fatal
+        self.side, self.status, self.message = side, status, message
+        self.fatal, self.raised = fatal, raised
 
 
 class Runner:
@@ -197,6 +203,6 @@ class Runner:
         told_to_go_on = self.iterations > 0 and not self._inside
         self._inside, self._over = False, True
         if message["status"] != "ok":
-            raise BenchmarkError(self.side, message["status"], message["message"])
+            raise BenchmarkError(self.side, message["status"], message["message"], raised=True)
         if not told_to_go_on:
             raise BenchmarkError(self.side, "error", "ended without running its benchmark")

@@ -69,6 +69,9 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
 
 def _reason(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> str:
     if not causes:
+        all_new = all(one.verdict == "NEW" for one in report.comparisons)
+        if report.comparisons and all_new:
+            return "nothing was compared, since every benchmark is new"
         nothing = report.exit_code == EXIT_PASS or not report.comparisons
         return "no benchmark that gates was compared" if nothing else "the notes say why"
     margin = _margin(causes)

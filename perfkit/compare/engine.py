@@ -1,0 +1,304 @@
+"""One comparison from its first launch to its verdicts; gates and calibrations are such comparisons.
+
+Both sides are laid out and surveyed by then. What is measured is recorded launch by launch, and the verdicts
+are added when the last of them is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
+from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
+from perfkit.compare.prior import Prior, find_prior
+from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
+from perfkit.compare.sides import LockstepLaunches, OpenSides
+from perfkit.compare.survey import Rules, Survey, finding_on_failure
+from perfkit.config import Project
+from perfkit.errors import RunInterruptedError
+from perfkit.identity import new_run_id
+from perfkit.ledger.recording import Run
+from perfkit.ledger.store import Ledger
+from perfkit.machine.environment import read_environment
+from perfkit.machine.facts import read_machine
+from perfkit.measure.clock import utc_now
+from perfkit.measure.environment import fixed_environment
+from perfkit.measure.lockstep.schedule import schedule
+from perfkit.profiling.targets import Target
+from perfkit.records import SIDES, Row, Source
+from perfkit.records.comparisons import Comparison, ExactComparison, Policy
+from perfkit.records.progress import ComparisonProgress
+from perfkit.verdict.exact import ExactPolicy
+from perfkit.verdict.from_rows import NOT_TIMED, is_count
+
+LOOKS = (10, 15, 20, 26, 33, 42, 60)
+_LEAST_BUDGET_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """How the benchmarks of two sides are compared, settled before anything is measured.
+
+    ``budget_s`` is for all that is timed, set-up included, in seconds. ``counted`` says that counts are made,
+    of the steps of ``targets`` too; ``instructions`` that callgrind counts as well. Without ``timed`` the
+    counts alone decide.
+    """
+
+    policy: Policy
+    exact_policy: ExactPolicy
+    rules: Rules
+    budget_s: float
+    seed: int
+    timed: bool = True
+    counted: bool = True
+    targets: tuple[Target, ...] = ()
+    instructions: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Where a comparison is recorded, as what, and under which ``label`` in the policy of its rows.
+
+    ``earlier`` are the rows of gates on the same pair, whose tests it may continue.
+    """
+
+    ledger: Ledger
+    source: Source
+    label: Mapping[str, str] = field(default_factory=dict)
+    earlier: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletedComparison:
+    """What a comparison found, and the ``context`` and ``prior`` runs of its record.
+
+    ``loaded`` are the sides' files that it imported, None where earlier runs alone decided a benchmark: what
+    they imported is not known. ``timed_s`` are the seconds that timing took, set-up included, ``counted_s``
+    those that counting took after it.
+    """
+
+    context: RunContext
+    prior: Prior
+    comparisons: tuple[Comparison, ...]
+    exact: tuple[ExactComparison, ...]
+    loaded: frozenset[str] | None
+    notes: tuple[str, ...]
+    timed_s: float
+    counted_s: float
+
+
+def settle_method(
+    project: Project,
+    surveyed: Survey,
+    *,
+    margin: float | None,
+    alpha: float | None,
+    budget_s: float | None,
+    seed: int,
+) -> Method:
+    """Return the method for what a survey found: alpha and budget as asked for, or as configured."""
+    config = project.config
+    timed = [one for one in surveyed.compared if one.gating] or surveyed.compared
+    shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
+    return Method(
+        policy=Policy(alpha=alpha or config.gate.alpha, family=max(len(timed), 1), looks=LOOKS),
+        exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
+        rules=Rules.of(config, margin=margin),
+        budget_s=budget_s or max(_LEAST_BUDGET_S, shared_out),
+        seed=seed,
+        counted=config.exact.count,
+    )
+
+
+def compare_sides(
+    sides: OpenSides,
+    surveyed: Survey,
+    method: Method,
+    *,
+    record: Record,
+    began: float,
+    progress: ComparisonProgress,
+) -> CompletedComparison:
+    """Compare what a survey found, and record it; the budget counts from ``began``, on the monotonic clock.
+
+    Raises:
+        NotMeasuredError: a side imported other code than its own; what was recorded before stays.
+        RecordingError: the record cannot be written any more; what is in it stays.
+        RunInterruptedError: the person stopped it; its launches so far are kept.
+    """
+    context = _describe(sides, surveyed, method, record)
+    prior = find_prior(record.earlier, context)
+    with recorded(
+        record.ledger, source=context.source, run_id=context.run_id, recorded_at=context.recorded_at
+    ) as run:
+        return _Comparing(
+            sides=sides,
+            surveyed=surveyed,
+            method=method,
+            context=context,
+            prior=prior,
+            run=run,
+            progress=progress,
+            began=began,
+        ).complete()
+
+
+@contextmanager
+def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
+    """Record a run; what it measured until an interruption is kept, and said to be.
+
+    Raises:
+        RunInterruptedError: the person stopped it.
+    """
+    run = ledger.run(source=source, run_id=run_id, recorded_at=recorded_at)
+    try:
+        with run:
+            yield run
+    except KeyboardInterrupt:
+        raise RunInterruptedError(f"interrupted; {_kept(run)}") from None
+
+
+def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
+    """Return what all rows of the run are to say: its commits, machine, environment and rules."""
+    environment = dict(os.environ)
+    if not sides.scope.as_is:
+        environment = fixed_environment(environment, hash_seed=0)
+    return RunContext(
+        source=record.source,
+        run_id=new_run_id(),
+        recorded_at=utc_now(),
+        commits={side: sides.pair.side(side).commit for side in SIDES},
+        machine=read_machine(),
+        environment=read_environment(environment, torch_settings=surveyed.torch),
+        seed=method.seed,
+        policy=method.policy,
+        common={
+            "base": sides.pair.base.commit.sha,
+            "budget_s": f"{method.budget_s:g}",
+            "mode": "fresh processes" if sides.launcher.why_no_fork else "forked",
+            "as_is": str(sides.scope.as_is),
+            **record.label,
+        },
+    )
+
+
+@dataclass
+class _Comparing:
+    """A comparison under way."""
+
+    sides: OpenSides
+    surveyed: Survey
+    method: Method
+    context: RunContext
+    prior: Prior
+    run: Run
+    progress: ComparisonProgress
+    began: float
+    _compared: Mapping[str, ComparedBenchmark] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._compared = {
+            one.benchmark.name: dataclasses.replace(one, prior=self.prior.pairs_for(one))
+            for one in self.surveyed.compared
+        }
+
+    def complete(self) -> CompletedComparison:
+        """Time and count until all is decided or the budget is spent, judge, and publish the record."""
+        timing = self._time() if self.method.timed else None
+        timed_s = time.monotonic() - self.began
+        tally = self._count()
+        exact = tally.compared(self.method.exact_policy)
+        self.run.add(list(count_rows(tally.pairs, exact, self.context)))
+        judged = self._judged(timing.states if timing else {})
+        comparisons = (*judged, *self.surveyed.findings, *tally.findings)
+        self._publish(comparisons)
+        return CompletedComparison(
+            context=self.context,
+            prior=self.prior,
+            comparisons=comparisons,
+            exact=exact,
+            loaded=self._loaded(timing, tally),
+            notes=tally.notes,
+            timed_s=timed_s,
+            counted_s=time.monotonic() - self.began - timed_s,
+        )
+
+    def _time(self) -> SequentialComparison:
+        """Make launches until every benchmark is decided, or the budget is spent; record each of them."""
+        timing = SequentialComparison.of(
+            self._compared.values(),
+            launches=LockstepLaunches(self.sides.launcher, limit_s=lambda node: self._compared[node].limit_s),
+            policy=self.method.policy,
+            deadline=self.began + self.method.budget_s,
+        )
+        timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
+        if self._compared:
+            self.sides.launcher.warm_up(self.surveyed.libraries)
+            self.progress.say("measuring")
+            timing.run(schedule(seed=self.method.seed), self.progress)
+        return timing
+
+    def _count(self) -> Tally:
+        """Count what repeats to the digit, once all is timed."""
+        method, launcher = self.method, self.sides.launcher
+        benchmarks = tuple(self._compared.values())
+        tallies = []
+        if method.counted:
+            self.progress.say("counting")
+            if benchmarks:
+                tallies.append(
+                    count_compared(benchmarks, launcher, say=self._say_counting, decide=not method.timed)
+                )
+            tallies.append(count_targets(method.targets, self.sides.project, launcher, method.rules))
+        if method.instructions:
+            tallies.append(
+                count_instructions(benchmarks, self.sides.callgrind, say=self._say_counting_instructions)
+            )
+        return joined(tallies)
+
+    def _loaded(self, timing: SequentialComparison | None, tally: Tally) -> frozenset[str] | None:
+        states = timing.states.values() if timing else ()
+        if any(state.compared.prior and not state.own for state in states):
+            return None
+        return tally.loaded.union(timing.loaded if timing else ())
+
+    def _judged(self, states: Mapping[str, BenchmarkState]) -> Iterator[Comparison]:
+        for name, state in states.items():
+            if state.failure is None:
+                yield state.judge(self.method.policy)
+            else:
+                yield finding_on_failure(self._compared[name], state.failure, base_own=self.surveyed.base_own)
+
+    def _publish(self, comparisons: Sequence[Comparison]) -> Path | None:
+        """Add the findings, and what is known of all rows only now, and put the record into the ledger."""
+        timed = {row.outcome.benchmark.name for row in self.run.rows if not is_count(row)}
+        self.run.add(
+            [
+                finding_row(one, self.context)
+                for one in comparisons
+                if one.verdict in NOT_TIMED or one.benchmark.name not in timed
+            ]
+        )
+        verdicts = {one.benchmark.name: one.verdict for one in comparisons}
+        continued = {"continues": ",".join(self.prior.runs)} if self.prior.runs else {}
+        entries = {"wall_s": f"{time.monotonic() - self.began:.2f}", **continued}
+        return self.run.publish(lambda row: settled(row, verdicts, entries))
+
+    def _say_counting(self, node: str) -> None:
+        self.progress.say(f"counting {node}")
+
+    def _say_counting_instructions(self, node: str) -> None:
+        self.progress.say(f"counting instructions of {node}")
+
+
+def _kept(run: Run) -> str:
+    if run.file is not None:
+        return f"its launches so far are in {run.file}"
+    return run.kept if run.rows else "no launch was complete"

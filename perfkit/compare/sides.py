@@ -1,0 +1,193 @@
+"""Both sides ready to be measured: laid out from commits or a suite, with what starts their processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfkit.config import Project
+from perfkit.errors import UsageError
+from perfkit.measure.lockstep.instructed import Callgrind
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.schedule import Slot
+from perfkit.records import SIDES, Side
+from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.commands import outside_repository
+from perfkit.repo.project_roots import project_roots
+from perfkit.repo.sides import SidePair
+
+# The least that one launch spends on a benchmark, both sides together.
+_LAUNCH_S = 0.06
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """What of both sides is compared, and how it is started.
+
+    ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
+    decides. ``plants`` maps benchmarks to the share by which head is made slower on purpose.
+    """
+
+    benchmarks: str | None
+    select: str | None
+    as_is: bool
+    seed: int
+    plants: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSides:
+    """Where both sides lie, and what starts their processes."""
+
+    project: Project
+    scope: Scope
+    pair: SidePair
+    roots: Roots
+    launcher: Launcher
+    callgrind: Callgrind
+
+
+class LockstepLaunches:
+    """Makes launches in lockstep by a launcher; the pace of each benchmark is learned in its first one.
+
+    ``limit_s`` is how long a benchmark may stay silent, in seconds.
+    """
+
+    def __init__(self, launcher: Launcher, *, limit_s: Callable[[str], float]) -> None:
+        self._launcher = launcher
+        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s)
+        self._paces: dict[str, Pace] = {}
+        self._made = 0
+
+    @property
+    def preloader(self) -> int:
+        """The number of the preloader that the last launch was forked from."""
+        return self._launcher.preloader
+
+    def prepare(self) -> None:
+        """Raise a new preloader when its turn has come."""
+        self._launcher.renew_when_due(self._made)
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Measure benchmarks on both sides, in fresh processes; again if their preloader is lost meanwhile.
+
+        Raises:
+            NotMeasuredError: that of the second attempt was lost as well.
+        """
+        self._made += 1
+        return self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Let preloaders import modules that both sides import."""
+        self._launcher.warm_up(libraries)
+
+
+@contextmanager
+def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenSides]:
+    """Lay out both sides of a pair and bring the launcher that measures them; nothing of either stays behind.
+
+    Raises:
+        RepositoryError: a side cannot be laid out.
+        UsageError: neither side has the path that was asked for.
+    """
+    config = project.config
+    with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
+        roots = project_roots(project, pair, laid)
+        trees = MeasuredTrees(
+            roots={side: roots.root(side) for side in SIDES},
+            origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
+            paths=_paths(scope, project, pair, roots),
+            select=config.gate.select if scope.select is None else scope.select,
+            plants=scope.plants,
+        )
+        folder = laid.base.parent / "launches"
+        folder.mkdir()
+        environment = outside_repository(os.environ)
+        with Launcher(
+            trees,
+            folder=folder,
+            environment=environment,
+            as_is=scope.as_is,
+            seed=scope.seed,
+            preload=config.gate.preload,
+        ) as launcher:
+            callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
+            yield OpenSides(
+                project=project,
+                scope=scope,
+                pair=pair,
+                roots=roots,
+                launcher=launcher,
+                callgrind=callgrind,
+            )
+
+
+@contextmanager
+def staged_launcher(
+    suite: Path,
+    folder: Path,
+    *,
+    environment: Mapping[str, str],
+    seed: int,
+    beside: Mapping[Side, Mapping[str, str]] | None = None,
+    launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
+) -> Iterator[Launcher]:
+    """Copy a file of benchmarks into a folder for each side, and yield the launcher that measures both.
+
+    ``beside`` are the names and texts of files that lie with it on each side.
+    """
+    roots = {side: folder / side for side in SIDES}
+    for side, root in roots.items():
+        root.mkdir()
+        shutil.copy(suite, root)
+        (root / "pytest.ini").write_text("[pytest]\n")
+        for name, text in (beside or {}).get(side, {}).items():
+            (root / name).write_text(text)
+    launches = folder / "launches"
+    launches.mkdir()
+    trees = MeasuredTrees(roots=roots, origins=(), paths=(suite.name,))
+    # A user's options for pytest are for the user's own tests.
+    inherited = {name: text for name, text in environment.items() if not name.startswith("PYTEST_")}
+    with Launcher(
+        trees,
+        folder=launches,
+        environment=inherited,
+        as_is=False,
+        seed=seed,
+        launches_per_preloader=launches_per_preloader,
+    ) as launcher:
+        yield launcher
+
+
+def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tuple[str, ...]:
+    """Return what pytest is given: the path asked for, the configured one if it is there, or nothing."""
+    if scope.benchmarks is None:
+        configured = project.config.benchmarks
+        return (configured,) if _holds_code(roots.head / configured) else ()
+    path = Path(scope.benchmarks)
+    if path.is_absolute() and path.is_relative_to(project.root):
+        path = path.relative_to(project.root)
+    if not (roots.head / path).exists() and not (roots.base / path).exists():
+        raise UsageError(
+            f"--benchmarks {scope.benchmarks}: neither side has such a file or folder; "
+            + _where_it_is(path, project, pair)
+        )
+    return (path.as_posix(),)
+
+
+def _holds_code(place: Path) -> bool:
+    """Tell whether pytest could find something at a place: a folder may hold perfkit's ledger and no more."""
+    return place.is_file() or next(place.rglob("*.py"), None) is not None
+
+
+def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:
+    """Say where a path is that neither side has: uncommitted, perhaps."""
+    if pair.head.kind == "commit" and (project.root / path).exists():
+        return "your working tree has it, uncommitted: commit it, or compare with --head worktree"
+    return "name one that is there"

@@ -1,0 +1,152 @@
+"""How the ledger's files are named and written: whole or not at all, also where a process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+STAGED_FOLDER = ".staged"
+# Is told each step of writing once it is done: tests end a process there.
+OnStep = Callable[[str], None]
+
+_COMPACTED = "-and-"
+COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
+_REPLACES = b"perfkit_replaces"
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
+_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+
+
+def say_nothing(step: str) -> None:
+    """Let a step pass."""
+
+
+def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
+    """Return the name of a run's file without its ending; names sort by time."""
+    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{run_id[-12:]}"
+
+
+def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
+    """Write to a temporary name, fsync, then give the final name: a reader never sees half a file.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        OSError: the folder cannot be written.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("wb") as stream:
+            pq.write_table(table, stream, compression="zstd")
+            stream.flush()
+            os.fsync(stream.fileno())
+        on_step("temporary file written")
+        _give_name(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
+    on_step("file published")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names of a folder's files durable, where its file system can."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def remove_temporary(ledger: Path, names: str) -> None:
+    """Remove what killed processes left of writing files whose names match; nobody may be writing one now."""
+    for temporary in ledger.glob(f".{names}.*.tmp"):
+        temporary.unlink(missing_ok=True)
+
+
+def staged_folder(ledger: Path) -> Path:
+    """Return the folder in which a ledger's unfinished runs are; git is not to see it."""
+    folder = ledger / STAGED_FOLDER
+    hide_from_git(folder)
+    return folder
+
+
+def hide_from_git(folder: Path) -> None:
+    """Make a folder whose files git ignores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note = folder / ".gitignore"
+    if not note.exists():
+        note.write_text("*\n", encoding="utf-8")
+
+
+def hold_lock(descriptor: int) -> None:
+    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+@contextmanager
+def only_one(ledger: Path, name: str) -> Iterator[None]:
+    """Hold a lock of a ledger by its name; wait for whoever holds it."""
+    descriptor = os.open(staged_folder(ledger) / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        hold_lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def compacted_name(files: Sequence[Path]) -> str:
+    """Return the name of the file that takes the place of others; it sorts after the newest of them."""
+    newest = files[-1].stem.partition(_COMPACTED)[0]
+    return f"{newest}{_COMPACTED}{len(files) - 1}-files-before.parquet"
+
+
+def with_replaced(table: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return a table that says which files it takes the place of."""
+    return table.replace_schema_metadata({_REPLACES: json.dumps(sorted(names)).encode()})
+
+
+def replaced_names(ledger: Path) -> frozenset[str]:
+    """Return the names of all files that others have taken the place of, whether they are still there or not.
+
+    A file that cannot be read takes no place: whoever reads it next says that it is damaged.
+    """
+    found: set[str] = set()
+    for file in ledger.glob(COMPACTED_FILES):
+        with contextlib.suppress(pa.ArrowException, OSError), pq.ParquetFile(file) as parquet:
+            found |= set(json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]")))
+    return frozenset(found)
+
+
+def _give_name(temporary: Path, target: Path) -> None:
+    """Link the final name, which fails where it is taken; a file system without links gets a rename.
+
+    No two processes write a file of one name: a run's is guarded by the lock on its staged file, and that of
+    compacting by a lock of its own. So nobody comes between the look at the name and the rename.
+    """
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from error
+        temporary.rename(target)

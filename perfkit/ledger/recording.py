@@ -1,0 +1,375 @@
+"""How everything that is measured gets into the ledger: staged at once, published as one file at the end.
+
+A run's rows are appended to a file in ``.staged`` as they come. Whoever finds that file without the lock of
+the process that measures knows that its run was cut off: ``recover`` then publishes what is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from perfkit.errors import LedgerError, RecordingError
+from perfkit.ledger.files import (
+    STAGED_FOLDER,
+    OnStep,
+    hide_from_git,
+    hold_lock,
+    remove_temporary,
+    replaced_names,
+    run_stem,
+    say_nothing,
+    staged_folder,
+    sync_folder,
+    write_table,
+)
+from perfkit.ledger.schema import to_table
+from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
+from perfkit.records import Row
+
+_RECOVERS = "the next perfkit command on that ledger recovers them"
+_NOUNS = {
+    "pytest": "a pytest session",
+    "experiment": "an experiment",
+    "tricks": "a trial of tricks",
+    "bisect": "a bisection",
+    "calibrate": "a gate of a calibration",
+}
+
+
+class Run:
+    """The rows of one run, safe as soon as they are added, and one file of the ledger at the end.
+
+    Left by an exception, ``with`` publishes what was added, marked partial. Where that fails too, and where
+    the process is killed, the rows stay staged and the next perfkit command on the ledger recovers them.
+    """
+
+    def __init__(self, staged: Path, target: Path, *, on_step: OnStep = say_nothing) -> None:
+        self.staged = staged
+        self.file: Path | None = None
+        self._target = target
+        self._on_step = on_step
+        self._rows: list[Row] = []
+        self._size = 0
+        self._descriptor: int | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        ledger: Path,
+        *,
+        source: str,
+        run_id: str,
+        recorded_at: datetime,
+        folder: Path | None = None,
+        on_step: OnStep = say_nothing,
+    ) -> Run:
+        """Begin a run of a ledger; its rows are staged in ``folder``, by default where ``recover`` looks.
+
+        Raises:
+            LedgerError: the run was recorded already, or the ledger cannot be written.
+        """
+        stem = run_stem(recorded_at, source, run_id)
+        target = ledger / f"{stem}.parquet"
+        if _is_published(target):
+            raise LedgerError(f"the run {run_id} is in the ledger already: {target}")
+        try:
+            if folder is None:
+                folder = staged_folder(ledger)
+            else:
+                hide_from_git(folder)
+            run = cls(folder / f"{stem}.jsonl", target, on_step=on_step)
+            run._create(header_line(source=source, run_id=run_id, recorded_at=recorded_at))
+        except OSError as error:
+            raise LedgerError(
+                f"cannot write to the ledger {ledger} ({error.strerror or error}); "
+                "choose another place with --ledger PATH"
+            ) from error
+        return run
+
+    @classmethod
+    def resume(cls, ledger: Path, *, folder: Path, on_step: OnStep = say_nothing) -> Run | None:
+        """Go on with the run that is staged in ``folder``; None where there is none.
+
+        Its ``file`` says whether it was published already, and only what was staged is still there.
+
+        Raises:
+            LedgerError: another process measures it, or it cannot be read.
+        """
+        for staged in sorted(folder.glob("*.jsonl")):
+            with claimed(staged) as descriptor:
+                content = read_staged(staged)
+                if content.header is None and not content.problem:
+                    staged.unlink()
+                    continue
+                if content.problem:
+                    raise LedgerError(f"{staged} {content.problem}")
+                run = cls(staged, ledger / f"{staged.stem}.parquet", on_step=on_step)
+                run._take_over(os.dup(descriptor), content)
+                return run
+        return None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """What was added so far."""
+        return tuple(self._rows)
+
+    @property
+    def kept(self) -> str:
+        """Where the rows are, as the end of a sentence on what was cut off."""
+        if self.file is not None:
+            return f"its rows so far are in {self.file}"
+        if not self._rows:
+            return "no row was complete"
+        return f"its {len(self._rows)} rows so far are in {self.staged}: {_RECOVERS}"
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows; once it returns, they outlive this process.
+
+        Raises:
+            RecordingError: they cannot be written, as on a full disk; what was added before stands.
+        """
+        descriptor = self._open_descriptor()
+        if not rows:
+            return
+        try:
+            self._write(descriptor, rows_line(rows))
+        except OSError as error:
+            raise RecordingError(
+                f"cannot write to {self.staged} ({error.strerror or error}), so {len(rows)} rows are lost; "
+                f"the {len(self._rows)} rows before them are kept there: {_RECOVERS}"
+            ) from error
+        self._rows += rows
+        self._on_step("rows staged")
+
+    def publish(self, settle: Callable[[Row], Row] = lambda row: row) -> Path | None:
+        """Write all rows as one file of the ledger and return it, None without a row; the run is over.
+
+        ``settle`` gives each row what is known only now.
+
+        Raises:
+            RecordingError: the file cannot be written; the rows stay staged.
+        """
+        self._open_descriptor()
+        return self._publish([settle(row) for row in self._rows])
+
+    def discard(self) -> None:
+        """Forget what was added, as where it is found that another code was measured; the run is over."""
+        self._open_descriptor()
+        self._rows.clear()
+        self._remove_staged()
+
+    def leave(self) -> None:
+        """Let go of the run and leave its rows staged; the run is over for this process."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Publish what was added, marked partial where an exception ended it; that one is never hidden."""
+        if self._descriptor is None:
+            return
+        try:
+            if error is None:
+                self.publish()
+            elif not isinstance(error, RecordingError):
+                with contextlib.suppress(Exception):
+                    self._publish(_partial(self._rows))
+        finally:
+            self.leave()
+
+    def _create(self, header: bytes) -> None:
+        """Create the staged file with its header, locked."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        while True:
+            descriptor = os.open(self.staged, flags, 0o666)
+            hold_lock(descriptor)
+            # Another perfkit may have seen it before it was locked, and removed it as an empty one.
+            if os.fstat(descriptor).st_nlink:
+                break
+            os.close(descriptor)
+        self._descriptor = descriptor
+        _OPEN.add(self)
+        try:
+            self._write(descriptor, header)
+            sync_folder(self.staged.parent)
+        except BaseException:
+            self._remove_staged()
+            raise
+        self._on_step("run begun")
+
+    def _take_over(self, descriptor: int, content: Content) -> None:
+        self._descriptor, self._rows, self._size = descriptor, list(content.rows), content.size
+        _OPEN.add(self)
+        # A line that was cut off would make one with the next.
+        os.ftruncate(descriptor, content.size)
+        if _is_published(self._target):
+            self.file = self._target
+
+    def _open_descriptor(self) -> int:
+        if self._descriptor is None:
+            raise RuntimeError("this run is over: it was published, discarded or left")
+        return self._descriptor
+
+    def _write(self, descriptor: int, line: bytes) -> None:
+        """Write a line behind those that stand, durably; what cannot be written whole is taken back."""
+        try:
+            done = 0
+            while done < len(line):
+                done += os.pwrite(descriptor, line[done:], self._size + done)
+            os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, self._size)
+            raise
+        self._size += len(line)
+
+    def _publish(self, rows: Sequence[Row]) -> Path | None:
+        try:
+            if rows:
+                _write_run(rows, self._target, self._on_step)
+                self.file = self._target
+            self._remove_staged()
+        except (OSError, pa.ArrowException) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise RecordingError(
+                f"cannot write the ledger file {self._target} ({reason}); its {len(rows)} rows are kept in "
+                f"{self.staged}: {_RECOVERS}"
+            ) from error
+        return self.file
+
+    def _remove_staged(self) -> None:
+        self.staged.unlink(missing_ok=True)
+        self._on_step("staged file removed")
+        self.leave()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovered:
+    """A run that was cut off: its rows are in ``file`` now, or still ``staged`` because of a ``problem``."""
+
+    staged: Path
+    source: str | None = None
+    run_id: str | None = None
+    recorded_at: datetime | None = None
+    rows: int = 0
+    launches: int = 0
+    file: Path | None = None
+    problem: str = ""
+
+    @property
+    def told(self) -> str:
+        """One line for a person."""
+        what = _NOUNS.get(self.source or "", f"a {self.source or 'run'}")
+        when = f" of {self.recorded_at:%d %b %H:%M} UTC" if self.recorded_at else ""
+        if self.file is None:
+            return f"{what}{when} was cut off; {self.staged} {self.problem}"
+        rows = "1 row is" if self.rows == 1 else f"{self.rows} rows are"
+        rest = f"; {self.problem}" if self.problem else ""
+        return f"{what}{when} was cut off; its {rows} recovered in {self.file}, marked partial{rest}"
+
+
+def recover(ledger: Path, *, on_step: OnStep = say_nothing) -> tuple[Recovered, ...]:
+    """Publish what runs staged that were cut off, marked partial, and return what was found of each.
+
+    A run that still goes on is left alone. What cannot be read or published is left where it is, and told.
+    """
+    found = (_recover_one(staged, ledger, on_step) for staged in _staged_files(ledger))
+    return tuple(one for one in found if one is not None)
+
+
+def _recover_one(staged: Path, ledger: Path, on_step: OnStep) -> Recovered | None:
+    found = Recovered(staged=staged)
+    try:
+        with claimed(staged):
+            content = read_staged(staged)
+            target = ledger / f"{staged.stem}.parquet"
+            found = _describe(staged, content)
+            if content.problem:
+                return found
+            if _is_published(target) or not (content.rows or content.damaged):
+                staged.unlink()
+                return None
+            return _put_into_ledger(found, content, target, on_step)
+    except (LedgerError, FileNotFoundError):
+        # Its owner lives, or another perfkit has just recovered it.
+        return None
+    except (OSError, pa.ArrowException) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        return dataclasses.replace(found, problem=f"cannot be recovered ({reason}); its rows stay there")
+
+
+def _put_into_ledger(found: Recovered, content: Content, target: Path, on_step: OnStep) -> Recovered:
+    staged, file = found.staged, None
+    if content.rows:
+        remove_temporary(target.parent, target.name)
+        _write_run(_partial(content.rows), target, on_step)
+        file = target
+    if not content.damaged:
+        staged.unlink()
+        on_step("staged file removed")
+        return dataclasses.replace(found, file=file)
+    aside = staged.with_suffix(".damaged")
+    staged.rename(aside)
+    lines = "1 damaged line" if content.damaged == 1 else f"{content.damaged} damaged lines"
+    problem = f"{aside} has {lines} with more" if file else f"has {lines} and nothing else"
+    return dataclasses.replace(found, file=file, staged=aside, problem=problem)
+
+
+def _describe(staged: Path, content: Content) -> Recovered:
+    header = content.header
+    return Recovered(
+        staged=staged,
+        source=header.source if header else None,
+        run_id=header.run_id if header else None,
+        recorded_at=header.recorded_at if header else None,
+        rows=len(content.rows),
+        launches=len({(row.commit.sha, row.placement.launch) for row in content.rows}),
+        problem=content.problem,
+    )
+
+
+def _staged_files(ledger: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from sorted((ledger / STAGED_FOLDER).glob("*.jsonl"))
+
+
+def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
+    """Write a run's file; one that is there is the run's own, written before it was cut off."""
+    try:
+        write_table(to_table(rows), target, on_step=on_step)
+    except FileExistsError:
+        if not target.is_file():
+            raise
+
+
+def _is_published(target: Path) -> bool:
+    return target.exists() or target.name in replaced_names(target.parent)
+
+
+def _partial(rows: Sequence[Row]) -> list[Row]:
+    return [dataclasses.replace(row, partial=True) for row in rows]
+
+
+_OPEN: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """Close a forked child's copies: they would hold the locks for as long as the child lives."""
+    for run in list(_OPEN):
+        run.leave()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,156 @@
+"""The file that a run is staged in: a header, then a line for each batch of rows with a checksum before it.
+
+The process that measures holds a lock on it as long as it lives, and so does whoever recovers it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfkit.errors import LedgerError
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_cells, to_cells
+from perfkit.records import Row
+
+# The version of the lines; what they hold of a row has that of the ledger's schema.
+_FORMAT = 1
+_CHECKSUM_DIGITS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The first line of a staged file; that of a newer version may lack what this one has."""
+
+    perfkit_staged: int
+    schema: int
+    perfkit: str = "?"
+    source: str | None = None
+    run_id: str | None = None
+    recorded_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """What a staged file holds: ``size`` bytes of it stand, ``damaged`` lines between them do not."""
+
+    header: Header | None = None
+    rows: tuple[Row, ...] = ()
+    size: int = 0
+    damaged: int = 0
+    problem: str = ""
+
+
+def header_line(*, source: str, run_id: str, recorded_at: datetime) -> bytes:
+    """Return the first line of a run that this perfkit begins."""
+    header = Header(
+        perfkit_staged=_FORMAT,
+        schema=SCHEMA_VERSION,
+        perfkit=_version(),
+        source=source,
+        run_id=run_id,
+        recorded_at=recorded_at,
+    )
+    return msgspec.json.encode(header) + b"\n"
+
+
+def rows_line(rows: Sequence[Row]) -> bytes:
+    """Return the line of a batch of rows."""
+    # Not msgspec's JSON: it writes a value that is no number, such as a loss of a run that diverged, as null.
+    text = json.dumps([to_cells(row) for row in rows], separators=(",", ":")).encode()
+    return _checksum(text) + b" " + text + b"\n"
+
+
+def _version() -> str:
+    try:
+        return metadata.version("perfkit")
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
+def _checksum(text: bytes) -> bytes:
+    return hashlib.sha256(text).hexdigest()[:_CHECKSUM_DIGITS].encode()
+
+
+def read_staged(staged: Path) -> Content:
+    """Return what a staged file holds; one without a whole first line holds nothing."""
+    first, newline, rest = staged.read_bytes().partition(b"\n")
+    if not newline:
+        return Content()
+    try:
+        header = msgspec.json.decode(first, type=Header)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Content(problem="is no staged run of perfkit; move it away")
+    if header.perfkit_staged > _FORMAT or header.schema > SCHEMA_VERSION:
+        problem = f"was written by a newer perfkit ({header.perfkit}); upgrade perfkit to recover it"
+        return Content(header=header, problem=problem)
+    return _read_batches(header, rest, size=len(first) + 1)
+
+
+def _read_batches(header: Header, text: bytes, *, size: int) -> Content:
+    *lines, torn = text.split(b"\n")
+    batches = [_read_batch(line) for line in lines]
+    # The last line is that which was being written when the run was cut off: nobody was told that it stands.
+    if not torn and batches and batches[-1] is None:
+        batches.pop()
+    whole = lines[: len(batches)]
+    return Content(
+        header=header,
+        rows=tuple(row for batch in batches if batch is not None for row in batch),
+        size=size + sum(len(line) + 1 for line in whole),
+        damaged=batches.count(None),
+    )
+
+
+def _read_batch(line: bytes) -> tuple[Row, ...] | None:
+    """Return the rows of a line, None where it is damaged."""
+    checksum, _, text = line.partition(b" ")
+    if checksum != _checksum(text):
+        return None
+    cells: list[dict[str, Any]] = json.loads(text)
+    unknown = dict.fromkeys(SCHEMA.names)
+    return tuple(from_cells({**unknown, **one}) for one in cells)
+
+
+@contextmanager
+def claimed(staged: Path) -> Iterator[int]:
+    """Hold the lock of a staged file whose owner is dead.
+
+    Raises:
+        LedgerError: its owner lives.
+        FileNotFoundError: it is gone.
+    """
+    descriptor = _open_to_lock(staged)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LedgerError(
+                f"another perfkit is measuring what is in {staged}; wait for it to end"
+            ) from None
+        if not os.fstat(descriptor).st_nlink:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(staged))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_to_lock(staged: Path) -> int:
+    try:
+        return os.open(staged, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        # In a ledger that cannot be written a lock is still to be had.
+        if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        return os.open(staged, os.O_RDONLY | os.O_CLOEXEC)

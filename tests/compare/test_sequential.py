@@ -1,0 +1,305 @@
+"""The sequential comparison with a clock that is turned by hand and launches that measure nothing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from synthetic import START
+
+from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
+from perfkit.errors import NotMeasuredError
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.schedule import Slot, schedule
+from perfkit.measure.lockstep.turns import Timing
+from perfkit.records import Benchmark, Side
+from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.progress import Quiet
+
+PACE = Pace(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
+POLICY = Policy(alpha=0.01, family=2, looks=(4, 6, 10))
+LAUNCHES_PER_PRELOADER = 2
+
+
+@dataclass
+class HandTurnedClock:
+    """Stands still until it is turned."""
+
+    seconds: float = 1000.0
+
+    def __call__(self) -> float:
+        """Return what it shows."""
+        return self.seconds
+
+
+@dataclass
+class FakeLaunches:
+    """Says what each launch gives, and turns the clock by what it takes.
+
+    ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them; ``instead`` is what
+    happens in the launch of that number, where something is to go wrong.
+    """
+
+    clock: HandTurnedClock
+    ratios: Mapping[str, float]
+    seconds: float = 1.0
+    instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] = field(default_factory=dict)
+    made: list[tuple[str, ...]] = field(default_factory=list)
+    learned: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def preloader(self) -> int:
+        """Two launches have the same one."""
+        return 1 + (len(self.made) - 1) // LAUNCHES_PER_PRELOADER
+
+    def prepare(self) -> None:
+        """Be ready."""
+
+    def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+        """Return what was agreed on."""
+        self.made.append(tuple(nodes))
+        self.clock.seconds += self.seconds * len(nodes)
+        record = LaunchRecord(
+            timings={node: _timing(self.ratios[node], slot.launch) for node in nodes},
+            failures=(),
+            reports={side: SideReport(foreign={}, loaded=(f"{side}.py",)) for side in ("base", "head")},
+            seconds=dict.fromkeys(nodes, self.seconds),
+        )
+        happens = self.instead.get(len(self.made))
+        return happens(record) if happens else record
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Note what is to be imported."""
+        self.learned.append(tuple(libraries))
+
+
+def _timing(ratio: float, launch: int) -> Timing:
+    wobble = 1 + 0.001 * math.sin(7.0 * launch)
+    return Timing(
+        base_s=(0.1,) * 5,
+        head_s=(0.1 * ratio * wobble,) * 5,
+        pace=PACE,
+        faults_per_iteration={"base": 0.0, "head": 0.0},
+    )
+
+
+def _benchmark(name: str, *, prior: tuple[LaunchPair, ...] = ()) -> ComparedBenchmark:
+    return ComparedBenchmark(
+        benchmark=Benchmark(name=name, version="v1"), margin=0.02, gating=True, limit_s=30.0, prior=prior
+    )
+
+
+@dataclass
+class Setting:
+    """A comparison of fakes, and what was handed out of it."""
+
+    comparison: SequentialComparison
+    launches: FakeLaunches
+    kept: list[MeasuredLaunch]
+
+    def run(self) -> dict[str, str]:
+        """Run it to its end and return the verdicts."""
+        self.comparison.run(schedule(seed=1), Quiet())
+        return {one.benchmark.name: one.verdict for one in self.comparison.comparisons()}
+
+
+def _setting(
+    ratios: Mapping[str, float],
+    *,
+    budget_s: float = 1000.0,
+    instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] | None = None,
+    prior: tuple[LaunchPair, ...] = (),
+) -> Setting:
+    clock = HandTurnedClock()
+    launches = FakeLaunches(clock=clock, ratios=ratios, instead=instead or {})
+    kept: list[MeasuredLaunch] = []
+    comparison = SequentialComparison(
+        launches=launches,
+        states={name: BenchmarkState(_benchmark(name, prior=prior)) for name in ratios},
+        policy=POLICY,
+        deadline=clock() + budget_s,
+        keep=kept.extend,
+        clock=clock,
+        now=lambda: START,
+    )
+    return Setting(comparison=comparison, launches=launches, kept=kept)
+
+
+def _without(node: str, failure: Failure) -> Callable[[LaunchRecord], LaunchRecord]:
+    """Return what makes a launch lose a benchmark by a failure."""
+
+    def lose(record: LaunchRecord) -> LaunchRecord:
+        return LaunchRecord(
+            timings={name: timing for name, timing in record.timings.items() if name != node},
+            failures=(failure,),
+            reports=record.reports,
+            seconds=record.seconds,
+        )
+
+    return lose
+
+
+def test_a_decided_benchmark_leaves_later_launches() -> None:
+    """What is clear at the first look is measured no more; what is not goes on to the next one."""
+    setting = _setting({"clear": 1.5, "close": 1.0202})
+
+    verdicts = setting.run()
+
+    assert "REGRESSED" == verdicts["clear"]
+    assert [("clear", "close")] * 4 == setting.launches.made[:4]
+    assert {("close",)} == set(setting.launches.made[4:])
+
+
+def test_verdicts_are_given_at_looks_only() -> None:
+    """Between two looks nothing is decided, however clear it is."""
+    setting = _setting({"clear": 1.5})
+    seen: list[tuple[int, str]] = []
+
+    class Watching(Quiet):
+        def update(self, states: Sequence[Comparison], *_: float | None) -> None:
+            seen.extend((len(setting.launches.made), one.verdict) for one in states)
+
+    setting.comparison.run(schedule(seed=1), Watching())
+
+    assert [*((number, "INCONCLUSIVE") for number in range(4)), (4, "REGRESSED")] == seen
+
+
+def test_measuring_ends_after_the_last_look() -> None:
+    """A benchmark that no look decides is left open once there is no look left, whatever time there is."""
+    setting = _setting({"close": 1.02})
+
+    assert {"close": "INCONCLUSIVE"} == setting.run()
+    assert POLICY.looks[-1] == len(setting.launches.made)
+
+
+def test_no_launch_is_begun_that_leads_to_no_look_in_time() -> None:
+    """Four launches of a second do not fit into three: after the first has told its time, none is made."""
+    setting = _setting({"clear": 1.5}, budget_s=3.0)
+
+    assert {"clear": "INCONCLUSIVE"} == setting.run()
+    assert 3 > len(setting.launches.made)
+    assert len(setting.launches.made) == len(setting.kept)
+
+
+def test_a_suspect_gets_the_time_that_is_too_short_for_all() -> None:
+    """Where time for one is left, it goes to what may be a slowdown, and the other one stays open."""
+    setting = _setting({"quiet": 1.0185, "suspect": 1.0205}, budget_s=11.0)
+
+    setting.run()
+
+    assert {("suspect",)} == set(setting.launches.made[4:])
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
+    """It is remembered with its cause, its benchmark is measured no more, and the others go on."""
+    failure = Failure(node="broken", side=side, status="error", message="ValueError: no", raised=True)
+    setting = _setting({"broken": 1.0, "good": 1.5}, instead={3: _without("broken", failure)})
+
+    verdicts = setting.run()
+
+    assert failure == setting.comparison.states["broken"].failure
+    assert {"good": "REGRESSED"} == verdicts
+    assert {("good",)} == set(setting.launches.made[3:])
+    assert 2 == sum(one.node == "broken" for one in setting.kept)
+
+
+def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
+    """Where no process can be started any more the error is passed on; earlier launches were handed out."""
+
+    def die(_: LaunchRecord) -> LaunchRecord:
+        raise NotMeasuredError("the preloader was killed")
+
+    setting = _setting({"clear": 1.5}, instead={3: die})
+
+    with pytest.raises(NotMeasuredError, match="preloader was killed"):
+        setting.run()
+    assert [0, 1] == [one.slot.launch for one in setting.kept]
+
+
+def test_an_interruption_keeps_what_was_measured() -> None:
+    """Ctrl-C in the middle of a launch loses that launch and no other one."""
+
+    def interrupt(_: LaunchRecord) -> LaunchRecord:
+        raise KeyboardInterrupt
+
+    setting = _setting({"one": 1.5, "two": 1.5}, instead={2: interrupt})
+
+    with pytest.raises(KeyboardInterrupt):
+        setting.run()
+    assert ["one", "two"] == [one.node for one in setting.kept]
+    assert 1 == len(setting.comparison.states["one"].own)
+
+
+def test_a_launch_is_handed_out_before_the_next_one_is_made() -> None:
+    """Whoever keeps launches has each of them while the next one is still to come."""
+    setting = _setting({"close": 1.02})
+    counts: list[tuple[int, int]] = []
+    setting.comparison.keep = lambda measured: counts.append((len(setting.launches.made), len(measured)))
+
+    setting.run()
+
+    assert [(number, 1) for number in range(1, POLICY.looks[-1] + 1)] == counts
+
+
+def test_a_continued_comparison_counts_the_launches_before_it() -> None:
+    """With three launches of an earlier run one more leads to the first look; preloaders stay apart."""
+    prior = tuple(
+        LaunchPair(launch=number, preloader=1, base_s=(1.0,) * 5, head_s=(1.5,) * 5) for number in range(3)
+    )
+    setting = _setting({"clear": 1.5}, prior=prior)
+
+    assert {"clear": "REGRESSED"} == setting.run()
+    assert 1 == len(setting.launches.made)
+    assert [1, 1, 1, 2] == [pair.preloader for pair in setting.comparison.states["clear"].pairs]
+
+
+def test_a_comparison_that_was_decided_before_makes_no_launch() -> None:
+    """What earlier runs decided is known without a process."""
+    prior = tuple(
+        LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
+        for number in range(POLICY.looks[0])
+    )
+    setting = _setting({"clear": 1.5}, prior=prior)
+
+    assert {"clear": "REGRESSED"} == setting.run()
+    assert [] == setting.launches.made
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_every_launch_has_to_prove_its_code(number: int) -> None:
+    """Foreign code in any launch, not in the last alone, ends the comparison; that launch is not kept."""
+
+    def from_elsewhere(record: LaunchRecord) -> LaunchRecord:
+        reports = {**record.reports, "head": SideReport(foreign={"mine": "/elsewhere/mine.py"})}
+        return LaunchRecord(timings=record.timings, failures=(), reports=reports, seconds=record.seconds)
+
+    setting = _setting({"close": 1.02}, instead={number: from_elsewhere})
+
+    with pytest.raises(NotMeasuredError, match="wrong code imported on head: mine came from /elsewhere"):
+        setting.run()
+    assert number - 1 == len(setting.kept)
+
+
+def test_files_that_any_launch_loaded_count_as_loaded() -> None:
+    """A file that one launch imported and a later one did not was measured."""
+    loads = itertools.count()
+
+    def load_another(record: LaunchRecord) -> LaunchRecord:
+        report = SideReport(foreign={}, loaded=(f"file_{next(loads)}.py",))
+        return LaunchRecord(
+            timings=record.timings,
+            failures=(),
+            reports={"base": report, "head": report},
+            seconds=record.seconds,
+        )
+
+    setting = _setting({"clear": 1.5}, instead=dict.fromkeys(range(1, 5), load_another))
+
+    setting.run()
+
+    assert {f"file_{number}.py" for number in range(4)} == setting.comparison.loaded

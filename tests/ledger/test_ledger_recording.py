@@ -1,0 +1,682 @@
+"""How runs are recorded: no row that was added is lost or counted twice, wherever a process is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import given, settings
+from ledger_rows import rows
+from repositories import Repository
+from synthetic import START, build_row
+
+from perfkit.errors import LedgerError, RecordingError
+from perfkit.ledger.files import OnStep, say_nothing
+from perfkit.ledger.recording import Recovered, Run, recover
+from perfkit.ledger.schema import from_cells, to_cells
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+from perfkit.repo.commits import read_commit
+from perfkit.repo.working_tree import describe_working_tree
+
+NAME = "20260102T030405Z-gate-run-1"
+
+
+def _begin(ledger: Path, *, run: str = "run-1", on_step: OnStep = say_nothing) -> Run:
+    return Ledger(ledger, on_step=on_step).run(source="gate", run_id=run, recorded_at=START)
+
+
+def _rows(*launches: int) -> list[Row]:
+    return [build_row(0.25, launch=launch, source="gate") for launch in launches]
+
+
+def _launches(ledger: Path) -> list[int]:
+    return [row.placement.launch for row in Ledger(ledger).rows()]
+
+
+def _staged(ledger: Path) -> list[str]:
+    return sorted(file.name for file in (ledger / ".staged").iterdir() if file.suffix != ".lock")
+
+
+def _recovered(ledger: Path) -> Recovered:
+    (found,) = recover(ledger)
+    return found
+
+
+def _in_child(work: Callable[[], None]) -> int:
+    """Do something in a process of its own and return how that ended, as ``waitpid`` says it."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 (whatever it is, it must not go on as the test)
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _killed_at(step: int, work: Callable[[OnStep], None]) -> bool:
+    """Do something in a process that is killed after so many steps; tell whether there were as many."""
+    seen = []
+
+    def on_step(name: str) -> None:
+        seen.append(name)
+        if len(seen) == step:
+            _die()
+
+    status = _in_child(lambda: work(on_step))
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _kill_after(work: Callable[[], None]) -> None:
+    """Do something in a process that is killed when it is done."""
+
+    def whole() -> None:
+        work()
+        _die()
+
+    assert signal.SIGKILL == os.WTERMSIG(_in_child(whole))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a disk of 64 kB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if os.getuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only the superuser can mount a disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@given(rows)
+def test_a_row_survives_its_staged_line(row: Row) -> None:
+    """What is staged is what is read, to the last bit of every value."""
+    assert row == from_cells(json.loads(json.dumps(to_cells(row))))
+
+
+def test_values_that_are_no_numbers_survive(tmp_path: Path) -> None:
+    """A loss that diverged is kept as it is, staged and published."""
+    _kill_after(lambda: _begin(tmp_path).add([build_row(math.inf, -math.inf, math.nan)]))
+
+    assert 1 == _recovered(tmp_path).rows
+    (row,) = Ledger(tmp_path).rows()
+    assert (math.inf, -math.inf) == row.outcome.values[:2]
+    assert math.isnan(row.outcome.values[2])
+
+
+def test_a_run_is_one_file_at_the_end(tmp_path: Path) -> None:
+    """Rows come out as they were added, settled last; nothing stays staged, and git sees none of it."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        run.add([])
+        run.add(_rows(1, 2))
+        assert (0, 1, 2) == tuple(row.placement.launch for row in run.rows)
+        assert [".gitignore", f"{NAME}.jsonl"] == _staged(tmp_path)
+        file = run.publish(lambda row: dataclasses.replace(row, policy={"verdict": "PASS"}))
+
+    assert tmp_path / f"{NAME}.parquet" == file == run.file
+    assert [(launch, "PASS", False) for launch in (0, 1, 2)] == [
+        (row.placement.launch, row.policy["verdict"], row.partial) for row in Ledger(tmp_path).rows()
+    ]
+    assert [".gitignore"] == _staged(tmp_path)
+    assert "*\n" == (tmp_path / ".staged/.gitignore").read_text()
+    assert () == recover(tmp_path)
+
+
+def test_the_end_of_the_block_publishes(tmp_path: Path) -> None:
+    """Who has nothing to settle need not say so; a run without a row leaves no file."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+    with _begin(tmp_path, run="run-2") as empty:
+        assert empty.publish() is None
+
+    assert [run.file] == Ledger(tmp_path).files()
+    assert [".gitignore"] == _staged(tmp_path)
+
+
+def test_a_run_ends_once(tmp_path: Path) -> None:
+    """Nothing is added to, and nothing published of, a run that is over; nor is its name given again."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        run.publish()
+        for again in (run.publish, run.discard, lambda: run.add(_rows(1))):
+            with pytest.raises(RuntimeError, match="this run is over"):
+                again()
+
+    with pytest.raises(LedgerError, match="the run run-1 is in the ledger already"):
+        _begin(tmp_path)
+    assert [0] == _launches(tmp_path)
+
+
+def test_what_is_discarded_is_not_recorded(tmp_path: Path) -> None:
+    """Rows that are found to be of another code leave nothing."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        run.discard()
+
+    assert run.file is None
+    assert [] == Ledger(tmp_path).files()
+    assert [".gitignore"] == _staged(tmp_path)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), ValueError("no"), MemoryError()])
+def test_an_exception_publishes_what_was_added(tmp_path: Path, error: BaseException) -> None:
+    """Whatever ends a run early, its rows are filed, marked partial, and the exception goes on as it was."""
+    run = _begin(tmp_path)
+    run.add(_rows(0, 1))
+    with pytest.raises(type(error)) as caught, run:
+        raise error
+
+    assert error is caught.value
+    assert f"its rows so far are in {tmp_path / NAME}.parquet" == run.kept
+    assert [(0, True), (1, True)] == [(row.placement.launch, row.partial) for row in Ledger(tmp_path).rows()]
+    assert () == recover(tmp_path)
+
+
+def test_an_exception_without_a_row_leaves_nothing(tmp_path: Path) -> None:
+    """There is no file of no rows."""
+    with pytest.raises(KeyboardInterrupt), _begin(tmp_path) as run:
+        raise KeyboardInterrupt
+
+    assert "no row was complete" == run.kept
+    assert [] == Ledger(tmp_path).files()
+    assert [".gitignore"] == _staged(tmp_path)
+
+
+def test_a_failure_to_settle_loses_nothing(tmp_path: Path) -> None:
+    """Rows that could not be settled are filed as they were added."""
+
+    def settle(row: Row) -> Row:
+        raise ZeroDivisionError(row.run_id)
+
+    run = _begin(tmp_path)
+    run.add(_rows(0))
+    with pytest.raises(ZeroDivisionError), run:
+        run.publish(settle)
+
+    assert [True] == [row.partial for row in Ledger(tmp_path).rows()]
+
+
+# After which steps of a run a process is killed, with the launches that are then in the ledger.
+_ENDS = [
+    ("run begun", [], []),
+    ("rows staged", [0], [0]),
+    ("rows staged", [0, 1], [0, 1]),
+    ("temporary file written", [0, 1], [0, 1]),
+    ("file published", [0, 1], []),
+    ("staged file removed", [0, 1], []),
+]
+
+
+def _two_launches(ledger: Path, on_step: OnStep) -> None:
+    with _begin(ledger, on_step=on_step) as run:
+        run.add(_rows(0))
+        run.add(_rows(1))
+
+
+@pytest.mark.parametrize("step", range(1, len(_ENDS) + 1))
+def test_a_run_killed_at_any_step_is_recovered_once(tmp_path: Path, step: int) -> None:
+    """Every row whose adding came to an end is in the ledger once, and nothing else stays behind."""
+    _, kept, partial = _ENDS[step - 1]
+
+    assert _killed_at(step, lambda on_step: _two_launches(tmp_path, on_step))
+    found = recover(tmp_path)
+
+    assert kept == _launches(tmp_path)
+    assert partial == [row.placement.launch for row in Ledger(tmp_path).rows() if row.partial]
+    assert [len(partial)] * bool(partial) == [one.rows for one in found]
+    assert [".gitignore"] == _staged(tmp_path)
+    assert [] == [*tmp_path.glob(".*.tmp")]
+    assert () == recover(tmp_path)
+
+
+def test_a_run_has_no_other_steps(tmp_path: Path) -> None:
+    """The steps at which it is killed above are all that there are."""
+    steps: list[str] = []
+    _two_launches(tmp_path, steps.append)
+
+    assert [step for step, _, _ in _ENDS] == steps
+
+
+def test_a_recovery_killed_at_any_step_is_gone_on_with(tmp_path: Path) -> None:
+    """Who recovers may be killed too; the next one publishes the same rows, once."""
+    step = 0
+    while True:
+        step += 1
+        ledger = tmp_path / str(step)
+        _kill_after(lambda ledger=ledger: _begin(ledger).add(_rows(0, 1)))  # type: ignore[misc]
+
+        def work(on_step: OnStep, ledger: Path = ledger) -> None:
+            recover(ledger, on_step=on_step)
+
+        if not _killed_at(step, work):
+            break
+        recover(ledger)
+        assert [(0, True), (1, True)] == [
+            (row.placement.launch, row.partial) for row in Ledger(ledger).rows()
+        ]
+        assert [".gitignore"] == _staged(ledger)
+        assert [] == [*ledger.glob(".*.tmp")]
+
+    assert 4 == step
+
+
+def test_what_is_recovered_is_told(tmp_path: Path) -> None:
+    """Of which run, from when, how many rows, and where they are now, in one line."""
+    _kill_after(lambda: _begin(tmp_path).add(_rows(0, 1, 1)))
+
+    found = _recovered(tmp_path)
+
+    file = tmp_path / f"{NAME}.parquet"
+    assert ("gate", "run-1", START, 3, 2, file) == (
+        found.source,
+        found.run_id,
+        found.recorded_at,
+        found.rows,
+        found.launches,
+        found.file,
+    )
+    assert (
+        f"a gate of 02 Jan 03:04 UTC was cut off; its 3 rows are recovered in {file}, marked partial"
+        == found.told
+    )
+
+
+def test_what_was_published_before_the_kill_counts_once_after_compacting(tmp_path: Path) -> None:
+    """A staged file that outlived its publishing is known to be published, wherever the rows are by now."""
+    Ledger(tmp_path).append([build_row(run="earlier", minute=-1)])
+
+    def published(name: str) -> None:
+        if name == "file published":
+            _die()
+
+    def work() -> None:
+        with _begin(tmp_path, on_step=published) as run:
+            run.add(_rows(7))
+
+    _in_child(work)
+    Ledger(tmp_path).append([build_row(run="later", minute=1)])
+    Ledger(tmp_path).compact()
+    Ledger(tmp_path).append([build_row(run="latest", minute=2)])
+    Ledger(tmp_path).compact()
+
+    assert () == recover(tmp_path)
+    assert 4 == len(Ledger(tmp_path).rows())
+    assert [".gitignore"] == _staged(tmp_path)
+
+
+def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    """As long as its process lives nobody takes its rows."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        assert () == recover(tmp_path)
+        assert 0 == _in_child(lambda: os._exit(len(recover(tmp_path))))
+        run.add(_rows(1))
+
+    assert [0, 1] == _launches(tmp_path)
+
+
+def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
+    """A worker that was forked while a run went on does not make it look alive, nor publish it."""
+    reading, writing = os.pipe()
+
+    def work() -> None:
+        with _begin(tmp_path) as run:
+            run.add(_rows(0))
+            if os.fork() == 0:
+                os.close(writing)
+                os.read(reading, 1)
+                raise KeyboardInterrupt
+            _die()
+
+    _in_child(work)
+    found = recover(tmp_path)
+    os.close(writing)
+
+    assert [1] == [one.rows for one in found]
+    assert [True] == [row.partial for row in Ledger(tmp_path).rows()]
+
+
+def test_two_recoveries_at_once_publish_each_run_once(tmp_path: Path) -> None:
+    """Whoever comes second finds nothing to do."""
+    for number in range(8):
+        _kill_after(lambda number=number: _begin(tmp_path, run=f"run-{number}").add(_rows(number)))  # type: ignore[misc]
+    found: list[Recovered] = []
+    together = threading.Barrier(3)
+
+    def work() -> None:
+        together.wait()
+        found.extend(recover(tmp_path))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(f"run-{number}" for number in range(8)) == sorted(str(one.run_id) for one in found)
+    assert list(range(8)) == _launches(tmp_path)
+
+
+def _staged_run(ledger: Path, *batches: list[Row]) -> Path:
+    """Leave a run behind whose process was killed, and return its staged file."""
+
+    def work() -> None:
+        run = _begin(ledger)
+        for batch in batches:
+            run.add(batch)
+
+    _kill_after(work)
+    return ledger / f".staged/{NAME}.jsonl"
+
+
+@pytest.mark.parametrize("end", [b"", b"{", b"0123456789abcdef [{", b"0123456789abcdef []\n"])
+def test_a_torn_last_line_is_passed_over(tmp_path: Path, end: bytes) -> None:
+    """A line that was being written when the power went is no row; those before it stand."""
+    staged = _staged_run(tmp_path, _rows(0), _rows(1))
+    with staged.open("ab") as stream:
+        stream.write(end)
+
+    found = _recovered(tmp_path)
+
+    assert (2, "") == (found.rows, found.problem)
+    assert [0, 1] == _launches(tmp_path)
+
+
+def test_a_damaged_line_is_told_and_kept(tmp_path: Path) -> None:
+    """The lines around it are recovered; the file is kept beside, and asked about no more."""
+    staged = _staged_run(tmp_path, _rows(0), _rows(1), _rows(2))
+    lines = staged.read_bytes().split(b"\n")
+    lines[2] = lines[2].replace(b"0.25", b"0.75")
+    staged.write_bytes(b"\n".join(lines))
+
+    found = _recovered(tmp_path)
+
+    assert [0, 2] == _launches(tmp_path)
+    assert f"{NAME}.damaged has 1 damaged line with more" in found.told
+    assert [".gitignore", f"{NAME}.damaged"] == _staged(tmp_path)
+    assert () == recover(tmp_path)
+
+
+def test_a_run_of_which_nothing_can_be_read_is_kept(tmp_path: Path) -> None:
+    """Nothing is published, nothing is deleted, and one line says so."""
+    staged = _staged_run(tmp_path, _rows(0), _rows(1))
+    first, *_ = staged.read_bytes().split(b"\n")
+    staged.write_bytes(first + b"\nx\ny\nz")
+
+    found = _recovered(tmp_path)
+
+    assert "has 3 damaged lines" in found.told or "has 2 damaged lines" in found.told
+    assert [] == Ledger(tmp_path).files()
+    assert [".gitignore", f"{NAME}.damaged"] == _staged(tmp_path)
+
+
+@pytest.mark.parametrize("first", ["[]", '{"perfkit_staged": "x"}', "\xff"])
+def test_what_is_no_staged_run_is_left_where_it_is(tmp_path: Path, first: str) -> None:
+    """A file that somebody put there is told, and never touched."""
+    staged = _staged_run(tmp_path)
+    content = first.encode("latin-1") + b"\nrest"
+    staged.write_bytes(content)
+
+    for _ in range(2):
+        assert "is no staged run of perfkit; move it away" in _recovered(tmp_path).told
+    assert content == staged.read_bytes()
+
+
+@pytest.mark.parametrize("newer", [{"perfkit_staged": 2}, {"schema": 99}, {"schema": 99, "source": None}])
+def test_a_run_of_a_newer_perfkit_is_left_for_it(tmp_path: Path, newer: dict[str, object]) -> None:
+    """It is told on every command, until a perfkit comes that can read it."""
+    staged = _staged_run(tmp_path, _rows(0))
+    first, rest = staged.read_bytes().split(b"\n", 1)
+    header = {**json.loads(first), "perfkit": "9.9.9", "more": 1, **newer}
+    staged.write_bytes(json.dumps(header).encode() + b"\n" + rest)
+
+    for _ in range(2):
+        told = _recovered(tmp_path).told
+        assert f"{staged} was written by a newer perfkit (9.9.9); upgrade perfkit to recover it" in told
+    assert [] == Ledger(tmp_path).files()
+
+
+def test_a_run_killed_before_its_first_line_leaves_nothing(tmp_path: Path) -> None:
+    """A file without a whole header never held a row."""
+    staged = _staged_run(tmp_path)
+    staged.write_bytes(staged.read_bytes()[:20])
+
+    assert () == recover(tmp_path)
+    assert [".gitignore"] == _staged(tmp_path)
+
+
+def test_a_ledger_that_cannot_be_written_is_told(small_disk: Path) -> None:
+    """Its staged rows stay where they are; writable again, they are recovered."""
+    ledger = small_disk / "ledger"
+    staged = _staged_run(ledger, _rows(0))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    told = _recovered(ledger).told
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+
+    assert (
+        f"a gate of 02 Jan 03:04 UTC was cut off; {staged} cannot be recovered (Read-only file system);"
+        " its rows stay there" == told
+    )
+    assert 1 == _recovered(ledger).rows
+
+
+def test_a_full_disk_loses_no_row_that_was_added(small_disk: Path) -> None:
+    """What no longer fits is told with exit code 4; with room again the next command recovers the others."""
+    filler = small_disk / "filler"
+    run = _begin(small_disk)
+    run.add(_rows(0))
+    filler.write_bytes(b"x" * 40_000)
+    with pytest.raises(RecordingError, match="No space left on device") as caught, run:
+        _add_without_end(run)
+    kept = len(run.rows)
+    filler.unlink()
+
+    assert 4 == caught.value.exit_code
+    assert f"the {kept} rows before them are kept there" in str(caught.value)
+    assert f"its {kept} rows so far are in {run.staged}" in run.kept
+    assert run.file is None
+    assert kept == _recovered(small_disk).rows
+    assert list(range(kept)) == _launches(small_disk)
+
+
+def _add_without_end(run: Run) -> None:
+    while True:
+        run.add(_rows(*range(len(run.rows), len(run.rows) + 8)))
+
+
+def test_a_file_that_cannot_grow_loses_no_row_that_was_added(tmp_path: Path) -> None:
+    """The same at a limit on the size of files, in the middle of a line."""
+    report = tmp_path / "report"
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
+        try:
+            with _begin(tmp_path) as run:
+                _add_without_end(run)
+        except RecordingError as error:
+            report.write_text(f"{len(run.rows)} {error}")
+
+    _in_child(work)
+    count, _, message = report.read_text().partition(" ")
+
+    assert "File too large" in message
+    assert list(range(int(count))) == [row.placement.launch for row in _after_recovery(tmp_path)]
+
+
+def _after_recovery(ledger: Path) -> list[Row]:
+    assert recover(ledger)
+    return Ledger(ledger).rows()
+
+
+def test_a_publishing_that_fails_keeps_the_staged_rows(small_disk: Path) -> None:
+    """Where the file itself has no room the error names what is kept, and the next command publishes it."""
+    run = _begin(small_disk)
+    run.add(_rows(0, 1))
+    free = os.statvfs(small_disk)
+    (small_disk / "filler").write_bytes(b"x" * (free.f_bavail * free.f_bsize))
+    with pytest.raises(RecordingError, match="cannot write the ledger file") as caught, run:
+        run.publish()
+    (small_disk / "filler").unlink()
+
+    assert f"its 2 rows are kept in {run.staged}: the next perfkit command" in str(caught.value)
+    assert run.file is None
+    assert [] == [*small_disk.glob(".*.tmp")]
+    assert 2 == _recovered(small_disk).rows
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_a_file_system_without_hard_links_takes_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A rename does instead, and never over another file."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+    file = Ledger(tmp_path).append([build_row(run="run-2", minute=1)])
+    with pytest.raises(LedgerError, match="File exists"):
+        Ledger(tmp_path).append([build_row(run="run-2", minute=1), build_row(run="run-2", minute=1)])
+
+    assert [run.file, file] == Ledger(tmp_path).files()
+    assert 2 == len(Ledger(tmp_path).rows())
+    assert [] == [*tmp_path.glob(".*.tmp")]
+
+
+def test_another_refusal_of_the_link_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails is not written by another way; the rows stay staged."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(RecordingError, match="Input/output error"), _begin(tmp_path) as run:
+        run.add(_rows(0))
+    monkeypatch.undo()
+
+    assert [0] == [row.placement.launch for row in _after_recovery(tmp_path)]
+
+
+def test_a_run_is_gone_on_with(tmp_path: Path) -> None:
+    """Rows that a killed process staged in a folder of their own, and later ones, are one run."""
+    folder = tmp_path / "unfinished"
+    ledger = Ledger(tmp_path / "ledger")
+
+    def work() -> None:
+        run = ledger.run(source="experiment", run_id="run-1", recorded_at=START, folder=folder)
+        run.add(_rows(0))
+        with run.staged.open("ab") as stream:
+            stream.write(b"0123456789abcdef [torn")
+
+    _kill_after(work)
+    run = Run.resume(ledger.path, folder=folder)
+    assert run is not None
+    assert () == recover(ledger.path)
+    with pytest.raises(LedgerError, match="another perfkit is measuring"):
+        Run.resume(ledger.path, folder=folder)
+    with run:
+        run.add(_rows(1))
+
+    assert [0, 1] == _launches(ledger.path)
+    assert Run.resume(ledger.path, folder=folder) is None
+
+
+def test_staged_rows_are_no_uncommitted_change(repository: Repository) -> None:
+    """A run that is being recorded does not make the tree dirty that it measures, wherever the ledger is."""
+    repository.commit({"code.py": "x = 1\n"})
+    with _begin(repository.root / "any/where") as run:
+        run.add(_rows(0))
+        assert not read_commit(repository.root).dirty
+        assert not describe_working_tree(repository.root, ignored=()).dirty
+
+
+def test_compacting_killed_at_any_step_counts_no_row_twice(tmp_path: Path) -> None:
+    """Readers pass over what a compacted file replaces, and the next compacting removes it."""
+    step = 0
+    while True:
+        step += 1
+        ledger = tmp_path / str(step)
+        for number in range(3):
+            Ledger(ledger).append([build_row(run=f"run-{number}", minute=number, launch=number)])
+
+        def work(on_step: OnStep, ledger: Path = ledger) -> None:
+            Ledger(ledger, on_step=on_step).compact()
+
+        if not _killed_at(step, work):
+            break
+        assert [0, 1, 2] == _launches(ledger)
+        assert 3 == len(Ledger(ledger).to_pandas())
+        Ledger(ledger).append([build_row(run="run-3", minute=3, launch=3)])
+        Ledger(ledger).compact()
+        assert [0, 1, 2, 3] == _launches(ledger)
+        assert 1 == len([*ledger.glob("*.parquet")])
+        assert [] == [*ledger.glob(".*.tmp")]
+
+    assert 6 == step
+
+
+def test_a_compacted_file_that_is_damaged_replaces_nothing(tmp_path: Path) -> None:
+    """What it replaced and is still there is not removed for it; it is named as damaged."""
+    for number in range(2):
+        Ledger(tmp_path).append([build_row(run=f"run-{number}", minute=number)])
+    before = {file: file.read_bytes() for file in Ledger(tmp_path).files()}
+    Ledger(tmp_path).compact()
+    for file, content in before.items():
+        file.write_bytes(content)
+    (compacted,) = set(tmp_path.glob("*.parquet")) - set(before)
+    content = compacted.read_bytes()
+    compacted.write_bytes(content[:4] + b"\0" * 300 + content[304:])
+
+    with pytest.raises(LedgerError, match="is not a readable ledger file"):
+        Ledger(tmp_path).compact()
+
+    assert set(before) < set(tmp_path.glob("*.parquet"))
+
+
+def test_two_compactings_at_once_count_no_row_twice(tmp_path: Path) -> None:
+    """One waits for the other."""
+    for number in range(6):
+        Ledger(tmp_path).append([build_row(run=f"run-{number}", minute=number, launch=number)])
+    threads = [threading.Thread(target=Ledger(tmp_path).compact) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert list(range(6)) == _launches(tmp_path)
+    assert 1 == len(Ledger(tmp_path).files())
+
+
+@settings(max_examples=25)
+@given(text=rows.map(lambda row: row.outcome.benchmark.name))
+def test_bytes_that_are_no_text_do_not_keep_a_row_out(
+    text: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A message with the name of a file that is no UTF-8 is filed with its bytes as escapes."""
+    ledger = Ledger(tmp_path_factory.mktemp("ledger"))
+    ledger.append([build_row(status="error", message=f"{text}\udcff")])
+
+    assert [f"{text}\\udcff"] == [row.outcome.message for row in ledger.rows()]
