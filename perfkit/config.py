@@ -51,6 +51,12 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     preload: tuple[str, ...] | None = None
 
 
+class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.backfill]``: ``limit`` is how many seconds a launch may take, all its benchmarks."""
+
+    limit: float = 900.0
+
+
 class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tool.perfkit.exact]``: what is counted beside the times, and which counts decide.
 
@@ -96,6 +102,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     link: tuple[str, ...] = ()
     prepare: str | None = None
     gate: GateConfig = GateConfig()
+    backfill: BackfillConfig = BackfillConfig()
     exact: ExactConfig = ExactConfig()
     rules: tuple[BenchmarkRule, ...] = ()
 
@@ -208,6 +215,7 @@ def _type_message(error: msgspec.ValidationError, file: Path) -> str:
 def _check_values(config: Config, file: Path) -> None:
     _check_percent(config.margin, "tool.perfkit.margin", file)
     _check_gate(config.gate, file)
+    _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit", file)
     _check_exact(config, file)
     for index, rule in enumerate(config.rules):
         if rule.margin is not None:

@@ -10,7 +10,10 @@ EXIT_REGRESSED = 1
 EXIT_USAGE = 2
 EXIT_INCONCLUSIVE = 3
 EXIT_NOT_MEASURED = 4
+EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
+# What a process has that SIGPIPE ended: whoever read its output has gone.
+EXIT_PIPE_CLOSED = 141
 
 
 class PerfkitError(Exception):

@@ -11,6 +11,7 @@ from perfkit.records import (
     Commit,
     Environment,
     Machine,
+    Metric,
     Outcome,
     Placement,
     Row,
@@ -18,7 +19,17 @@ from perfkit.records import (
     Source,
     Status,
 )
-from perfkit.records.comparisons import Comparison, Estimate, Explanation, GateReport, Need, Policy, Verdict
+from perfkit.records.comparisons import (
+    Comparison,
+    Estimate,
+    ExactComparison,
+    Explanation,
+    GateReport,
+    MovedCause,
+    Need,
+    Policy,
+    Verdict,
+)
 from perfkit.verdict.exit_code import exit_code
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -104,6 +115,36 @@ def build_comparison(
         base_s=0.0123 if estimate else None,
         head_s=0.0123 * estimate.ratio if estimate else None,
         need=need,
+        message=message,
+        accepted=accepted,
+    )
+
+
+def build_count(
+    test: str,
+    metric: str,
+    base: float | None,
+    head: float | None,
+    *causes: MovedCause,
+    unit: str = "1",
+    exact: bool = True,
+    gating: bool = True,
+    message: str | None = None,
+    accepted: str | None = None,
+) -> ExactComparison:
+    """Return a synthetic comparison of a count, which may grow by 5 %."""
+    grown = base is not None and head is not None and head > 1.05 * base
+    fallen = base is not None and head is not None and head < 0.95 * base
+    verdict: Verdict = "REGRESSED" if grown else "IMPROVED" if fallen else "UNCHANGED"
+    return ExactComparison(
+        benchmark=Benchmark(name=test if "::" in test else f"benchmarks/bench_a.py::{test}", version="v1"),
+        metric=Metric(name=metric, unit=unit, exact=exact),
+        verdict=verdict if exact and base is not None and head is not None else "INCONCLUSIVE",
+        margin=0.05,
+        gating=gating and exact,
+        base=base,
+        head=head,
+        causes=causes,
         message=message,
         accepted=accepted,
     )

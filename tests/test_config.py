@@ -100,7 +100,7 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
         ('[tool.perfkit.exact]\ngate = ["synks"]', 'exact.gate: there is no "synks"; did you mean "syncs"?'),
         ('[tool.perfkit.exact]\ntolerance = "much"', "tool.perfkit.exact.tolerance must be a percentage"),
         ('[tool.perfkit.exact]\ntargets = ["train"]', 'exact.targets: there is no "train"'),
-        ("[tool.perfkit]\nqqq = 1", "known keys: benchmarks, copy, exact, gate, ledger, link, log"),
+        ("[tool.perfkit]\nqqq = 1", "known keys: backfill, benchmarks, copy, exact, gate, ledger, link, log"),
         ("[tool.perfkit.log]\nfil = 'x'", 'unknown key "tool.perfkit.log.fil"; did you mean "file"?'),
         ("[[tool.perfkit.log.columns]]\ntitel = 'x'", 'log.columns[0].titel"; did you mean "title"?'),
         ("[[tool.perfkit.log.columns]]\ntitle = 'x'", "missing required field benchmark"),
@@ -116,6 +116,7 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
         ("[tool.perfkit.gate]\nalpha = nan", "tool.perfkit.gate.alpha must lie between 0 and 1, found nan"),
         ("[tool.perfkit.gate]\nalpha = '1%'", '"tool.perfkit.gate.alpha": expected float, got str'),
         ("[tool.perfkit.gate]\nlimit = 0", "tool.perfkit.gate.limit must be a number of seconds above zero"),
+        ("[tool.perfkit.backfill]\nlimit = 0", "backfill.limit must be a number of seconds above zero"),
         ("[tool.perfkit.gate]\nlimit = inf", "gate.limit must be a number of seconds above zero, found inf"),
         (
             "[tool.perfkit.gate]\nseconds_per_benchmark = -1",

@@ -24,7 +24,14 @@ DOCUMENTS = [
     "docs/trust.md",
 ]
 # Nothing in these is to be typed.
-TEXTS = ["docs/calibration.md", "docs/method.md", "docs/peers.md", "docs/tricks.md", "docs/tricks/train.md"]
+TEXTS = [
+    "docs/architecture.md",
+    "docs/calibration.md",
+    "docs/method.md",
+    "docs/peers.md",
+    "docs/tricks.md",
+    "docs/tricks/train.md",
+]
 # Few benchmarks and little training are enough to see that a command works. A plugin that none of them uses
 # would cost each session of pytest a second.
 PYTEST_OPTIONS = "-k 'sampler or collate' -p no:hypothesispytest"

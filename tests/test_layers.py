@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,3 +62,13 @@ def _imports() -> Iterator[tuple[str, str]]:
                 yield from ((part, alias.name.partition(".")[0]) for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 yield part, node.module.partition(".")[0]
+
+
+def test_the_house_is_on_one_page() -> None:
+    """Every room is named in docs/architecture.md, and every file named there exists."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    rooms = {folder.name for folder in (ROOT / "perfkit").iterdir() if (folder / "__init__.py").is_file()}
+    named = set(re.findall(r"`(perfkit/[\w/.]+)`", page))
+
+    assert set() == {room for room in rooms if f"`perfkit/{room}`" not in page}
+    assert set() == {path for path in named if not (ROOT / path).exists()}

@@ -52,7 +52,8 @@ def counts_of_call(
 
 
 def _without(counts: Counts, metric: str, why: str) -> Counts:
-    return Counts(
+    return replace(
+        counts,
         counts=tuple(count for count in counts.counts if count.metric != metric),
         not_counted={**counts.not_counted, metric: why},
     )

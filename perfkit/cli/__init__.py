@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from perfkit.errors import EXIT_INTERRUPTED, PerfkitError
+from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, PerfkitError
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's is one line and an exit code, never a traceback."""
-    from perfkit.cli.app import app
+    """Run the command line and end with its exit code.
 
+    A mistake of the user's is one line, an internal error a few and exit code 70. SIGTERM and SIGHUP do what
+    Ctrl-C does, and whoever stops reading what is printed ends the command quietly.
+    """
+    from perfkit.invocation import ended_like_ctrl_c
+
+    with ended_like_ctrl_c():
+        code = _outcome()
+    sys.exit(code)
+
+
+def _outcome() -> int:
     try:
-        app()
+        from perfkit.cli.app import run_app
+
+        code = run_app()
+        sys.stdout.flush()
     except PerfkitError as error:
-        print(f"perfkit: {error}", file=sys.stderr)  # noqa: T201 (the command's own voice)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("perfkit: interrupted; what was measured so far is kept", file=sys.stderr)  # noqa: T201
-        sys.exit(EXIT_INTERRUPTED)
+        return _tell(error, str(error), code=error.exit_code)
+    except KeyboardInterrupt as error:
+        return _tell(error, "interrupted", code=EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        _let_go_of_streams()
+        return EXIT_PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean "regressed")
+        from perfkit.internal_error import internal_error_lines
+
+        _say(*internal_error_lines(error))
+        return EXIT_INTERNAL
+    return code
+
+
+def _tell(error: BaseException, text: str, *, code: int) -> int:
+    from perfkit.internal_error import is_debugging, notes_of
+
+    _say(text, *notes_of(error))
+    if is_debugging():
+        import traceback
+
+        traceback.print_exception(error)
+    return code
+
+
+def _say(*lines: str) -> None:
+    """Say lines in the command's own voice; nobody may be there to hear them."""
+    try:
+        for line in lines:
+            print(f"perfkit: {line}", file=sys.stderr, flush=True)  # noqa: T201 (the command's own voice)
+    except OSError:
+        _let_go_of_streams()
+
+
+def _let_go_of_streams() -> None:
+    """Lead both streams nowhere: Python would flush them into the closed pipe once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def accept(
     project = load_project(Path.cwd())
     kept = accept_finding(
         project=project,
-        ledger=open_ledger(ledger or project.ledger_path).path,
+        ledger=ledger_at(open_ledger(ledger or project.ledger_path).path),
         benchmark=benchmark,
         reason=reason,
         ref=commit,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from perfkit.cli import (
     accept,
@@ -25,8 +28,38 @@ from perfkit.cli import (
 )
 from perfkit.cli.options import examples
 
+
+class _EscapedError(Exception):
+    """Carries an exception past the command-line library, which would end with an exit code of its own."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class _Commands(TyperGroup):
+    """The verbs; what they raise is for the caller to tell, but for mistakes in the command line itself."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the library's own types)
+        with _escaping():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (likewise)
+        with _escaping():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _escaping() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, EOFError, KeyboardInterrupt) as error:
+        raise _EscapedError(error) from error
+
+
 app = typer.Typer(
     name="perfkit",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,6 +84,20 @@ calibrate.register(app)
 experiment.register(app)
 tricks.register(app)
 accept.register(app)
+
+
+def run_app() -> int:
+    """Run a command and return its exit code; whatever it raises comes through as it was."""
+    try:
+        app()
+    except SystemExit as end:
+        # Both libraries that write for a command end it with 1 where nobody reads any more.
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except _EscapedError as escaped:
+        raise escaped.error from None
+    return 0
 
 
 @app.callback()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 from perfkit.errors import NotMeasuredError
 
@@ -52,9 +53,11 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.config.benchmarks,
         select=select,
-        ledger=ledger or project.ledger_path,
+        ledger=ledger_at(ledger or project.ledger_path),
         seed=seed,
     )
+    # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     result = run_backfill(
         request,
         project=project,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +17,7 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -84,10 +84,9 @@ def calibrate(
         margin=margin_share(margin),
         alpha=alpha,
         budget_s=budget,
-        ledger=ledger or own,
+        ledger=ledger_at(ledger or own),
         seed=seed,
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)
     show(calibration_view(found), to_json=json)

@@ -15,6 +15,7 @@ from perfkit.cli.options import (
     RepoOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -57,7 +58,7 @@ def compare(
         head=head,
         margin=margin_share(margin),
         alpha=alpha,
-        ledger=ledger or project.ledger_path,
+        ledger=ledger_at(ledger or project.ledger_path),
     )
     report = run_compare(request, project=project)
     show(apart_view(report), to_json=json)

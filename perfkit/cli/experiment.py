@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import signal
+import importlib.util
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import (
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
@@ -18,10 +19,12 @@ from perfkit.cli.options import (
     SetOption,
     assignment,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
 from perfkit.cli.output import show, write_json
+from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
     from perfkit.jobs.experiment import Measured
@@ -51,12 +54,6 @@ BudgetOption = Annotated[
     typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Draws the order in blocks, and their seeds.")]
-MarkdownOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--markdown", metavar="FILE", help="Write the whole report there, and its picture beside it."
-    ),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -83,7 +80,7 @@ def run_(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run the experiment that a file defines. Stopped, the same command goes on.
@@ -119,7 +116,7 @@ def precision(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare mixed with default precision on a workload that comes with perfkit.
@@ -129,6 +126,7 @@ def precision(
     from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("precision", workload)
+    _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
     _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
@@ -153,7 +151,7 @@ def augmentation(
     seed: SeedOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Compare images augmented at every access with images augmented once and kept.
@@ -163,6 +161,7 @@ def augmentation(
     from perfkit.factorial.definition import shipped_experiment
 
     shipped = shipped_experiment("augmentation", workload)
+    _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
     _run(changes.made_to(shipped), repo, ledger, markdown, json)
 
@@ -178,14 +177,29 @@ def show_(
     run: Annotated[str, typer.Argument(help="The beginning or the end of its run's id.")],
     *,
     ledger: LedgerOption = None,
-    markdown: MarkdownOption = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show an experiment of the ledger again; nothing is measured."""
     from perfkit import open_ledger
     from perfkit.jobs.experiment import recorded_experiment
 
-    _tell(recorded_experiment(run, ledger=open_ledger(ledger).path), markdown, json)
+    _tell(recorded_experiment(run, ledger=ledger_at(open_ledger(ledger).path)), markdown, json)
+
+
+def _check_installed(workload: str) -> None:
+    """Refuse a workload whose libraries are not there, before anything else is done.
+
+    Raises:
+        UsageError: they are not; it names the extra that brings them.
+    """
+    extra, libraries = ("text", ["transformers"]) if "text" in workload else ("workloads", ["PIL", "sklearn"])
+    missing = [name for name in libraries if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the workload {workload} needs {' and '.join(missing)}, found none;"
+            f" install it: pip install 'perfkit[{extra}]'"
+        )
 
 
 def _run(
@@ -196,11 +210,9 @@ def _run(
     from perfkit.views.progress import StageProgress
 
     project = project_in(repo)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    place = ledger_at(ledger or project.ledger_path)
     with StageProgress() as progress:
-        measured = run_experiment(
-            experiment, project=project, ledger=ledger or project.ledger_path, listener=progress
-        )
+        measured = run_experiment(experiment, project=project, ledger=place, listener=progress)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 
@@ -209,10 +221,10 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
 
-    show(experiment_view(measured.record), to_json=json)
     if markdown is not None:
         write_document(measured, markdown)
     write_json(measured.record, json)
+    show(experiment_view(measured.record), to_json=json)
 
 
 @dataclass(frozen=True)

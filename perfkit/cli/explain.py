@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples
-from perfkit.cli.output import show, write_json, write_text
+from perfkit.cli.options import JsonOption, examples, output_option
+from perfkit.cli.output import show, write_json
 
 
 def register(app: typer.Typer) -> None:
@@ -33,44 +33,48 @@ def explain(
     ] = None,
     *,
     target: Annotated[
-        str, typer.Option(help="What to profile at commits: a configured name, a function or a script.")
-    ] = "train",
+        str | None,
+        typer.Option(help="What to profile at commits: a configured name, a function or a script (train)."),
+    ] = None,
     steps: Annotated[int, typer.Option(help="End each pass at commits after so many steps.")] = 40,
     own: Annotated[
         list[str] | None,
         typer.Option("--own", metavar="PACKAGE", help="Take this package for your own code (repeatable)."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as a page that needs no other file.")
+        Path | None, output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it as markdown.")] = None,
+    markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
     json: JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
 
     The parts of each table add up to the whole. Profiles that did other work are brought to the same amount,
-    or refused with the reason. Commits are profiled here and now, by turns.
+    or refused with the reason. Commits are profiled here and now, by turns. A name that a commit and a file
+    have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
     """
     from perfkit.config import load_project
-    from perfkit.jobs.explain import ExplainRequest, explain_commits, explain_files
+    from perfkit.jobs.explain import ExplainRequest, run_explain
+    from perfkit.jobs.text_files import replace_text
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
     from perfkit.views.explain.terminal import difference_view
 
-    project, packages = load_project(Path.cwd()), tuple(own or ())
-    if Path(base).is_file() or Path(head).is_file():
-        difference = explain_files(Path(base), Path(head), project=project, own=packages)
-    else:
-        request = ExplainRequest(
-            base=base, head=head, target=target, arguments=tuple(arguments or ()), steps=steps, own=packages
-        )
-        difference = explain_commits(request, project=project, listener=_Voice())
+    request = ExplainRequest(
+        base=base,
+        head=head,
+        target=target,
+        arguments=tuple(arguments or ()),
+        steps=steps,
+        own=tuple(own or ()),
+    )
+    difference = run_explain(request, project=load_project(Path.cwd()), listener=_Voice())
     if html is not None:
-        write_text(html, difference_page(difference))
+        replace_text(html, difference_page(difference), option="--html")
     if markdown is not None:
-        write_text(markdown, difference_markdown(difference))
-    show(difference_view(difference), to_json=json)
+        replace_text(markdown, difference_markdown(difference), option="--markdown")
     write_json(difference, json)
+    show(difference_view(difference), to_json=json)
 
 
 class _Voice:

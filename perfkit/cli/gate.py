@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,9 @@ from perfkit.cli.options import (
     SelectOption,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
+    output_option,
     project_in,
 )
 from perfkit.cli.output import show, write_json
@@ -86,7 +87,7 @@ def gate(
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a comment for a pull request.")
+        Path | None, output_option("Write a comment for a pull request.", "--markdown")
     ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -104,7 +105,7 @@ def gate(
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
-    place = ledger or project.ledger_path
+    place = ledger_at(ledger or project.ledger_path)
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
 
@@ -124,12 +125,11 @@ def gate(
             exact_only=exact_only,
             instructions=instructions,
         )
-        # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
-        replace_text(markdown, render_comment(report))
-    show(gate_view(report), to_json=json)
+        replace_text(markdown, render_comment(report), option="--markdown")
+    # Files first: whoever reads the view may leave before its end.
     write_json(report, json)
+    show(gate_view(report), to_json=json)
     sys.exit(report.exit_code)

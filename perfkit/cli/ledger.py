@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 
 _ledger = typer.Typer(
@@ -49,4 +49,4 @@ def _existing(ledger: Path | None) -> Path:
     """Return the ledger to read: reading one that is not there is a mistake, writing one begins it."""
     from perfkit import open_ledger
 
-    return open_ledger(ledger).path
+    return ledger_at(open_ledger(ledger).path)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 
 _log = typer.Typer(
@@ -45,7 +45,7 @@ def log(
 
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
-    rows = open_ledger(ledger or project.ledger_path).path
+    rows = ledger_at(open_ledger(ledger or project.ledger_path).path)
     result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     show(f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}", to_json=json)
@@ -59,6 +59,7 @@ def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOptio
     from perfkit.jobs.log import note_commit
 
     project = load_project(Path.cwd())
-    kept = note_commit(project=project, ledger=ledger or project.ledger_path, ref=commit, text=text)
+    place = ledger_at(ledger or project.ledger_path)
+    kept = note_commit(project=project, ledger=place, ref=commit, text=text)
     show(f"{kept.commit[:10]}: {kept.text}", to_json=json)
     write_json(kept, json)

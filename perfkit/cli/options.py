@@ -3,23 +3,67 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfkit.errors import UsageError
+from perfkit.jobs.text_files import check_writable_place
 
 if TYPE_CHECKING:
     from perfkit.config import Project
+
+# As the place of a file: write to standard output.
+STANDARD_OUTPUT = "-"
+
+
+def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
+    """Return the place of an output file, once it is certain that a file can be written there.
+
+    It is called as the command line is read, so that a wrong place is told before anything is measured.
+
+    Raises:
+        UsageError: nothing can be written there; it names the option.
+    """
+    if value is not None and value != STANDARD_OUTPUT:
+        check_writable_place(Path(value), option=param.opts[0])
+    return value
+
+
+def checked_document(param: typer.CallbackParam, value: Path | None) -> Path | None:
+    """Return the place of a document, once it and the picture beside it can be written.
+
+    Raises:
+        UsageError: one of the two cannot be written, or both would have one name.
+    """
+    if value is not None:
+        picture = value.with_suffix(".svg")
+        if picture == value:
+            raise UsageError(f"cannot write {value}: its picture has that name; end {param.opts[0]} in .md")
+        for place in (value, picture):
+            check_writable_place(place, option=param.opts[0], makes_folder=True)
+    return value
+
+
+def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own type has no name)
+    """Return an option that names a file to write, and refuses a place that cannot be written."""
+    return typer.Option(name, metavar="FILE", help=text, callback=checked_place)
+
 
 LedgerOption = Annotated[
     Path | None,
     typer.Option("--ledger", metavar="PATH", help="Folder of the ledger (default: the configured one)."),
 ]
 JsonOption = Annotated[
-    str | None,
+    str | None, output_option("Write the result as JSON to a file, or to standard output (-).", "--json")
+]
+DocumentOption = Annotated[
+    Path | None,
     typer.Option(
-        "--json", metavar="FILE", help="Write the result as JSON to a file, or to standard output (-)."
+        "--markdown",
+        metavar="FILE",
+        help="Write the whole report there, and its picture beside it.",
+        callback=checked_document,
     ),
 ]
 BenchmarksOption = Annotated[
@@ -80,6 +124,18 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     if not (name.strip() and equals and value.strip()):
         raise UsageError(f'{option} must read NAME=VALUE, found "{text}"')
     return name.strip().replace("-", "_"), value.strip()
+
+
+def ledger_at(place: Path) -> Path:
+    """Return a ledger's folder, with what runs that were cut off left there put into it, and told.
+
+    Every command with a ledger comes by here before it does anything else.
+    """
+    from perfkit.ledger.recording import recover
+
+    for recovered in recover(place):
+        typer.echo(f"perfkit: {recovered.told}", err=True)
+    return place
 
 
 def project_in(repo: Path | None) -> Project:

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfkit.errors import UsageError
+from perfkit.cli.options import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-STANDARD_OUTPUT = "-"
 _PIPE_COLUMNS = 100
 
 
@@ -36,20 +35,10 @@ def write_json(result: object, destination: str | None) -> None:
         return
     import msgspec
 
+    from perfkit.jobs.text_files import replace_text
+
     text = msgspec.json.format(msgspec.json.encode(result)).decode() + "\n"
     if destination == STANDARD_OUTPUT:
         sys.stdout.write(text)
         return
-    write_text(Path(destination), text)
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a text to a file.
-
-    Raises:
-        UsageError: the file cannot be written.
-    """
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {file} ({error.strerror or error})") from error
+    replace_text(Path(destination), text, option="--json")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def profile(
         ),
         lines=tuple(lines or ()),
         trace_all=trace_all,
-        ledger=None if no_ledger else ledger or project.ledger_path,
+        ledger=None if no_ledger else ledger_at(ledger or project.ledger_path),
     )
     summary = run_profile(request, project=project)
     show(render_report(summary, folder=request.out.parent), to_json=json)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfkit.cli.options import (
     AlphaOption,
+    DocumentOption,
     JsonOption,
     LedgerOption,
     MarginOption,
@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     assignment,
     check_rates,
     examples,
+    ledger_at,
     margin_share,
     project_in,
 )
@@ -74,9 +75,7 @@ def tricks(
     run: Annotated[
         str | None, typer.Option(metavar="RUN", help="Show this run of the ledger; nothing is measured.")
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write the result as a document.")
-    ] = None,
+    markdown: DocumentOption = None,
     json: JsonOption = None,
 ) -> None:
     """Measure which speed tricks pay on this machine and for a training loop, each against going without.
@@ -97,7 +96,7 @@ def tricks(
         raise UsageError("--set is for a loop's arguments; name the loop with --apply-to")
     assigned = [assignment(text, "--set") for text in fixed or ()]
     project = project_in(repo)
-    place = ledger or project.ledger_path
+    place = ledger_at(ledger or project.ledger_path)
     if from_ledger or run is not None:
         report = recorded_tricks(run, ledger=place)
     else:
@@ -116,9 +115,9 @@ def tricks(
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, progress=progress)
-    show(tricks_view(report, codes(report)), to_json=json)
     if markdown is not None:
         write_document(report, markdown)
     write_json(report, json)
+    show(tricks_view(report, codes(report)), to_json=json)
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

@@ -69,6 +69,8 @@ def count_compared(
 ) -> Tally:
     """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding.
 
+    Where they do not, what head alone could not be counted of is missing from its counts, with the reason.
+
     Raises:
         NotMeasuredError: a side imported other code than its own.
     """
@@ -76,23 +78,35 @@ def count_compared(
     found = count_benchmarks(
         launcher, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say
     )
+    first = {failure.node: failure for failure in reversed(found.failures)}
+    counts = {side: dict(found.counts[side]) for side in SIDES}
+    if not decide:
+        lost = {failure.node: failure for failure in found.failures if failure.side == "head"}
+        counts["head"] |= {
+            node: _not_counted(base, lost[node]) for node, base in counts["base"].items() if node in lost
+        }
     pairs = tuple(
         CountedPair(
             benchmark=known[node].benchmark,
-            counts={side: found.counts[side][node] for side in SIDES},
+            counts={side: counts[side][node] for side in SIDES},
             training=False,
             gating=known[node].gating,
         )
         for node in known
-        if all(node in found.counts[side] for side in SIDES)
+        if all(node in counts[side] for side in SIDES)
     )
-    first = {failure.node: failure for failure in reversed(found.failures)}
     findings = (
         tuple(finding_on_failure(known[node], failure) for node, failure in first.items()) if decide else ()
     )
     prove_code(found.reports)
     loaded = frozenset(file for report in found.reports.values() for file in report.loaded)
     return Tally(pairs=pairs, findings=findings, loaded=loaded)
+
+
+def _not_counted(base: Counts, failure: Failure) -> Counts:
+    """Return what head lacks of base's counts, since counting failed there."""
+    why = f"counting failed: {failure.message}"
+    return Counts(counts=(), not_counted={count.metric: why for count in base.counts})
 
 
 def targets_to_count(project: Project) -> tuple[Target, ...]:

@@ -56,10 +56,10 @@ class Method:
     rules: Rules
     budget_s: float
     seed: int
-    timed: bool = True
-    counted: bool = True
-    targets: tuple[Target, ...] = ()
-    instructions: bool = False
+    timed: bool
+    counted: bool
+    targets: tuple[Target, ...]
+    instructions: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +102,25 @@ def settle_method(
     alpha: float | None,
     budget_s: float | None,
     seed: int,
+    timed: bool = True,
+    counted: bool,
+    targets: tuple[Target, ...] = (),
+    instructions: bool = False,
 ) -> Method:
-    """Return the method for what a survey found: alpha and budget as asked for, or as configured."""
+    """Return the method for what a survey found: margin, alpha and budget as asked for, or as configured."""
     config = project.config
-    timed = [one for one in surveyed.compared if one.gating] or surveyed.compared
+    gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
     shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
     return Method(
-        policy=Policy(alpha=alpha or config.gate.alpha, family=max(len(timed), 1), looks=LOOKS),
+        policy=Policy(alpha=alpha or config.gate.alpha, family=max(len(gating), 1), looks=LOOKS),
         exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
         rules=Rules.of(config, margin=margin),
         budget_s=budget_s or max(_LEAST_BUDGET_S, shared_out),
         seed=seed,
-        counted=config.exact.count,
+        timed=timed,
+        counted=counted,
+        targets=targets,
+        instructions=instructions,
     )
 
 

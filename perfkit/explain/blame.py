@@ -78,6 +78,7 @@ def callee_name(function: FunctionTime) -> str:
     """Return a callee's short name: ``lock.acquire`` for "{method 'acquire' of '_thread.lock' objects}"."""
     words = function.function.strip("{}").split("'")
     if function.kind == "builtin" and len(words) >= 4:  # noqa: PLR2004 ("method 'x' of 'y' objects")
+        # torch 2 names the type TensorBase, torch 1 _TensorBase.
         return f"{words[3].rpartition('.')[2].removeprefix('_').replace('TensorBase', 'Tensor')}.{words[1]}"
     if function.kind == "builtin":
         return function.function.strip("{}").removeprefix("built-in method ")

@@ -149,12 +149,17 @@ def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
 
 
 def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
-    """Yield the waits whose debt is as large as before and only shows at another call."""
+    """Yield the waits that show at another call now; one that is as long as before has only moved."""
     for part in section.parts:
+        base_s, head_s = part.amount.base_s, part.amount.head_s
+        large = (
+            base_s >= _WORTH_TELLING * section.whole.base_s
+            and head_s >= _WORTH_TELLING * section.whole.head_s
+        )
+        if part.kind != "wait" or not part.was or not large:
+            continue
         stays = abs(part.amount.moved_s) < _WORTH_TELLING * section.whole.base_s
-        large = part.amount.head_s >= _WORTH_TELLING * section.whole.head_s
-        if part.kind == "wait" and part.was and stays and large:
-            yield (
-                f"{part.name} only moved: it showed as {part.was} and shows as {part.place} now"
-                f" ({human_seconds(part.amount.base_s)}, {human_seconds(part.amount.head_s)} a {work.unit})"
-            )
+        yield (
+            f"{part.name} {'only moved' if stays else 'moved to another call'}: it showed as {part.was}"
+            f" and shows as {part.place} now ({human_seconds(base_s)}, {human_seconds(head_s)} a {work.unit})"
+        )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from perfkit.explain.blame import Blame, Through, blame
 from perfkit.explain.pairing import Pair, pair_functions
-from perfkit.explain.waits import fold_waits, sink_of
+from perfkit.explain.waits import Account, sink_of, wait_accounts
 from perfkit.explain.work import Work
 from perfkit.records.differences import Amount, Part, PartKind, Section, most_moved_first
-from perfkit.records.readings import FunctionTime, Reading, WaitTime
+from perfkit.records.readings import FunctionTime, Reading
 
 _NOBODY = "code that no own function called"
+# Of a wait: what less of it shows at is not named, and what more of it shows at elsewhere has moved.
+_WORTH_NAMING = 0.1
+_MOST_OF_IT = 0.5
 
 
 def function_section(
@@ -23,7 +26,7 @@ def function_section(
     )
     parts = [_function_part(pair, work, kind) for pair in pair_functions(base_blames, head_blames, work)]
     nobody = _nobody(base_blames, head_blames, work)
-    waits = _wait_parts(fold_waits(base.functions), fold_waits(head.functions), work)
+    waits = _wait_parts(wait_accounts(base.functions), wait_accounts(head.functions), work)
     return Section(
         title=title,
         whole=Amount(base_s=base.total_s / work.base, head_s=head.total_s / work.head),
@@ -96,25 +99,37 @@ def _nobody(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pa
     ]
 
 
-def _wait_parts(base: Sequence[WaitTime], head: Sequence[WaitTime], work: Work) -> list[Part]:
-    olds, news = {one.whom: one for one in base}, {one.whom: one for one in head}
+def _wait_parts(base: Mapping[str, Account], head: Mapping[str, Account], work: Work) -> list[Part]:
     return [
-        Part(
-            name=f"waiting for {whom}",
-            kind="wait",
-            place=", ".join((news.get(whom) or olds[whom]).through[:2]),
-            was=", ".join(olds[whom].through[:2]) if _shows_elsewhere(olds.get(whom), news.get(whom)) else "",
-            amount=Amount(
-                base_s=olds[whom].seconds / work.base if whom in olds else 0.0,
-                head_s=news[whom].seconds / work.head if whom in news else 0.0,
-                base_calls=olds[whom].calls / work.base if whom in olds else 0.0,
-                head_calls=news[whom].calls / work.head if whom in news else 0.0,
-            ),
-        )
-        for whom in dict.fromkeys([*olds, *news])
+        _wait_part(whom, base.get(whom, Account()), head.get(whom, Account()), work)
+        for whom in dict.fromkeys([*base, *head])
     ]
 
 
-def _shows_elsewhere(old: WaitTime | None, new: WaitTime | None) -> bool:
-    """Tell whether one and the same debt is paid at another call now."""
-    return old is not None and new is not None and not {*new.through[:1]} & {*old.through}
+def _wait_part(whom: str, old: Account, new: Account, work: Work) -> Part:
+    return Part(
+        name=f"waiting for {whom}",
+        kind="wait",
+        place=_shown_at(new) or _shown_at(old),
+        was=_shown_at(old) if _shows_elsewhere(old, new) else "",
+        amount=Amount(
+            base_s=old.seconds / work.base,
+            head_s=new.seconds / work.head,
+            base_calls=old.calls / work.base,
+            head_calls=new.calls / work.head,
+        ),
+    )
+
+
+def _shown_at(account: Account) -> str:
+    """Return the calls that a wait shows at, the longest two of those that are worth naming."""
+    longest, *others = account.names() or ("",)
+    return ", ".join([longest, *(name for name in others[:1] if account.share(name) >= _WORTH_NAMING)])
+
+
+def _shows_elsewhere(old: Account, new: Account) -> bool:
+    """Tell whether the wait is for the same as before, and most of it shows at other calls."""
+    if not old.seconds or not new.seconds:
+        return False
+    moved = sum(max(new.share(name) - old.share(name), 0.0) for name in new.through)
+    return moved >= _MOST_OF_IT and old.names()[0] != new.names()[0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.explain.blame import Blame
@@ -30,8 +30,10 @@ class Pair(NamedTuple):
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
     """Return each own function once, with what it was before.
 
-    First by file and name; what is left over by name alone (moved), then within one file by equal calls
-    per unit of work from equal callees (renamed), where only one pair of functions fits.
+    First by file and name. What is left over is paired by name and as much of the end of its path as both
+    have in common (moved), and by name alone where it went to a file of another name. The rest is paired
+    within one file by equal calls per unit of work to equal callees (renamed). A pair is made only where
+    no other function fits.
     """
     bases, heads = _by_key(base), _by_key(head)
     pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]
@@ -52,18 +54,34 @@ def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
 
 
 def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
-    names = {key.function for key in bases} & {key.function for key in heads}
-    pairs = []
-    for name in sorted(names):
-        old, new = _only(bases, name), _only(heads, name)
-        if old is not None and new is not None and not name.startswith("<"):
-            pairs.append(Pair(bases.pop(old), heads.pop(new)))
-    return pairs
+    """Return the functions of other files on the other side, those first whose paths have most in common."""
+    by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
+    pairs: list[Pair] = []
+    longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
+    for parts in range(longest, 0, -1):
+        alike = _pairs_of(_by_end_of_path(bases, parts), _by_end_of_path(heads, parts))
+        pairs += [Pair(bases.pop(old), heads.pop(new)) for old, new in alike]
+    # Of several functions of one name, the two that are left over at last need not be the same.
+    left = [(old, new) for old, new in by_name if old in bases and new in heads]
+    return pairs + [Pair(bases.pop(old), heads.pop(new)) for old, new in left]
 
 
-def _only(blames: Mapping[Key, Blame], name: str) -> Key | None:
-    found = [key for key in blames if key.function == name]
-    return found[0] if len(found) == 1 else None
+def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
+    """Return functions by their name and the last ``parts`` of their path, where these say who they are."""
+    found: dict[Key, list[Key]] = defaultdict(list)
+    for key in keys:
+        path = key.file.split("/")
+        # Every file has a lambda, and every package an __init__.py.
+        least = 0 if not key.function.startswith("<") else 2 if path[-1] == "__init__.py" else 1
+        if least <= parts <= len(path):
+            found[Key("/".join(path[len(path) - parts :]), key.function)].append(key)
+    return found
+
+
+def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
+    """Return those of which each side has one."""
+    both = sorted(olds.keys() & news.keys())
+    return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
 
 
 def _renamed(bases: dict[Key, Blame], heads: dict[Key, Blame], work: Work) -> list[Pair]:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfkit.explain.blame import callee_name
 from perfkit.records.readings import Call, FunctionTime, WaitTime
 
 LOADER_WORKERS = "the loader's workers"
@@ -80,30 +81,40 @@ _SINKS = {
 
 
 @dataclass
-class _Account:
+class Account:
+    """A wait for one and the same: seconds, calls, and the seconds of each call that it showed at."""
+
     seconds: float = 0.0
     calls: int = 0
     through: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
+    def names(self) -> tuple[str, ...]:
+        """Return the calls that the wait showed at, longest first."""
+        return tuple(sorted(self.through, key=self.through.__getitem__, reverse=True))
+
+    def share(self, name: str) -> float:
+        """Return the part of the wait that showed at a call."""
+        return self.through.get(name, 0.0) / self.seconds if self.seconds else 0.0
+
 
 def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
     """Return who was waited for, longest first; whose time rounds to nothing is left out."""
+    waits = (
+        WaitTime(whom=whom, seconds=account.seconds, calls=account.calls, through=account.names())
+        for whom, account in wait_accounts(functions).items()
+    )
+    return tuple(sorted(waits, key=lambda wait: -wait.seconds))
+
+
+def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
+    """Return the waits by whom they were for."""
     sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
     asked = {call.caller for sink, whom in sinks if whom in _SAID_BY_CALLERS for call in sink.callers}
     whom_by_caller = _whom_by_caller(functions, asked)
-    accounts: dict[str, _Account] = defaultdict(_Account)
+    accounts: dict[str, Account] = defaultdict(Account)
     for sink, whom in sinks:
         _hand_up(sink, whom, whom_by_caller, accounts)
-    waits = (
-        WaitTime(
-            whom=whom,
-            seconds=account.seconds,
-            calls=account.calls,
-            through=tuple(sorted(account.through, key=account.through.__getitem__, reverse=True)),
-        )
-        for whom, account in accounts.items()
-    )
-    return tuple(sorted(waits, key=lambda wait: -wait.seconds))
+    return accounts
 
 
 def sink_of(function: FunctionTime) -> str | None:
@@ -117,7 +128,7 @@ def _hand_up(
     sink: FunctionTime,
     default: str,
     whom_by_caller: Mapping[int, Mapping[str, float]],
-    accounts: dict[str, _Account],
+    accounts: dict[str, Account],
 ) -> None:
     """Give a sink's own time to those for whom it waited."""
     parts = _parts(sink.callers) if default in _SAID_BY_CALLERS else ()
@@ -128,10 +139,10 @@ def _hand_up(
             _book(accounts[whom], sink, sink.own_s * share * part, round(call.calls * part))
 
 
-def _book(account: _Account, sink: FunctionTime, seconds: float, calls: int) -> None:
+def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> None:
     account.seconds += seconds
     account.calls += calls
-    account.through[_short(sink)] += seconds
+    account.through[callee_name(sink)] += seconds
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
@@ -222,12 +233,3 @@ def _said(function: FunctionTime) -> str | None:
         ):
             return place.whom
     return None
-
-
-def _short(sink: FunctionTime) -> str:
-    """Return ``lock.acquire`` for "{method 'acquire' of '_thread.lock' objects}"."""
-    words = sink.function.strip("{}").split("'")
-    if len(words) >= 4:  # noqa: PLR2004 ("method 'x' of 'y' objects")
-        # The type's name lost its underscore with torch 2.
-        return f"{words[3].rpartition('.')[2].removeprefix('_')}.{words[1]}"
-    return sink.function.strip("{}").rpartition(" ")[2]

@@ -47,11 +47,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     head = next(row for row in gate if _is_judged(row))
     exact = exact_comparisons_of(gate)
     finding = _finding([*judge_anew(gate, kept), *exact], benchmark, run=head.run_id[-_RUN_DIGITS:])
-    counts = {
-        one.metric.name: one.head or 0.0
-        for one in exact
-        if one.benchmark.name == finding.benchmark.name and _blocks(one)
-    }
+    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and _blocks(one)]
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
@@ -59,7 +55,8 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         author=author_name(repository),
         verdict=finding.verdict,
         ratio=finding.estimate.ratio if isinstance(finding, Comparison) and finding.estimate else None,
-        counts=counts,
+        counts={one.metric.name: one.head for one in blocking if one.head is not None},
+        uncounted=tuple(one.metric.name for one in blocking if one.head is None),
         run_id=head.run_id,
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,

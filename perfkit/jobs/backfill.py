@@ -8,11 +8,14 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
+from perfkit.measure.clock import utc_now
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
 from perfkit.measure.lock import machine_lock
 from perfkit.records import SIDES, Commit, Outcome, Placement, Row
@@ -34,7 +37,7 @@ class BackfillRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillResult:
-    """What was filed: the run, its file, and one line for each launch or benchmark that failed."""
+    """What was filed: the run, its file, its rows, and a line for each launch or benchmark that failed."""
 
     run_id: str
     file: Path
@@ -56,6 +59,7 @@ def run_backfill(
     Raises:
         RepositoryError: a commit is not known.
         NotMeasuredError: no launch could be run.
+        RecordingError: the ledger can no longer be written; what was added until then is kept.
         RunInterruptedError: the person stopped it.
     """
     if request.launches < 1:
@@ -64,62 +68,83 @@ def run_backfill(
         raise RepositoryError(f"unset {COMMIT_VARIABLE}: the commits to measure come from the repository")
     repository = open_repository(project.root)
     commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
+    shas = [commit.sha for commit in commits]
     ledger = Ledger(request.ledger)
     ledger.check_writable()
-    slots = plan_launches([commit.sha for commit in commits], request.launches, seed=request.seed)
-    collected = _Collected(run_id=new_run_id(), commits=commits, seed=request.seed)
-    try:
-        with (
-            machine_lock(on_wait=on_wait),
-            worktrees(repository, [commit.sha for commit in commits]) as roots,
-        ):
-            for number, slot in enumerate(slots, start=1):
-                progress(number, len(slots), slot)
-                _measure(slot, roots[slot.sha], request, collected)
-    except KeyboardInterrupt:
-        file = collected.file(ledger)
-        kept = f"its rows so far are in {file}" if file else "no launch was complete"
-        raise RunInterruptedError(f"interrupted; {kept}") from None
-    return collected.file_or_raise(ledger)
+    slots = plan_launches(shas, request.launches, seed=request.seed)
+    with machine_lock(on_wait=on_wait), worktrees(repository, shas) as roots:
+        run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
+        collected = _Collected(run, commits=commits, seed=request.seed)
+        try:
+            with run, collected:
+                for number, slot in enumerate(slots, start=1):
+                    progress(number, len(slots), slot)
+                    _measure(slot, roots[slot.sha], request, project.config.backfill.limit, collected)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(f"interrupted; {run.kept}") from None
+    return collected.result()
 
 
 class _Collected:
-    """The rows of one run, gathered launch by launch."""
+    """The rows of one run, gathered launch by launch; at the end, failed launches get rows too."""
 
-    def __init__(self, *, run_id: str, commits: Sequence[Commit], seed: int) -> None:
-        self.run_id = run_id
+    def __init__(self, run: Run, *, commits: Sequence[Commit], seed: int) -> None:
+        self._run, self._seed = run, seed
         self._commits = {commit.sha: commit for commit in commits}
         comparison = len(commits) == len(SIDES)
         self._sides = dict(zip(self._commits, SIDES, strict=True)) if comparison else {}
-        self._seed = seed
-        self._rows: list[Row] = []
-        self._failed: list[tuple[Slot, str]] = []
+        self._failed: list[tuple[Slot, LaunchResult]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Add a row for each benchmark that a failed launch owes: a failure is a row too."""
+        if isinstance(error, RecordingError):
+            return
+        measured = {
+            (row.commit.sha, row.placement.launch, row.outcome.benchmark.name) for row in self._run.rows
+        }
+        self._run.add(
+            [
+                self._place(_fail(row, result), slot)
+                for slot, result in self._failed
+                for row in self._owed(slot.sha)
+                if (slot.sha, slot.launch, row.outcome.benchmark.name) not in measured
+            ]
+        )
 
     def add(self, slot: Slot, result: LaunchResult, rows: Sequence[Row]) -> None:
-        if not result.ran or not rows:
-            self._failed.append((slot, result.tail or "no benchmark was measured"))
-        self._rows += [self._place(row, slot) for row in rows]
+        if result.status != "ok":
+            self._failed.append((slot, result))
+        elif not rows:
+            self._failed.append((slot, LaunchResult(status="error", tail="no benchmark was measured")))
+        self.keep(slot, rows)
 
-    def file(self, ledger: Ledger) -> Path | None:
-        rows = [*self._rows, *self._failure_rows()]
-        return ledger.append(rows) if rows else None
+    def keep(self, slot: Slot, rows: Sequence[Row]) -> None:
+        self._run.add([self._place(row, slot) for row in rows])
 
-    def file_or_raise(self, ledger: Ledger) -> BackfillResult:
+    def result(self) -> BackfillResult:
         failures = (*self._failed_launches(), *self._failed_benchmarks())
-        file = self.file(ledger)
-        if file is None:
+        if self._run.file is None:
             raise NotMeasuredError(f"no launch could be run; {failures[0]}")
-        return BackfillResult(run_id=self.run_id, file=file, rows=len(self._rows), failures=failures)
+        return BackfillResult(
+            run_id=self._run.run_id, file=self._run.file, rows=len(self._run.rows), failures=failures
+        )
 
     def _failed_launches(self) -> list[str]:
-        return [f"launch {slot.launch} of {slot.sha[:10]} failed: {cause}" for slot, cause in self._failed]
+        return [
+            f"launch {slot.launch} of {slot.sha[:10]} failed: {result.tail}" for slot, result in self._failed
+        ]
 
     def _failed_benchmarks(self) -> list[str]:
         """Return a line for each benchmark that raised at a commit; one that was skipped meant to be."""
+        launches = self._failed_slots()
         failed = {
             (row.outcome.benchmark.name, row.commit.sha): row.outcome.message
-            for row in self._rows
+            for row in self._run.rows
             if row.outcome.status not in ("ok", "skipped")
+            and (row.commit.sha, row.placement.launch) not in launches
         }
         return [f"{name} failed at {sha[:10]}: {message}" for (name, sha), message in failed.items()]
 
@@ -127,7 +152,7 @@ class _Collected:
         """Give a launch's row its place in this run."""
         return dataclasses.replace(
             row,
-            run_id=self.run_id,
+            run_id=self._run.run_id,
             source="backfill",
             commit=dataclasses.replace(self._commits[slot.sha], dirty=row.commit.dirty),
             placement=Placement(
@@ -139,41 +164,47 @@ class _Collected:
             ),
         )
 
-    def _failure_rows(self) -> list[Row]:
-        """Return a row for each benchmark that a failed launch owes: a failure is a row too.
-
-        What it owes is what the commit's other launches measured, or else what any launch did.
-        """
-        return [
-            self._place(_fail(row, cause), slot)
-            for slot, cause in self._failed
-            for row in self._owed(slot.sha)
-        ]
-
     def _owed(self, sha: str) -> list[Row]:
-        own = [row for row in self._rows if row.commit.sha == sha] or self._rows
-        return list({row.outcome.benchmark.name: row for row in own}.values())
+        """Return what a commit's whole launches measured, or else what any launch did."""
+        rows, failed = self._run.rows, self._failed_slots()
+        own = [row for row in rows if row.commit.sha == sha and (sha, row.placement.launch) not in failed]
+        return list({row.outcome.benchmark.name: row for row in own or rows}.values())
+
+    def _failed_slots(self) -> set[tuple[str, int]]:
+        return {(slot.sha, slot.launch) for slot, _ in self._failed}
 
 
-def _fail(row: Row, cause: str) -> Row:
-    outcome = Outcome(benchmark=row.outcome.benchmark, status="error", message=cause)
+def _fail(row: Row, result: LaunchResult) -> Row:
+    outcome = Outcome(benchmark=row.outcome.benchmark, status=result.status, message=result.tail)
     return dataclasses.replace(row, outcome=outcome)
 
 
-def _measure(slot: Slot, root: Path, request: BackfillRequest, collected: _Collected) -> None:
+def _measure(slot: Slot, root: Path, request: BackfillRequest, limit_s: float, collected: _Collected) -> None:
     with tempfile.TemporaryDirectory(prefix="perfkit-rows-") as folder:
-        result = run_launch(
-            slot,
-            root=root,
-            benchmarks=request.benchmarks,
-            select=request.select,
-            ledger=Path(folder),
-            environment=os.environ,
-        )
-        collected.add(slot, result, Ledger(Path(folder)).rows())
+        ledger = Path(folder)
+        try:
+            result = run_launch(
+                slot,
+                root=root,
+                benchmarks=request.benchmarks,
+                select=request.select,
+                ledger=ledger,
+                environment=os.environ,
+                limit_s=limit_s,
+            )
+        except BaseException:
+            collected.keep(slot, _rows_of(ledger))
+            raise
+        collected.add(slot, result, _rows_of(ledger))
+
+
+def _rows_of(launch: Path) -> list[Row]:
+    """Return what a launch measured, up to where it was ended."""
+    recover(launch)
+    return Ledger(launch).rows()
 
 
 def _in_history_order(commits: Sequence[Commit], start: Path) -> list[Commit]:
     unique = {commit.sha: commit for commit in commits}
-    order = history_order(start, unique)
+    order = history_order(start, unique, also=unique)
     return sorted(unique.values(), key=lambda commit: order[commit.sha])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.compare.calibration import Case, plan_cases
@@ -130,11 +130,12 @@ def _rehearse(
                 alpha=request.alpha,
                 budget_s=request.budget_s,
                 seed=seed,
+                counted=False,
             )
             found = compare_sides(
                 sides,
                 surveyed,
-                replace(method, counted=False),
+                method,
                 record=Record(ledger=Ledger(request.ledger), source="calibrate", label=label),
                 began=began,
                 progress=quiet,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,9 +10,11 @@ from pathlib import Path
 import msgspec
 
 from perfkit.config import Project
-from perfkit.errors import LedgerError, RunInterruptedError, UsageError
+from perfkit.errors import LedgerError, RunInterruptedError
 from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
+from perfkit.jobs.text_files import replace_texts
+from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
@@ -60,6 +61,9 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
     Ledger(ledger).check_writable()
     target = resolve_target(experiment.target, project, folder=project.root)
     keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
+    if keeper.file is not None:
+        listener.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
+        return keeper.recorded()
     known = keeper.known()
     if known is not None:
         trials = len(known.trials)
@@ -81,11 +85,13 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
     try:
         with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
             record = run.run()
+        return Measured(record=record, rows=keeper.finish(record.stopped))
     except KeyboardInterrupt:
         raise RunInterruptedError(
             f"interrupted; {len(run.trials)} trials are kept in {keeper.folder}: the same command goes on"
         ) from None
-    return Measured(record=record, rows=keeper.finish(record.stopped))
+    finally:
+        keeper.leave()
 
 
 def recorded_experiment(run: str, *, ledger: Path) -> Measured:
@@ -118,27 +124,28 @@ def write_document(measured: Measured, file: Path) -> None:
         run_id=last.run_id,
     )
     document = experiment_document(measured.record, picture=picture.name, provenance=provenance)
-    for place, text in ((file, document), (picture, effects_picture(measured.record))):
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot write {place} ({error.strerror or error})") from error
+    texts = {file: document, picture: effects_picture(measured.record)}
+    replace_texts(texts, option="--markdown", makes_folder=True)
 
 
 @dataclass
 class _Keeper:
-    """Keeps each trial at once, in a ledger of its own until the experiment is over."""
+    """Keeps each trial at once, staged in a folder of its own until the experiment is over."""
 
     experiment: Experiment
     commit: Commit
     machine: Machine
     study: str
-    run_id: str
     ledger: Path
+    run: Run | None = None
 
     @classmethod
     def begin(cls, experiment: Experiment, *, project: Project, ledger: Path) -> _Keeper:
+        """Return the keeper of an experiment; what an earlier command has left of it is taken over.
+
+        Raises:
+            LedgerError: another process measures it, or what is left cannot be read.
+        """
         commit = read_commit(project.root, ignored=project.output_paths)
         machine = read_machine()
         # What one may only go on with: the same plan, of the same code, on the same machine.
@@ -150,58 +157,66 @@ class _Keeper:
                 "machine": machine.machine_id,
             }
         )
-        return cls(
-            experiment=experiment,
-            commit=commit,
-            machine=machine,
-            study=study,
-            run_id=new_run_id(),
-            ledger=ledger,
-        )
+        keeper = cls(experiment=experiment, commit=commit, machine=machine, study=study, ledger=ledger)
+        keeper.run = Run.resume(ledger, folder=keeper.folder)
+        return keeper
 
     @property
     def folder(self) -> Path:
         """Where an unfinished experiment is kept."""
         return self.ledger.with_name(f"{self.ledger.name}-unfinished") / self.study
 
+    @property
+    def file(self) -> Path | None:
+        """Where the whole experiment is, where it was stopped only after it was recorded."""
+        return self.run.file if self.run else None
+
     def known(self) -> ExperimentRecord | None:
         """Return what an earlier command has left of this experiment, None where there is nothing."""
-        rows = Ledger(self.folder).rows()
-        if not rows:
-            return None
-        self.run_id = rows[0].run_id
-        return record_of(rows)
+        return record_of(self.run.rows) if self.run and self.run.rows else None
+
+    def recorded(self) -> Measured:
+        """Return the experiment as it was recorded, and let go of what was kept until then."""
+        assert self.run is not None  # noqa: S101 (it has a file)
+        rows = tuple(Ledger(self.ledger).rows_of(self.run.run_id))
+        self.run.discard()
+        return Measured(record=record_of(rows), rows=rows)
 
     def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
         """Keep a trial."""
-        self._append(trial_outcomes(self.experiment, trial, version=version), environment)
+        self._add(trial_outcomes(self.experiment, trial, version=version), environment)
 
     def keep_fingerprint(
         self, variant: str, found: Fingerprint, environment: Environment | None, version: str
     ) -> None:
         """Keep what a look at a variant showed."""
-        self._append([fingerprint_outcome(self.experiment, variant, found, version=version)], environment)
+        self._add([fingerprint_outcome(self.experiment, variant, found, version=version)], environment)
 
     def finish(self, stopped: str) -> tuple[Row, ...]:
         """Put all rows into the ledger as one run, and only then let go of what was kept until now."""
-        rows = tuple(
-            replace(row, policy={**row.policy, STOPPED: stopped}) for row in Ledger(self.folder).rows()
-        )
-        Ledger(self.ledger).append(rows)
-        shutil.rmtree(self.folder)
+        assert self.run is not None  # noqa: S101 (an experiment without a trial was refused)
+        rows = tuple(replace(row, policy={**row.policy, STOPPED: stopped}) for row in self.run.rows)
+        self.run.publish(instead=rows)
         return rows
 
-    def _append(
+    def leave(self) -> None:
+        """Let go of what is kept: the same command goes on with it."""
+        if self.run is not None:
+            self.run.leave()
+
+    def _add(
         self, outcomes: Sequence[tuple[Outcome, Placement, dict[str, str]]], environment: Environment | None
     ) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder.parent / ".gitignore").write_text("*\n")
         entries = plan_entries(self.experiment, study=self.study)
         now = utc_now()
-        Ledger(self.folder).append(
+        if self.run is None:
+            self.run = Ledger(self.ledger).run(
+                source="experiment", run_id=new_run_id(), recorded_at=now, folder=self.folder
+            )
+        self.run.add(
             [
                 Row(
-                    run_id=self.run_id,
+                    run_id=self.run.run_id,
                     recorded_at=now,
                     source="experiment",
                     commit=self.commit,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,10 +27,14 @@ from perfkit.records.differences import Difference
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
-from perfkit.repo.sides import SidePair, resolve_sides
+from perfkit.repo.sides import SidePair, names_commit, resolve_sides
 
 _STAT = ".stat"
 _NAME = "profile"
+_DEFAULT_TARGET = "train"
+# What a path begins with that is no name of a commit, and what the name of a profile ends with.
+_PATHS = (".", "/")
+_PROFILES = (_STAT, ".prof", ".pstats", ".json", ".json.gz")
 # Each side's cProfile is made twice, in an order in which a drift of the machine weighs on both alike.
 _IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
 
@@ -43,14 +48,54 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """Two commits, and the training loop by which they are compared; ``steps`` ends each pass."""
+    """Two files of profiles, or two commits and the training loop by which they are compared.
+
+    Where a ``target`` is named both are commits. ``steps`` ends each of their passes; ``own`` are the
+    packages to take for one's own code.
+    """
 
     base: str
-    head: str | None
-    target: str
+    head: str
+    target: str | None = None
     arguments: tuple[str, ...] = ()
     steps: int = 40
     own: tuple[str, ...] = ()
+
+
+def run_explain(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
+    """Return what differs between two profiles, or between two commits that are profiled here and now.
+
+    Raises:
+        UsageError: one is a file and the other a commit; else as for files or for commits.
+    """
+    names = (request.base, request.head)
+    files = [] if request.target else [name for name in names if _is_file(name, project)]
+    if not files:
+        both = [] if request.target else [name for name in names if _exists(name)]
+        for name in both:
+            listener.say(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
+        return explain_commits(request, project=project, listener=listener)
+    for name in names:
+        if not _exists(name) and names_commit(project.root, name):
+            raise UsageError(
+                f"{files[0]} is a file and {name} a commit: name two files or two commits"
+                " (with --target both are commits)"
+            )
+    base, head = map(Path, names)
+    return explain_files(base, head, project=project, own=request.own)
+
+
+def _is_file(name: str, project: Project) -> bool:
+    """Tell whether a name stands for a file: it is written as a path, or git knows no commit of that name."""
+    if os.path.isdir(name):  # noqa: PTH112 (see below)
+        return False
+    if name.startswith(_PATHS) or (name.endswith(_PROFILES) and _exists(name)):
+        return True
+    return (name.endswith(_PROFILES) or _exists(name)) and not names_commit(project.root, name)
+
+
+def _exists(name: str) -> bool:
+    return os.path.isfile(name)  # noqa: PTH113 (Path.is_file raises for a name that is too long)
 
 
 def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:
@@ -78,7 +123,7 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
     """
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
-    target = resolve_target(request.target, project, folder=Path.cwd())
+    target = resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     config = project.config
     with (

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.compare.accepting import accept, check_acceptances
 from perfkit.compare.counts import check_valgrind, targets_to_count
-from perfkit.compare.engine import Method, Record, compare_sides, settle_method
+from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_regressions, notes_on, unseen_changes
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, open_sides
-from perfkit.compare.survey import Survey, take_survey
+from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.ledger.store import Ledger
 from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import Target
-from perfkit.records import Commit
 from perfkit.records.comparisons import GateReport
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.sides import SidePair, resolve_sides
@@ -61,14 +60,25 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     earlier = earlier_rows(ledger, pair)
     seed = continued_seed(request.seed, earlier)
     scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
-    progress.begin(f"{_name(pair.base.commit)} against {_name(pair.head.commit)}")
+    progress.begin(pair.title)
     with machine_lock(on_wait=lambda: progress.say("waiting: another perfkit measures on this machine")):
         began = time.monotonic()
         progress.say("checking out both sides")
         with open_sides(pair, project, scope) as sides:
             progress.say("collecting benchmarks")
             surveyed = take_survey(sides, margin=request.margin)
-            method = _settle(request, project, surveyed, targets, seed=seed)
+            method = settle_method(
+                project,
+                surveyed,
+                margin=request.margin,
+                alpha=request.alpha,
+                budget_s=request.budget_s,
+                seed=seed,
+                timed=not request.exact_only,
+                counted=project.config.exact.count or request.exact_only,
+                targets=targets,
+                instructions=request.instructions,
+            )
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
             explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
@@ -103,28 +113,3 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
     ledger.check_writable()
     check_acceptances(pair, ledger=request.ledger)
     return pair, targets_to_count(project)
-
-
-def _settle(
-    request: GateRequest, project: Project, surveyed: Survey, targets: tuple[Target, ...], *, seed: int
-) -> Method:
-    method = settle_method(
-        project,
-        surveyed,
-        margin=request.margin,
-        alpha=request.alpha,
-        budget_s=request.budget_s,
-        seed=seed,
-    )
-    return replace(
-        method,
-        timed=not request.exact_only,
-        counted=method.counted or request.exact_only,
-        targets=targets,
-        instructions=request.instructions,
-    )
-
-
-def _name(commit: Commit) -> str:
-    changes = " with uncommitted changes" if commit.dirty and commit.time else ""
-    return f'{commit.sha[:10]} "{commit.subject}"{changes}'

@@ -44,7 +44,7 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     if check and changed:
         raise OutOfDateError(f"{file} is not what the ledger {ledger} says; run `perfkit log`")
     if changed:
-        replace_text(file, after)
+        replace_text(file, after, option="--out")
     return RenderedLog(log=log, file=file, changed=changed)
 
 

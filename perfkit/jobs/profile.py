@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +10,7 @@ from typing import NoReturn
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.jobs.profiles.artifacts import list_in_index, publish, staging
-from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, record
+from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
 from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
@@ -48,7 +48,9 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         PassProgress(enabled=request.progress) as progress,
         PassLauncher() as launcher,
     ):
-        passes = _make_passes(_Scene(run=run, folder=folder, progress=progress, launcher=launcher))
+        scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
+        with recording(run) as record:
+            passes = _make_passes(scene, record)
         if passes.results:
             summary = _summarise(run, passes, folder)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
@@ -87,7 +89,7 @@ class _Passes:
     failure: _Failure | None = None
 
 
-def _make_passes(scene: _Scene) -> _Passes:
+def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
     """Make the passes; where the target fails, those that are left end with the last step before that."""
     run = scene.run
     results: list[PassResult] = []
@@ -95,7 +97,7 @@ def _make_passes(scene: _Scene) -> _Passes:
     for name in run.passes:
         result = _make_pass(scene, name, results, failure)
         if name in ("clean", "counts"):
-            record(run, result)
+            record(result)
         problem = result.problem
         if problem is None:
             results.append(result)

@@ -1,10 +1,19 @@
-"""Text files that perfkit and people share: read whole, and replaced only by a complete new one."""
+"""Text files that perfkit writes for people: read whole, and replaced only by a complete new one.
+
+Every output file of every command is checked and written here.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.errors import UsageError
+
+# What lies here is a device or a pipe of some process: it is written into and never replaced.
+_STREAMS = (Path("/dev"), Path("/proc"))
 
 
 def read_text(file: Path, *, default: str) -> str:
@@ -21,21 +30,103 @@ def read_text(file: Path, *, default: str) -> str:
         raise UsageError(f"cannot read {file} as text ({_reason(error)}); mend it or move it away") from error
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Replace a file's text at once.
+def check_writable_place(file: Path, *, option: str, makes_folder: bool = False) -> None:
+    """Refuse a place that could not take a file, before anything is measured; ``option`` is what named it.
+
+    With ``makes_folder`` a folder that is missing is no mistake, as it will be made.
+
+    Raises:
+        UsageError: it is a folder, it is write-protected, or its folder is missing or cannot be written.
+    """
+    try:
+        _check_place(file, makes_folder=makes_folder)
+    except OSError as error:
+        raise _unwritable(file, error, option) from error
+
+
+def replace_text(file: Path, text: str, *, option: str) -> None:
+    """Replace a file's text at once; ``option`` is what named the file.
 
     Raises:
         UsageError: the file cannot be written; what it held is still there.
     """
-    temporary = file.with_name(f".{file.name}.tmp")
+    replace_texts({file: text}, option=option)
+
+
+def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool = False) -> None:
+    """Replace the texts of files that belong together, once all new ones are complete.
+
+    Raises:
+        UsageError: a file cannot be written; what each held is still there.
+    """
+    temporaries: dict[Path, Path] = {}
+    file = Path()
     try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(file)
+        for file, text in texts.items():
+            if makes_folder:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            _check_place(file, makes_folder=False)
+            if not _is_stream(file):
+                temporaries[file] = _temporary(file)
+                _write(temporaries[file], text, mode_of=file)
+        for file, text in texts.items():
+            if file in temporaries:
+                temporaries[file].replace(_place(file))
+            else:
+                file.write_text(text, encoding="utf-8")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(
-            f"cannot write {file} ({_reason(error)}); make it writable or choose another with --out"
-        ) from error
+        raise _unwritable(file, error, option) from error
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _check_place(file: Path, *, makes_folder: bool) -> None:
+    if file.is_dir():
+        raise IsADirectoryError(None, "it is a folder")
+    if file.exists() and not os.access(file, os.W_OK):
+        raise PermissionError(None, "it is write-protected")
+    if _is_stream(file):
+        return
+    folder = _place(file).parent
+    while makes_folder and not folder.exists():
+        folder = folder.parent
+    if not folder.exists():
+        raise FileNotFoundError(None, f"there is no folder {folder}")
+    probe = folder / _temporary(file).name
+    probe.touch()
+    probe.unlink()
+
+
+def _is_stream(file: Path) -> bool:
+    """Tell whether a file is a pipe or a device, such as /dev/stdout: a file in its place would hide it."""
+    return (file.exists() and not file.is_file()) or any(map(file.absolute().is_relative_to, _STREAMS))
+
+
+def _place(file: Path) -> Path:
+    """Return where the file itself lies: a link to it stays, and what it leads to is replaced."""
+    return Path(os.path.realpath(file))
+
+
+def _temporary(file: Path) -> Path:
+    place = _place(file)
+    return place.with_name(f".{place.name}.{os.getpid()}.tmp")
+
+
+def _write(temporary: Path, text: str, *, mode_of: Path) -> None:
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if mode_of.exists():
+        shutil.copymode(mode_of, temporary)
+
+
+def _unwritable(file: Path, error: OSError, option: str) -> UsageError:
+    advice = "make it or " if isinstance(error, FileNotFoundError) else "make it writable or "
+    if isinstance(error, IsADirectoryError):
+        advice = ""
+    return UsageError(f"cannot write {file} ({_reason(error)}); {advice}choose another with {option}")
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

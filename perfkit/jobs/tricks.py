@@ -15,6 +15,7 @@ from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.config import Project
 from perfkit.errors import LedgerError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
@@ -116,12 +117,8 @@ def write_document(report: TricksReport, file: Path) -> None:
     lore = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
     picture, beside = sizes_picture(report), file.with_suffix(".svg")
     text = tricks_document(report, lore, picture=None if picture is None else beside.name)
-    try:
-        if picture is not None:
-            beside.write_text(picture, encoding="utf-8")
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {file} ({error.strerror or error})") from error
+    texts = {file: text} if picture is None else {file: text, beside: picture}
+    replace_texts(texts, option="--markdown", makes_folder=True)
 
 
 def codes(report: TricksReport) -> dict[str, str]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 STAGED_FOLDER = ".staged"
+_IGNORED = ".gitignore"
 # Is told each step of writing once it is done: tests end a process there.
 OnStep = Callable[[str], None]
 
@@ -23,7 +24,7 @@ _COMPACTED = "-and-"
 COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
 _REPLACES = b"perfkit_replaces"
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK})
+_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
@@ -76,19 +77,25 @@ def remove_temporary(ledger: Path, names: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def staged_folder(ledger: Path) -> Path:
-    """Return the folder in which a ledger's unfinished runs are; git is not to see it."""
-    folder = ledger / STAGED_FOLDER
-    hide_from_git(folder)
-    return folder
-
-
-def hide_from_git(folder: Path) -> None:
+def begin_hidden_folder(folder: Path) -> None:
     """Make a folder whose files git ignores."""
     folder.mkdir(parents=True, exist_ok=True)
-    note = folder / ".gitignore"
+    note = folder / _IGNORED
     if not note.exists():
         note.write_text("*\n", encoding="utf-8")
+
+
+def end_hidden_folder(folder: Path) -> None:
+    """Remove such a folder where nothing else is in it; it is left where it cannot be removed."""
+    if not folder.is_dir() or any(file.name != _IGNORED for file in folder.glob("*")):
+        return
+    with contextlib.suppress(OSError):
+        (folder / _IGNORED).unlink(missing_ok=True)
+        try:
+            folder.rmdir()
+        except OSError:
+            # Another run has just begun in it.
+            begin_hidden_folder(folder)
 
 
 def hold_lock(descriptor: int) -> None:
@@ -101,9 +108,9 @@ def hold_lock(descriptor: int) -> None:
 
 
 @contextmanager
-def only_one(ledger: Path, name: str) -> Iterator[None]:
-    """Hold a lock of a ledger by its name; wait for whoever holds it."""
-    descriptor = os.open(staged_folder(ledger) / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder; wait for whoever holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         hold_lock(descriptor)
         yield

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,13 +22,13 @@ from perfkit.errors import LedgerError, RecordingError
 from perfkit.ledger.files import (
     STAGED_FOLDER,
     OnStep,
-    hide_from_git,
+    begin_hidden_folder,
+    end_hidden_folder,
     hold_lock,
     remove_temporary,
     replaced_names,
     run_stem,
     say_nothing,
-    staged_folder,
     sync_folder,
     write_table,
 )
@@ -53,7 +53,8 @@ class Run:
     the process is killed, the rows stay staged and the next perfkit command on the ledger recovers them.
     """
 
-    def __init__(self, staged: Path, target: Path, *, on_step: OnStep = say_nothing) -> None:
+    def __init__(self, staged: Path, target: Path, *, run_id: str, on_step: OnStep = say_nothing) -> None:
+        self.run_id = run_id
         self.staged = staged
         self.file: Path | None = None
         self._target = target
@@ -83,11 +84,9 @@ class Run:
         if _is_published(target):
             raise LedgerError(f"the run {run_id} is in the ledger already: {target}")
         try:
-            if folder is None:
-                folder = staged_folder(ledger)
-            else:
-                hide_from_git(folder)
-            run = cls(folder / f"{stem}.jsonl", target, on_step=on_step)
+            run = cls(
+                (folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl", target, run_id=run_id, on_step=on_step
+            )
             run._create(header_line(source=source, run_id=run_id, recorded_at=recorded_at))
         except OSError as error:
             raise LedgerError(
@@ -108,12 +107,13 @@ class Run:
         for staged in sorted(folder.glob("*.jsonl")):
             with claimed(staged) as descriptor:
                 content = read_staged(staged)
-                if content.header is None and not content.problem:
-                    staged.unlink()
-                    continue
                 if content.problem:
                     raise LedgerError(f"{staged} {content.problem}")
-                run = cls(staged, ledger / f"{staged.stem}.parquet", on_step=on_step)
+                if content.header is None or content.header.run_id is None:
+                    staged.unlink()
+                    continue
+                run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
+                run = cls(staged, target, run_id=run_id, on_step=on_step)
                 run._take_over(os.dup(descriptor), content)
                 return run
         return None
@@ -151,16 +151,19 @@ class Run:
         self._rows += rows
         self._on_step("rows staged")
 
-    def publish(self, settle: Callable[[Row], Row] = lambda row: row) -> Path | None:
+    def publish(
+        self, settle: Callable[[Row], Row] = lambda row: row, *, instead: Sequence[Row] | None = None
+    ) -> Path | None:
         """Write all rows as one file of the ledger and return it, None without a row; the run is over.
 
-        ``settle`` gives each row what is known only now.
+        ``settle`` gives each row what is known only now. ``instead`` are the rows where those that were added
+        were provisional.
 
         Raises:
             RecordingError: the file cannot be written; the rows stay staged.
         """
         self._open_descriptor()
-        return self._publish([settle(row) for row in self._rows])
+        return self._publish([settle(row) for row in (self._rows if instead is None else instead)])
 
     def discard(self) -> None:
         """Forget what was added, as where it is found that another code was measured; the run is over."""
@@ -192,14 +195,14 @@ class Run:
 
     def _create(self, header: bytes) -> None:
         """Create the staged file with its header, locked."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        descriptor = self._open_new()
         while True:
-            descriptor = os.open(self.staged, flags, 0o666)
             hold_lock(descriptor)
             # Another perfkit may have seen it before it was locked, and removed it as an empty one.
             if os.fstat(descriptor).st_nlink:
                 break
             os.close(descriptor)
+            descriptor = self._open_new()
         self._descriptor = descriptor
         _OPEN.add(self)
         try:
@@ -209,6 +212,13 @@ class Run:
             self._remove_staged()
             raise
         self._on_step("run begun")
+
+    def _open_new(self) -> int:
+        while True:
+            begin_hidden_folder(self.staged.parent)
+            # The end of another run may remove the folder in between.
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self.staged, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def _take_over(self, descriptor: int, content: Content) -> None:
         self._descriptor, self._rows, self._size = descriptor, list(content.rows), content.size
@@ -245,13 +255,14 @@ class Run:
         except (OSError, pa.ArrowException) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise RecordingError(
-                f"cannot write the ledger file {self._target} ({reason}); its {len(rows)} rows are kept in "
-                f"{self.staged}: {_RECOVERS}"
+                f"cannot write the ledger file {self._target} ({reason}); "
+                f"its {len(self._rows)} rows are kept in {self.staged}: {_RECOVERS}"
             ) from error
         return self.file
 
     def _remove_staged(self) -> None:
         self.staged.unlink(missing_ok=True)
+        end_hidden_folder(self.staged.parent)
         self._on_step("staged file removed")
         self.leave()
 
@@ -286,7 +297,8 @@ def recover(ledger: Path, *, on_step: OnStep = say_nothing) -> tuple[Recovered, 
 
     A run that still goes on is left alone. What cannot be read or published is left where it is, and told.
     """
-    found = (_recover_one(staged, ledger, on_step) for staged in _staged_files(ledger))
+    found = [_recover_one(staged, ledger, on_step) for staged in _staged_files(ledger)]
+    end_hidden_folder(ledger / STAGED_FOLDER)
     return tuple(one for one in found if one is not None)
 
 
@@ -341,9 +353,11 @@ def _describe(staged: Path, content: Content) -> Recovered:
     )
 
 
-def _staged_files(ledger: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from sorted((ledger / STAGED_FOLDER).glob("*.jsonl"))
+def _staged_files(ledger: Path) -> list[Path]:
+    try:
+        return sorted((ledger / STAGED_FOLDER).glob("*.jsonl"))
+    except OSError:
+        return []
 
 
 def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:

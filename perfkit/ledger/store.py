@@ -104,7 +104,7 @@ class Ledger:
         if len(self._present()) <= 1:
             return
         try:
-            with only_one(self.path, "compact"):
+            with only_one(self.path):
                 self._compact()
         except OSError as error:
             raise LedgerError(f"cannot compact the ledger {self.path} ({error.strerror or error})") from error

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.measure.environment import ALLOCATOR
+from perfkit.records import Status
 
 _TAIL_LINES = 12
 _PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
@@ -29,9 +33,9 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchResult:
-    """How a launch ended; ``tail`` is the end of its output where it did not run."""
+    """How a launch ended; ``tail`` is the end of its output, or says why, where it did not run."""
 
-    ran: bool
+    status: Status = "ok"
     tail: str = ""
 
 
@@ -64,26 +68,40 @@ def run_launch(
     select: str | None,
     ledger: Path,
     environment: Mapping[str, str],
+    limit_s: float,
 ) -> LaunchResult:
-    """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``."""
+    """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``.
+
+    After ``limit_s`` seconds it is ended. No process of the session outlives the call.
+    """
     # "=" keeps pytest from taking the paths for places to look for its root in.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}", "--perfkit-no-counts"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet]
-    process = subprocess.run(
-        command,
-        cwd=root,
-        env=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if process.returncode in _PYTEST_RAN:
-        return LaunchResult(ran=True)
-    return LaunchResult(ran=False, tail=" | ".join(process.stdout.strip().splitlines()[-_TAIL_LINES:]))
+    # A file, not a pipe: a process that leaves the group would hold the pipe open.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],
+            cwd=root,
+            env=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            returned = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            return LaunchResult(status="timeout", tail=f"it took longer than {limit_s:g} s, the limit")
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if returned in _PYTEST_RAN:
+            return LaunchResult()
+        output.seek(0)
+        lines = output.read().decode("utf-8", "replace").strip().splitlines()
+    return LaunchResult(status="error", tail=" | ".join(lines[-_TAIL_LINES:]))
 
 
 def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed: int) -> dict[str, str]:

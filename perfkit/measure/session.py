@@ -55,9 +55,11 @@ class SessionRecord:
         commit: Commit,
         machine: Machine,
         environment: Environment,
+        only: str | None = None,
     ) -> list[Row]:
-        """Return the session as rows of one run: first the times, then what was counted."""
-        findings = [*self.findings.values(), *self._counted()]
+        """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
+        names = [name for name in self.findings if only in (None, name)]
+        counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
         return [
             Row(
                 run_id=run_id,
@@ -69,13 +71,11 @@ class SessionRecord:
                 outcome=finding.outcome,
                 policy=finding.policy,
             )
-            for finding in findings
+            for finding in (*(self.findings[name] for name in names), *counted)
         ]
 
-    def _counted(self) -> Iterator[Finding]:
-        for name, counts in self.counts.items():
-            timed = self.findings.get(name)
-            if timed is None or timed.outcome.status != "ok":
-                continue
-            for outcome, entries in count_outcomes(timed.outcome.benchmark, counts):
+    def _counted(self, name: str) -> Iterator[Finding]:
+        timed = self.findings[name]
+        if timed.outcome.status == "ok":
+            for outcome, entries in count_outcomes(timed.outcome.benchmark, self.counts[name]):
                 yield Finding(outcome=outcome, at=timed.at, policy=entries)

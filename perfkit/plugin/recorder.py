@@ -1,8 +1,11 @@
-"""Follows one pytest session and files its benchmarks in the ledger when it ends."""
+"""Follows one pytest session: each benchmark is staged once it is over, and all are filed at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,12 @@ from perfkit.agent.reports import judge
 from perfkit.config import load_project
 from perfkit.errors import EXIT_NOT_MEASURED, LedgerError
 from perfkit.identity import function_version, new_run_id
+from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord
-from perfkit.records import Benchmark, Commit, Machine
+from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
 
@@ -47,6 +51,9 @@ class Recorder:
         self._count = count
         self._record = SessionRecord()
         self._report = ""
+        self._run_id = new_run_id()
+        self._run: Run | None = None
+        self._process = os.getpid()
 
     @classmethod
     def prepare(cls, config: pytest.Config) -> Recorder:
@@ -60,6 +67,8 @@ class Recorder:
         ledger = Ledger(config.invocation_params.dir / given if given else project.ledger_path)
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
+        for recovered in recover(ledger.path):
+            print(f"perfkit: {recovered.told}", file=sys.stderr)  # noqa: T201 (as the commands say it)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -90,6 +99,8 @@ class Recorder:
         report = yield
         if FIXTURE_NAME in getattr(item, "fixturenames", ()):
             self._keep(item, call, report)
+            if report.when == "teardown":
+                self._stage(item.nodeid)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -100,8 +111,10 @@ class Recorder:
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = EXIT_NOT_MEASURED
             return
-        strangers = foreign_modules(self._proven_root) if self._proven_root else {}
+        strangers = self._strangers()
         if strangers:
+            if self._run is not None:
+                self._run.discard()
             name, file = min(strangers.items())
             self._report = f"wrong code imported: {name} came from {file}; nothing was added to the ledger"
             session.exitstatus = EXIT_NOT_MEASURED
@@ -122,15 +135,44 @@ class Recorder:
         benchmark = _identify(item, group_of(fixture))
         self._record.add(benchmark, reading, status=status, message=message)
 
-    def _write(self, session: pytest.Session) -> None:
-        rows = self._record.rows(
-            run_id=new_run_id(),
+    def _stage(self, node: str) -> None:
+        """Keep what is known of a benchmark that is over, for the case that the session never ends.
+
+        A child that was forked to run it alone leaves that to its parent.
+        """
+        rows = self._rows(only=node)
+        if not rows or os.getpid() != self._process or self._strangers():
+            return
+        # What cannot be written now is written, or told, at the end.
+        with contextlib.suppress(LedgerError):
+            self._begun(rows).add(rows)
+
+    def _begun(self, rows: Sequence[Row]) -> Run:
+        """Return the session's run, which begins with its first rows."""
+        if self._run is None:
+            self._run = self._ledger.run(
+                source="pytest", run_id=self._run_id, recorded_at=rows[0].recorded_at
+            )
+        return self._run
+
+    def _rows(self, *, only: str | None = None) -> list[Row]:
+        return self._record.rows(
+            run_id=self._run_id,
             commit=self._commit,
             machine=self._machine,
             environment=read_environment(),
+            only=only,
         )
+
+    def _strangers(self) -> Mapping[str, str]:
+        return foreign_modules(self._proven_root) if self._proven_root else {}
+
+    def _write(self, session: pytest.Session) -> None:
+        rows = self._rows()
         try:
-            file = self._ledger.append(rows)
+            with self._begun(rows) as run:
+                # The last word on each benchmark, and on settings that torch was given meanwhile.
+                file = run.publish(instead=rows)
         except LedgerError as error:
             self._report = str(error)
             session.exitstatus = EXIT_NOT_MEASURED

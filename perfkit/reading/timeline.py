@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from perfkit.records.readings import OperatorTime, Place
@@ -43,24 +44,42 @@ class Window(NamedTuple):
 
 
 class Nested(NamedTuple):
-    """An event, how deep it lies in its thread, and the time that is its own."""
+    """An event, how deep it lies in its thread, and when it ran with no other event within it."""
 
     event: Event
     depth: int
-    own_s: float
+    own: Sequence[tuple[float, float]]
 
 
 @dataclass
 class _Open:
+    """An event that has not ended yet; ``end_s`` is no later than that of the window."""
+
     event: Event
-    own_s: float
+    end_s: float
+    own: list[tuple[float, float]] = field(default_factory=list)
+
+    def run(self, since_s: float, until_s: float) -> float:
+        """Give the event the time between two moments; return the moment up to which time is given."""
+        if until_s > since_s:
+            self.own.append((since_s, until_s))
+        return max(since_s, until_s)
 
 
 @dataclass
 class _Sum:
+    """All events of one name; ``own`` has begin and end of each of their own intervals, one after another."""
+
     calls: int = 0
     own_s: float = 0.0
     cumulative_s: float = 0.0
+    lanes: set[str] = field(default_factory=set)
+    own: array[float] = field(default_factory=lambda: array("d"))
+
+    def busy_s(self) -> float:
+        """Return for how long at least one of the events ran."""
+        begins, ends = self.own[::2], self.own[1::2]
+        return covered_s(zip(begins, ends, strict=True))
 
 
 @dataclass(frozen=True)
@@ -90,27 +109,34 @@ class Timeline:
         return bool(self.device)
 
     def nested(self, thread: str, begin_s: float, end_s: float) -> Iterator[Nested]:
-        """Yield a thread's events that begin within the window, each with its own time."""
+        """Yield a thread's events that begin within the window, each with its own time in the window.
+
+        Each moment belongs to one event at most, even where events overlap that should not.
+        """
         stack: list[_Open] = []
+        given_s = begin_s
         for event in self.events.get(thread, []):
             if not begin_s <= event.begin_s < end_s:
                 continue
             while stack and stack[-1].event.end_s <= event.begin_s:
+                given_s = stack[-1].run(given_s, stack[-1].end_s)
                 yield _closed(stack)
-            if stack:
-                stack[-1].own_s -= min(event.end_s, stack[-1].event.end_s) - event.begin_s
-            stack.append(_Open(event, event.end_s - event.begin_s))
+            given_s = stack[-1].run(given_s, event.begin_s) if stack else max(given_s, event.begin_s)
+            stack.append(_Open(event, min(event.end_s, end_s)))
         while stack:
+            given_s = stack[-1].run(given_s, stack[-1].end_s)
             yield _closed(stack)
 
     def operators(self, begin_s: float, end_s: float) -> tuple[OperatorTime, ...]:
         """Return operators, runtime calls and kernels by name, costliest first by their own time."""
         sums: dict[tuple[str, Place], _Sum] = defaultdict(_Sum)
-        for name, place, own_s, lasting_s in self._counted(begin_s, end_s):
-            found = sums[name, place]
+        for event, place, own in self._counted(begin_s, end_s):
+            found = sums[event.name, place]
             found.calls += 1
-            found.own_s += own_s
-            found.cumulative_s += lasting_s
+            found.own_s += sum(end - begin for begin, end in own)
+            found.cumulative_s += min(event.end_s, end_s) - event.begin_s
+            found.lanes.add(event.thread)
+            found.own.extend(itertools.chain.from_iterable(own))
         operators = (
             OperatorTime(
                 name=name,
@@ -118,20 +144,24 @@ class Timeline:
                 calls=found.calls,
                 own_s=found.own_s,
                 cumulative_s=found.cumulative_s,
+                # On one thread of the host nothing runs at the same time.
+                busy_s=found.busy_s() if place == "device" or len(found.lanes) > 1 else None,
             )
             for (name, place), found in sums.items()
         )
         return tuple(sorted(operators, key=lambda one: -one.own_s))
 
-    def _counted(self, begin_s: float, end_s: float) -> Iterator[tuple[str, Place, float, float]]:
+    def _counted(
+        self, begin_s: float, end_s: float
+    ) -> Iterator[tuple[Event, Place, Sequence[tuple[float, float]]]]:
+        """Yield what begins within the window, where it ran, and its own intervals up to the window's end."""
         for thread in self.events:
-            for event, _, own_s in self.nested(thread, begin_s, end_s):
+            for event, _, own in self.nested(thread, begin_s, end_s):
                 if not is_step(event):
-                    yield event.name, "cpu", own_s, event.end_s - event.begin_s
+                    yield event, "cpu", own
         for event in self.device:
             if begin_s <= event.begin_s < end_s:
-                lasting_s = event.end_s - event.begin_s
-                yield event.name, "device", lasting_s, lasting_s
+                yield event, "device", [(event.begin_s, min(event.end_s, end_s))]
 
     def device_busy_s(self, begin_s: float, end_s: float) -> float:
         """Return for how long the device had something to do within the window."""
@@ -146,9 +176,8 @@ def window_of(timeline: Timeline) -> Window:
     )
     if marked:
         seconds = tuple(event.end_s - event.begin_s for event in marked)
-        return Window(
-            marked[0].begin_s, marked[-1].end_s, marked[0].thread, tuple(marked), seconds, "ProfilerStep"
-        )
+        end_s = max(event.end_s for event in marked)
+        return Window(marked[0].begin_s, end_s, marked[0].thread, tuple(marked), seconds, "ProfilerStep")
     return _between_optimizer_steps(timeline) or _whole(timeline)
 
 
@@ -162,7 +191,7 @@ def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
     total = 0.0
     reached = float("-inf")
     for begin, end in sorted(intervals):
-        if end > reached:
+        if end > max(begin, reached):
             total += end - max(begin, reached)
             reached = end
     return total
@@ -196,4 +225,4 @@ def _busy_s(events: Sequence[Event]) -> float:
 
 def _closed(stack: list[_Open]) -> Nested:
     innermost = stack.pop()
-    return Nested(innermost.event, len(stack), innermost.own_s)
+    return Nested(innermost.event, len(stack), innermost.own)

@@ -64,8 +64,9 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + elsewhere_s
     calls[BACKWARD] += elsewhere_calls
     whole_s = window.end_s - window.begin_s
+    # Sums of floats may miss the whole by a hair.
     named = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
-    return (*named, PhaseTime(name=RESIDUAL, seconds=whole_s - sum(one.seconds for one in named)))
+    return (*named, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in named), 0.0)))
 
 
 def backward_nodes(trace: Reading) -> tuple[OperatorTime, ...]:
@@ -88,7 +89,7 @@ def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
     if not found:
         return ()
     names = sorted({event.name for event in found})
-    seconds = covered_s((event.begin_s, event.end_s) for event in found)
+    seconds = covered_s((event.begin_s, min(event.end_s, window.end_s)) for event in found)
     return (WaitTime(whom=DEVICE, seconds=seconds, calls=len(found), through=tuple(names)),)
 
 

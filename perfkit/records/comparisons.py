@@ -123,7 +123,8 @@ class ExactComparison:
     """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
 
     ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
-    says why. INCONCLUSIVE is what did not repeat; it never gates.
+    says why: MISSING is what decides, base has and head lacks. INCONCLUSIVE is what did not repeat, or what
+    base lacks; it never gates.
     """
 
     benchmark: Benchmark

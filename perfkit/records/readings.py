@@ -38,13 +38,18 @@ class FunctionTime:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorTime:
-    """One operator on the processor, or one kernel on the device. Times are totals in seconds."""
+    """One operator on the processor, or one kernel on the device. Times are totals in seconds.
+
+    Where it ran on several threads or streams, at times on two at once, ``own_s`` adds them up and ``busy_s``
+    is the time in which it ran on at least one.
+    """
 
     name: str
     place: Place
     calls: int
     own_s: float
     cumulative_s: float
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

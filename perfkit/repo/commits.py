@@ -72,13 +72,16 @@ def resolve(repository: git.Repo, ref: str) -> Commit:
     return _from_git(found)
 
 
-def history_order(start: Path, shas: Iterable[str]) -> dict[str, int]:
-    """Return the place of each known commit in topological order, oldest first; unknown ones are left out."""
+def history_order(start: Path, shas: Iterable[str], *, also: Iterable[str] = ()) -> dict[str, int]:
+    """Return the place of each known commit in topological order, oldest first; unknown ones are left out.
+
+    ``also`` are commits that git has, but perhaps on no branch: those before an amend or a rebase.
+    """
     repository = _find_repository(start)
     wanted = set(shas)
     if repository is None or not repository.head.is_valid():
         return {}
-    walked = repository.git.rev_list("--topo-order", "--reverse", "--all", "HEAD").split()
+    walked = repository.git.rev_list("--topo-order", "--reverse", "--all", "HEAD", *also).split()
     return {sha: place for place, sha in enumerate(walked) if sha in wanted}
 
 

@@ -43,6 +43,11 @@ class SidePair:
     base: Side
     head: Side
 
+    @property
+    def title(self) -> str:
+        """Both commits in a line, with what makes them other than they were committed."""
+        return f"{_title(self.base.commit)} against {_title(self.head.commit)}"
+
     def side(self, name: records.Side) -> Side:
         """Return the side with a name."""
         return self.base if name == "base" else self.head
@@ -77,6 +82,11 @@ def identical_sides(start: Path, ref: str | None = None) -> SidePair:
     return SidePair(base=side, head=side)
 
 
+def names_commit(start: Path, name: str) -> bool:
+    """Tell whether git knows a commit by this name, or it is the working tree's."""
+    return name == WORKTREE or _find(start, name) is not None
+
+
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
     if "directory" in (pair.base.kind, pair.head.kind):
@@ -85,6 +95,11 @@ def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     if pair.head.kind == "commit":
         return tuple(changed_since(top, base, until=pair.head.commit.sha))
     return tuple(sorted({*changed_since(top, base), *untracked_files(top)}))
+
+
+def _title(commit: records.Commit) -> str:
+    changes = " with uncommitted changes" if commit.dirty and commit.time else ""
+    return f'{commit.sha[:_SHOWN_DIGITS]} "{commit.subject}"{changes}'
 
 
 def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> Side:

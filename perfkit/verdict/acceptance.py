@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 from perfkit.records.results import meant_by
 
+# What may keep a gate from passing; new benchmarks do where there is nothing else to compare.
 BLOCKING: frozenset[Verdict] = frozenset(
-    {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT"}
+    {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}
 )
+# What blocks of a count: it grew, or head could not count what base counts.
+COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
 SHOWN_DIGITS = 8
 
 
@@ -20,7 +23,7 @@ class Acceptance:
 
     ``benchmark`` is a node id or the end of one. ``verdict`` is the kind of finding that was accepted, None
     for any. ``ratio`` is head / base as it was when it was accepted, ``counts`` what grew, by metric, with
-    head's count; None stands for whatever grows.
+    head's count; None stands for whatever grows. ``uncounted`` names what head could not count.
     """
 
     benchmark: str
@@ -30,6 +33,16 @@ class Acceptance:
     verdict: Verdict | None
     ratio: float | None = None
     counts: Mapping[str, float] | None = None
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def of_counts_alone(self) -> bool:
+        """Whether no time was accepted: that of a regression always has its ratio, and none has "MISSING".
+
+        A benchmark that head lacks altogether has no counts there, so it names none.
+        """
+        named = bool(self.counts) or bool(self.uncounted)
+        return named and self.ratio is None and self.verdict in COUNTED
 
     @property
     def told(self) -> str:
@@ -64,7 +77,7 @@ def unused_notes(
     names, counted = _names(comparisons), _counted(exact)
     return tuple(
         f"accepted but not found: {acceptance.benchmark}"
-        f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons)};"
+        f" ({acceptance.verdict or 'any finding'}): {_instead(acceptance, comparisons, exact)};"
         f" the reason given was: {acceptance.told}"
         for acceptance in acceptances
         if not any(_covers(acceptance, comparison, names) for comparison in comparisons)
@@ -95,14 +108,21 @@ def _accepted_count(
 
 
 def _covers_count(acceptance: Acceptance, one: ExactComparison, names: Sequence[str]) -> bool:
-    counts = acceptance.counts
     return (
         (one.benchmark.name,) == meant_by(acceptance.benchmark, names)
         and one.gating
-        and one.verdict == "REGRESSED"
-        and acceptance.verdict in (None, one.verdict)
-        and (counts is None or (one.head or 0.0) <= counts.get(one.metric.name, -1.0))
+        and one.verdict in COUNTED
+        and _allows_count(acceptance, one)
     )
+
+
+def _allows_count(acceptance: Acceptance, one: ExactComparison) -> bool:
+    """Tell whether an acceptance speaks of a count, whatever else of the benchmark was accepted with it."""
+    if acceptance.counts is None:
+        return acceptance.verdict in (None, one.verdict)
+    if one.head is None:
+        return one.metric.name in acceptance.uncounted
+    return one.metric.name in acceptance.counts and one.head <= acceptance.counts[one.metric.name]
 
 
 def _covers(acceptance: Acceptance, comparison: Comparison, names: Sequence[str]) -> bool:
@@ -111,13 +131,9 @@ def _covers(acceptance: Acceptance, comparison: Comparison, names: Sequence[str]
         and comparison.gating
         and comparison.verdict in BLOCKING
         and acceptance.verdict in (None, comparison.verdict)
-        and not _of_counts_alone(acceptance)
+        and not acceptance.of_counts_alone
         and not _clearly_worse(acceptance, comparison)
     )
-
-
-def _of_counts_alone(acceptance: Acceptance) -> bool:
-    return bool(acceptance.counts) and acceptance.ratio is None
 
 
 def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
@@ -130,16 +146,38 @@ def _clearly_worse(acceptance: Acceptance, comparison: Comparison) -> bool:
     )
 
 
-def _instead(acceptance: Acceptance, comparisons: Sequence[Comparison]) -> str:
+def _instead(
+    acceptance: Acceptance, comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
+) -> str:
     """Say why an acceptance covers nothing."""
-    meant = meant_by(acceptance.benchmark, _names(comparisons))
+    found = {one.benchmark.name: one for one in comparisons}
+    meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_counted(exact)]))
     if not meant:
         return "this gate has no such benchmark"
     if len(meant) > 1:
         return f"it could mean {' or '.join(meant)}"
-    found = next(comparison for comparison in comparisons if comparison.benchmark.name == meant[0])
-    if not found.gating:
+    if acceptance.of_counts_alone or meant[0] not in found:
+        return _instead_of_counts(acceptance, [one for one in exact if one.benchmark.name == meant[0]])
+    comparison = found[meant[0]]
+    if not comparison.gating:
         return "it does not gate"
-    if acceptance.verdict == found.verdict:
+    if acceptance.ratio is not None and _clearly_worse(acceptance, comparison):
         return f"it is clearly slower now than the ×{acceptance.ratio:.3f} that was accepted"
-    return f"it is {found.verdict} now"
+    return f"it is {comparison.verdict} now"
+
+
+def _instead_of_counts(acceptance: Acceptance, counts: Sequence[ExactComparison]) -> str:
+    """Say how the counts stand that were accepted without a time."""
+    if not counts:
+        return "its counts alone were accepted, and this gate counted none of it"
+    named = {*(acceptance.counts or ()), *acceptance.uncounted}
+    told = "its counts alone were accepted"
+    grown = [one for one in counts if one.metric.name in named and one.gating and one.verdict in COUNTED]
+    if not grown:
+        return f"{told}, and these pass now"
+    listed = ", ".join(f"{one.metric.name} ({_count_text(one)})" for one in grown)
+    return f"{told}, and they are beyond that now: {listed}"
+
+
+def _count_text(one: ExactComparison) -> str:
+    return "not counted" if one.head is None else f"{one.head:g}"

@@ -64,13 +64,18 @@ class ExactPolicy:
 def compare_counts(
     benchmark: Benchmark, base: Counts, head: Counts, policy: ExactPolicy, *, training: bool, gating: bool
 ) -> Iterator[ExactComparison]:
-    """Yield a comparison for each count that either side has, or says why it has it not."""
+    """Yield a comparison for each count that either side has, or says why it has it not.
+
+    A benchmark that trains on either side is a training step like that of a target.
+    """
+    training = training or base.training or head.training
     olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
     for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
         old, new = olds.get(metric), news.get(metric)
         decides = gating and policy.gates(metric, training=training)
         if old is None or new is None:
-            yield not_compared(benchmark, metric, old, new, _why(metric, base, head))
+            reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
+            yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
         else:
             yield compare_count(benchmark, old, new, margin=policy.margin(metric), gating=decides)
 
@@ -114,28 +119,39 @@ def _typical(count: Count) -> float:
 
 
 def not_compared(
-    benchmark: Benchmark, metric: str, old: Count | None, new: Count | None, why: str
+    benchmark: Benchmark,
+    metric: str,
+    old: Count | None,
+    new: Count | None,
+    reasons: tuple[str | None, str | None],
+    *,
+    gating: bool,
 ) -> ExactComparison:
-    """Return a count that a side lacks, with the reason."""
+    """Return a count that a side lacks, with the reasons that base and head give.
+
+    One that decides, and that base alone has, is missing: it could have grown without anyone knowing. What
+    did not repeat on base would not have decided.
+    """
     known = new or old
+    missing = gating and old is not None and new is None and repeated(old)
     return ExactComparison(
         benchmark=benchmark,
         metric=Metric(name=metric, unit=known.unit if known else "1"),
-        verdict="INCONCLUSIVE",
+        verdict="MISSING" if missing else "INCONCLUSIVE",
         margin=0.0,
-        gating=False,
+        gating=missing,
         base=_typical(old) if old else None,
         head=_typical(new) if new else None,
-        message=why,
+        message=_why(reasons, lacking=[side for side, one in (("base", old), ("head", new)) if one is None]),
     )
 
 
-def _why(metric: str, base: Counts, head: Counts) -> str:
-    reasons = {side: one.not_counted.get(metric) for side, one in (("base", base), ("head", head))}
-    told = {side: reason for side, reason in reasons.items() if reason}
-    if len(set(told.values())) == 1 and len(told) == len(reasons):
-        return f"not counted: {next(iter(told.values()))}"
-    return "; ".join(f"not counted on {side}: {reason}" for side, reason in told.items()) or "not counted"
+def _why(reasons: tuple[str | None, str | None], *, lacking: Sequence[str]) -> str:
+    base, head = reasons
+    if base is not None and base == head:
+        return f"not counted: {base}"
+    told = [f"not counted on {side}: {why}" for side, why in (("base", base), ("head", head)) if why]
+    return "; ".join(told) or f"not counted on {' and '.join(lacking)}"
 
 
 def _moved(olds: Iterable[Cause], news: Iterable[Cause]) -> tuple[MovedCause, ...]:

@@ -25,10 +25,10 @@ def exit_code(comparisons: Iterable[Comparison | ExactComparison]) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
     Accepted findings, and comparisons that do not gate, pass. A new benchmark passes beside others; where
-    there is nothing else, there was no comparison.
+    there is nothing else, there was no comparison, and only a person can let that pass.
     """
     found = tuple(comparisons)
-    if all(comparison.verdict == "NEW" for comparison in found):
+    if all(one.verdict == "NEW" for one in found) and not (found and all(one.accepted for one in found)):
         return EXIT_NOT_MEASURED
     codes = {_code(comparison) for comparison in found}
     return next(code for code in _WORST_FIRST if code in codes)

@@ -16,6 +16,10 @@ from perfkit.verdict.judge import compare
 # The entry of a row's policy that tells it holds a count, and what stands behind it.
 CAUSES = "causes"
 _MOST_CAUSES = 40
+# The entry that tells that a backward pass and an optimizer's step were among what was counted.
+TRAINING = "training"
+# What the message of a row begins with that holds no count.
+NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
@@ -107,9 +111,10 @@ def counts_of(rows: Sequence[Row]) -> Counts:
     latest = {row.outcome.metric.name: row for row in rows}
     found = {name: count_of(row) for name, row in latest.items()}
     return Counts(
+        training=any(TRAINING in row.policy for row in latest.values()),
         counts=tuple(count for count in found.values() if count is not None),
         not_counted={
-            name: (latest[name].outcome.message or "").removeprefix("not counted: ")
+            name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
             for name, count in found.items()
             if count is None
         },
@@ -138,18 +143,19 @@ def count_of(row: Row) -> Count | None:
 
 def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, Mapping[str, str]]]:
     """Yield what rows hold of counts, those that could not be made with the reason, and policy entries."""
+    training = {TRAINING: "true"} if counts.training else {}
     for count in counts.counts:
         metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
         yield (
             Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values),
-            _causes_entry(count.causes),
+            {**_causes_entry(count.causes), **training},
         )
     for name, why in counts.not_counted.items():
         metric = Metric(name=name, unit="1")
-        message = f"not counted: {why}"
+        message = f"{NOT_COUNTED}{why}"
         yield (
             Outcome(benchmark=benchmark, metric=metric, status="skipped", message=message),
-            _causes_entry(()),
+            {**_causes_entry(()), **training},
         )
 
 
@@ -163,12 +169,16 @@ def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
     row = head or base
     assert row is not None  # noqa: S101 (there is one row at least)
     old, new = (count_of(one) if one is not None else None for one in (base, head))
-    benchmark, metric = row.outcome.benchmark, row.outcome.metric.name
+    benchmark, gating = row.outcome.benchmark, row.policy["gating"] == "true"
     if old is None or new is None:
-        return not_compared(benchmark, metric, old, new, row.outcome.message or "not counted on one side")
-    return compare_count(
-        benchmark, old, new, margin=float(row.policy["margin"]), gating=row.policy["gating"] == "true"
-    )
+        reasons = (_why_not(base), _why_not(head))
+        return not_compared(benchmark, row.outcome.metric.name, old, new, reasons, gating=gating)
+    return compare_count(benchmark, old, new, margin=float(row.policy["margin"]), gating=gating)
+
+
+def _why_not(row: Row | None) -> str | None:
+    """Return the reason a row gives for a count that could not be made."""
+    return (row.outcome.message or "").removeprefix(NOT_COUNTED) or None if row is not None else None
 
 
 def _verdict(text: str) -> Verdict:

@@ -12,9 +12,9 @@ from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Verdict
 from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.exact import exact_sections
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import commit_text, decision_style, result_table, verdict_text
 from perfkit.views.gate.wording import details, in_order, percent
+from perfkit.views.names import short_names
 
 _GUIDE = (
     "Not interleaved: each run measured one commit at its own hour. Base and head are geometric means over"

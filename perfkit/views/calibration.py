@@ -14,8 +14,8 @@ from rich.text import Text
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.calibration import Calibration, Share, Steadiness
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import percent
+from perfkit.views.names import short_names
 
 _MARGINS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5)
 

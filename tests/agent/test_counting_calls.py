@@ -130,6 +130,7 @@ def test_counts_become_a_message() -> None:
             }
         ],
         "not_counted": {"flops": "why"},
+        "training": False,
     }
     assert expected == json.loads(json.dumps(message))
 

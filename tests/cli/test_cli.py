@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from repositories import Repository
-from synthetic import build_row
+from synthetic import START, build_row
 
 from perfkit.ledger.store import Ledger
 
@@ -28,6 +28,29 @@ def measured(repository: Repository) -> Repository:
     ledger.append([build_row(0.5, sha=sha, run="0199-aaaa")])
     ledger.append([build_row(sha=sha, run="0199-bbbb", minute=1, status="error", message="ValueError: no")])
     return repository
+
+
+@pytest.mark.parametrize(
+    "command", [("ledger", "list"), ("log",), ("compare", "HEAD", "HEAD"), ("experiment", "show", "0199")]
+)
+def test_a_command_recovers_what_was_cut_off_and_says_so(
+    measured: Repository, command: tuple[str, ...]
+) -> None:
+    """In a line on standard error, once; what the command says itself is as ever."""
+    ledger = measured.root / "benchmarks/ledger"
+    run = Ledger(ledger).run(source="gate", run_id="0199-cccc", recorded_at=START)
+    run.add([build_row(0.5, run="0199-cccc", launch=launch) for launch in range(2)])
+    run.leave()
+
+    first, second = (_perfkit(*command, cwd=measured.root) for _ in range(2))
+
+    file = ledger / "20260102T030405Z-gate-0199-cccc.parquet"
+    assert (
+        f"perfkit: a gate of 02 Jan 03:04 UTC was cut off; its 2 rows are recovered in {file}, marked partial"
+        == first.stderr.splitlines()[0]
+    )
+    assert "cut off" not in second.stderr
+    assert 2 == sum(row.partial for row in Ledger(ledger).rows())
 
 
 @pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git"])

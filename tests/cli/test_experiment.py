@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 from experiment_targets import TRAINING
 from repositories import create_repository
 
+from perfkit.ledger.staged import read_staged
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
 
@@ -90,7 +92,7 @@ def done(project: ExperimentProject) -> tuple[int, str, str]:
 
 
 def _rows(unfinished: Path) -> list[Row]:
-    return [row for folder in unfinished.glob("*/") for row in Ledger(folder).rows()]
+    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
 
 
 def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
@@ -155,3 +157,30 @@ def test_mistakes_are_one_line(
     assert said in err
     assert "Traceback" not in err
     assert files == project.ledger.files()
+
+
+@pytest.mark.parametrize(
+    ("command", "library", "extra"),
+    [
+        (("precision",), "PIL", "workloads"),
+        (("augmentation",), "sklearn", "workloads"),
+        (("precision", "--workload", "text_training"), "transformers", "text"),
+    ],
+)
+def test_a_missing_extra_is_named_before_anything_runs(
+    project: ExperimentProject, tmp_path: Path, command: tuple[str, ...], library: str, extra: str
+) -> None:
+    """Not by a trial that fails after half a minute."""
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{library!r}] = None\n")
+
+    done = subprocess.run(
+        [str(PERFKIT), "experiment", *command],
+        cwd=project.root,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (2, "") == (done.returncode, done.stdout)
+    assert f"needs {library}, found none; install it: pip install 'perfkit[{extra}]'" in done.stderr

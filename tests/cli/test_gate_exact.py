@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 from typing import Any
@@ -48,11 +49,15 @@ def pull(values):
 
 def push(values):
     return torch.empty(1000).fill_(0.0).sum() + values.sum()
+
+
+def told(loss):
+    return loss
 """
 BENCHMARKS = """
 import torch
 
-from demo.losses import pull, push
+from demo.losses import pull, push, told
 
 
 def test_pull(benchmark):
@@ -62,6 +67,20 @@ def test_pull(benchmark):
 
 def test_push(benchmark):
     benchmark(push, torch.ones(4, 4))
+
+
+def test_step(benchmark):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step():
+        loss = pull(model(torch.ones(16, 8)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return told(loss)
+
+    benchmark(step)
 
 
 def test_plain(benchmark):
@@ -78,9 +97,9 @@ CHANGED = {
     "demo/training.py": TRAINING.replace(
         "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
     ),
-    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)").replace(
-        "(values * values).sum()", "sum((row * row).sum() for row in values)"
-    ),
+    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)")
+    .replace("(values * values).sum()", "sum((row * row).sum() for row in values)")
+    .replace("return loss\n", "return loss.tolist()\n"),
 }
 
 
@@ -142,6 +161,13 @@ def test_a_new_sync_in_the_training_step_is_caught(changed: Counted) -> None:
     assert [("Tensor.item", place)] == [(cause["what"], cause["place"]) for cause in sync["causes"]]
 
 
+def test_a_new_sync_in_a_benchmark_that_trains_is_caught(changed: Counted) -> None:
+    """A benchmark with a backward pass and an optimizer's step is a training step like a target's."""
+    sync = changed.moved("test_step")["syncs"]
+
+    assert ("REGRESSED", True, 1.0) == (sync["verdict"], sync["gating"], sync["head"] - sync["base"])
+
+
 def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
     """A comment on its line says that someone meant it; it is counted by itself, and decides nothing."""
     allowed = changed.moved("train")["allowed_syncs"]
@@ -192,7 +218,8 @@ def test_what_grew_is_shown_with_its_lines(project: GitProject, changed: Counted
         check=False,
     ).stdout
 
-    assert "train  host-device syncs" in shown
+    _, _, of_training = re.sub(r" +\n", "\n", shown).partition("\ntrain\n")
+    assert re.search(r"^  host-device syncs +0 +1 +\+1 REGRESSED$", of_training, re.MULTILINE)
     assert f"Tensor.item, from {_place('demo/training.py', 'loss.item()')}" in shown
     assert "counts that decide grew beyond tolerance" in shown
 
@@ -249,7 +276,7 @@ def _numbers(gated: Gated) -> dict[tuple[str, str], tuple[float, float, str]]:
 def test_growth_can_be_accepted(project: GitProject, changed: Counted) -> None:
     """With a reason it passes, up to what was accepted."""
     project.repository.git.git.checkout("--quiet", changed.gated.report["head"]["sha"])
-    for name in ("test_push", "test_pull", "train"):
+    for name in ("test_push", "test_pull", "test_step", "train"):
         command = [str(PERFKIT), "accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
         done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
         assert 0 == done.returncode, done.stderr
@@ -269,3 +296,37 @@ def test_a_training_loop_that_breaks_is_a_finding(project: GitProject) -> None:
     (finding,) = broken.gated.report["comparisons"]
     assert ("train", "FAILED") == (finding["benchmark"]["name"], finding["verdict"])
     assert "ValueError" in finding["message"]
+
+
+THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n", 1).replace(
+    "    return (values * values).sum()\n",
+    """    results = []
+    thread = threading.Thread(target=lambda: results.append((values * values).sum()))
+    thread.start()
+    thread.join()
+    return results[0]
+""",
+)
+
+
+def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None:
+    """Work moved to a thread of its own is not counted: exit code 4 with the reason, until it is accepted."""
+    files = {"demo/losses.py": THREADED, "pyproject.toml": ""}
+    lost = _gate(project, files).gated
+
+    operators = next(
+        one
+        for one in lost.report["exact"]
+        if one["benchmark"]["name"].endswith("test_pull") and one["metric"]["name"] == "operators"
+    )
+    assert 4 == lost.exit_code
+    assert ("MISSING", None) == (operators["verdict"], operators["head"])
+    assert "MISSING test_pull: operators dispatched (base: 2)" in " ".join(lost.stderr.split())
+    assert "not counted on head: it starts threads of its own; to let it pass: perfkit accept test_pull" in (
+        " ".join(lost.stderr.split())
+    )
+    assert 4 == project.gate("--from-ledger", lost.run_id).exit_code
+    for name in ("test_pull", "test_step"):
+        command = [str(PERFKIT), "accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
+        subprocess.run(command, cwd=project.root, capture_output=True, check=True)
+    assert 0 == _gate_again(project).gated.exit_code

@@ -138,16 +138,35 @@ def test_a_debt_that_shows_elsewhere_has_only_moved() -> None:
     found = explain(loop(to_s=0.4, item_s=0.0), loop(to_s=0.0, item_s=0.4))
     (told,) = found.findings[1:]
     assert told.startswith("waiting for the device, or a copy only moved: ")
-    assert told.endswith(
-        ": it showed as TensorBase.to and shows as TensorBase.item now (400 ms, 400 ms a step)"
-    )
+    assert told.endswith(": it showed as Tensor.to and shows as Tensor.item now (400 ms, 400 ms a step)")
 
 
 def test_a_wait_that_grew_has_not_only_moved() -> None:
     """A debt that is larger than before is told as that."""
     found = explain(loop(to_s=0.4, item_s=0.0), loop(to_s=0.0, item_s=0.8))
     assert not saying(found, "only moved")
-    assert saying(found, "waiting for the device, or a copy (TensorBase.item): +400 ms")
+    assert saying(found, "waiting for the device, or a copy (Tensor.item): +400 ms")
+
+
+def test_a_wait_that_moved_is_told_though_both_calls_are_on_both_sides() -> None:
+    """Most of it showed at the read of a number and shows at the copy; that it grew besides is told, too."""
+    found = explain(loop(to_s=0.01, item_s=0.4), loop(to_s=0.5, item_s=0.01))
+    assert (
+        "waiting for the device, or a copy (Tensor.to): +100 ms a step, 5.0 % of base",
+        (
+            "waiting for the device, or a copy moved to another call: it showed as Tensor.item and shows as"
+            " Tensor.to now (410 ms, 510 ms a step)"
+        ),
+    ) == found.findings[1:]
+
+
+@pytest.mark.parametrize("head", [(0.19, 0.21), (0.3, 0.1)])
+def test_a_wait_of_two_calls_has_not_moved_by_a_part(head: tuple[float, float]) -> None:
+    """Which of two calls pays for a little more, or for more than half, is no news."""
+    to_s, item_s = head
+    found = explain(loop(to_s=0.21, item_s=0.19), loop(to_s=to_s, item_s=item_s))
+    assert not saying(found, "moved to another call")
+    assert not saying(found, "only moved")
 
 
 def worker(transform_s: float, wait_s: float = 0.5) -> Reading:

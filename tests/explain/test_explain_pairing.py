@@ -62,6 +62,58 @@ def test_who_stayed_is_not_taken_for_who_moved() -> None:
     assert {("a.py f", "a.py f"), ("", "b.py f")} == found
 
 
+def test_a_folder_may_move() -> None:
+    """Where many classes have a method of one name, the file tells which is which in another folder."""
+    files = ("unet.py", "losses.py")
+    found = named(
+        blames(*(function("forward", file=f"VBTC/src/{file}") for file in files)),
+        blames(*(function("forward", file=f"Dev/VBTC/{file}") for file in (*files, "newmodel.py"))),
+    )
+    assert {
+        ("VBTC/src/unet.py forward", "Dev/VBTC/unet.py forward"),
+        ("VBTC/src/losses.py forward", "Dev/VBTC/losses.py forward"),
+        ("", "Dev/VBTC/newmodel.py forward"),
+    } == found
+
+
+def test_files_of_one_name_are_told_by_their_folders() -> None:
+    """As much of a path's end as both sides have in common says which file is which."""
+    folders = ("a/utils.py", "b/utils.py")
+    found = named(
+        blames(*(function("f", file=f"src/{file}") for file in folders)),
+        blames(*(function("f", file=f"app/{file}") for file in folders)),
+    )
+    assert {(f"src/{file} f", f"app/{file} f") for file in folders} == found
+
+
+def test_what_is_left_of_one_name_is_not_the_same() -> None:
+    """Once a folder's files are paired, a method that came and one that is gone stay apart."""
+    found = named(
+        blames(*(function("forward", file=f"old/{file}") for file in ("net.py", "gone.py"))),
+        blames(*(function("forward", file=f"new/{file}") for file in ("net.py", "came.py"))),
+    )
+    assert {
+        ("old/net.py forward", "new/net.py forward"),
+        ("old/gone.py forward", ""),
+        ("", "new/came.py forward"),
+    } == found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("src/data.py", "app/data.py", True),
+        ("src/net/__init__.py", "app/net/__init__.py", True),
+        ("src/__init__.py", "app/__init__.py", False),
+    ],
+)
+def test_a_module_moves_with_its_file(old: str, new: str, same: bool) -> None:  # noqa: FBT001 (a case)
+    """What runs as a module is read has everyone's name, and every package an __init__.py."""
+    found = named(blames(function("<module>", file=old)), blames(function("<module>", file=new)))
+    whole = {(f"{old} <module>", f"{new} <module>")}
+    assert (whole if same else {(f"{old} <module>", ""), ("", f"{new} <module>")}) == found
+
+
 def calling(name: str, *callees: str, calls: int = 6, file: str = "train.py") -> list[Blame]:
     """Return what a function with these callees answers for."""
     return blamed(

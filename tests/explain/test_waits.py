@@ -115,7 +115,7 @@ def test_the_debt_of_a_device_is_one_however_it_is_paid() -> None:
         ]
     )
     assert (DEVICE, 3.0, 2) == (wait.whom, wait.seconds, wait.calls)
-    assert ("TensorBase.to", "TensorBase.item") == wait.through
+    assert ("Tensor.to", "Tensor.item") == wait.through
 
 
 @pytest.mark.parametrize(

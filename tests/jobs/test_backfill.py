@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.jobs.backfill import BackfillRequest, BackfillResult, run_backfill
 from perfkit.jobs.log import read_change_log
+from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
 from perfkit.measure.launches import Slot
 
@@ -136,6 +139,77 @@ def test_what_was_measured_before_an_interruption_is_kept(
 def _interrupt_at_third(number: int, *_: object) -> None:
     if number == 3:
         raise KeyboardInterrupt
+
+
+def test_a_launch_that_is_killed_keeps_what_it_had_measured(
+    two_commits: tuple[Repository, str, str],
+) -> None:
+    """The benchmark that was over is there, marked partial; the one that it died in owes a failure row."""
+    repository, _, _ = two_commits
+    another = "def test_another(benchmark):\n    benchmark.pedantic(mycode.more, rounds=3, iterations=1)\n"
+    whole = repository.commit(
+        {"benchmarks/bench_work.py": BENCHMARK + another, "mycode.py": _code(2_000) + "more = work\n"},
+        "Add another",
+    )
+    deadly = repository.commit(
+        {"mycode.py": _code(2_000) + "import os\ndef more():\n    os.kill(os.getpid(), 9)\n"}, "Die"
+    )
+
+    result = _run(repository, whole, deadly, launches=1)
+
+    rows = {
+        (row.commit.sha, row.outcome.benchmark.name.rpartition("::")[2]): (row.outcome.status, row.partial)
+        for row in Ledger(result.file.parent).rows()
+    }
+    assert {
+        (whole, "test_work"): ("ok", False),
+        (whole, "test_another"): ("ok", False),
+        (deadly, "test_work"): ("ok", True),
+        (deadly, "test_another"): ("error", False),
+    } == rows
+    assert 1 == len(result.failures)
+
+
+def test_a_backfill_that_is_killed_is_recovered(two_commits: tuple[Repository, str, str]) -> None:
+    """Each launch is staged when it is over: SIGKILL in the second one keeps the rows of the first."""
+    repository, quick, slow = two_commits
+    ledger = repository.root / "benchmarks/ledger"
+    child = os.fork()
+    if child == 0:
+        try:
+            _run(repository, quick, slow, progress=_die_at_second)
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+
+    (found,) = recover(ledger)
+
+    assert ("backfill", 1) == (found.source, found.rows)
+    assert [True] == [row.partial for row in Ledger(ledger).rows()]
+
+
+def _die_at_second(number: int, *_: object) -> None:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_commit_that_is_on_no_branch_any_more_is_measured(repository: Repository) -> None:
+    """The commit before an amend is found by the reflog, and comes before what came after it."""
+    before = repository.commit(
+        {
+            "benchmarks/bench_work.py": BENCHMARK,
+            "mycode.py": _code(2_000),
+            "pyproject.toml": CONFIGURATION,
+        },
+        "Add work",
+    )
+    (repository.root / "mycode.py").write_text(_code(1_000))
+    repository.git.git.commit("--quiet", "--all", "--amend", "-m", "Add less work")
+
+    result = _run(repository, "HEAD", "HEAD@{1}", launches=1)
+
+    assert before in {row.commit.sha for row in Ledger(result.file.parent).rows()}
+    assert 2 == result.rows
 
 
 def test_nothing_measured_at_all_is_an_error(two_commits: tuple[Repository, str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import subprocess
 import sys
@@ -204,3 +205,51 @@ def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], 
     assert code == done.returncode
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def ambiguous(repository: Repository) -> Repository:
+    """Return a repository whose branch "first" is the name of a file too, and so is its branch "b.stat"."""
+    repository.commit({"pyproject.toml": PYPROJECT, **_files(**BASE)}, "Begin")  # type: ignore[arg-type]
+    for branch in ("first", "b.stat"):
+        repository.git.git.branch(branch)
+    repository.commit({"demo/loss.py": LOSS.format(repeats=9)}, "Change")
+    profiler = cProfile.Profile()
+    profiler.runcall(sorted, [3, 1, 2])
+    for file in ("first", "a.stat", "b.stat"):
+        profiler.dump_stats(repository.root / file)
+    return repository
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        # That steps are refused tells that both were taken for commits.
+        (("first", "HEAD", "--steps", "0"), "first is a commit and a file: the commit is compared; ./first"),
+        (("first", "HEAD", "--steps", "0"), "--steps must be at least 1"),
+        (("first", "b.stat", "--target", "train", "--steps", "0"), "--steps must be at least 1"),
+        (("./first", "HEAD"), "./first is a file and HEAD a commit: name two files or two commits"),
+        (
+            ("a.stat", "HEAD"),
+            "two files or two commits (with --target both are commits)",
+        ),
+        (("none.stat", "a.stat"), "there is no file none.stat"),
+        (("a.stat", "none"), "there is no file none"),
+    ],
+)
+def test_what_a_name_stands_for_is_told(ambiguous: Repository, arguments: tuple[str, ...], said: str) -> None:
+    """A file is no profile by its name alone, where a commit has it; a line says how to mean the other."""
+    done = _explain(ambiguous.root, *arguments)
+
+    assert 2 == done.returncode
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("names", [("./first", "a.stat"), ("first", "a.stat"), ("b.stat", "a.stat")])
+def test_two_files_are_profiles(ambiguous: Repository, names: tuple[str, str]) -> None:
+    """A name that a commit has is the file's beside a profile, and where it ends as profiles do."""
+    done = _explain(ambiguous.root, *names)
+
+    assert 0 == done.returncode, done.stderr
+    assert f"{names[0].removeprefix('./')} -> a.stat" in done.stdout

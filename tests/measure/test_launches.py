@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.measure.environment import ALLOCATOR
-from perfkit.measure.launches import launch_environment, plan_launches
+from perfkit.measure.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
+from perfkit.measure.lockstep.processes import read_process
 
 names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
 
@@ -46,3 +48,27 @@ def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
     assert "/root:/root/src:/mine" == environment["PYTHONPATH"]
     assert ("7", "/h") == (environment["PYTHONHASHSEED"], environment["HOME"])
     assert ALLOCATOR.items() <= environment.items()
+
+
+def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+    """What it started ends with it, and the launch is a failed one that says why."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import pathlib, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        f"pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+
+    result = run_launch(
+        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
+        root=tmp_path,
+        benchmarks=".",
+        select=None,
+        ledger=tmp_path / "ledger",
+        environment=os.environ,
+        limit_s=3,
+    )
+
+    assert LaunchResult(status="timeout", tail="it took longer than 3 s, the limit") == result
+    child = read_process(int((tmp_path / "child").read_text()))
+    assert child is None or "Z" == child.state

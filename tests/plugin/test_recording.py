@@ -121,6 +121,70 @@ def test_the_hosts_own_files_and_options_keep_working(suite: pytest.Pytester) ->
     assert 1 == len(Ledger(suite.path / "benchmarks/ledger").files())
 
 
+def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest.Pytester) -> None:
+    """Its times and counts are recovered by the next session, which says so, and are marked partial."""
+    suite.makepyfile(
+        test_deadly="""
+        import os
+
+        def test_first(benchmark):
+            benchmark(sum, range(10))
+
+        def test_fails(benchmark):
+            benchmark(lambda: 1 / 0)
+
+        def test_dies(benchmark):
+            benchmark(sum, range(10))
+            os.kill(os.getpid(), 9)
+        """
+    )
+    suite.runpytest_subprocess("--perfkit-ledger=whole", "test_deadly.py", "-k", "not dies")
+    killed = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_deadly.py")
+    after = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "pedantic")
+
+    assert -9 == killed.ret
+    after.stderr.fnmatch_lines(["perfkit: a pytest session of * was cut off; its * rows are recovered in *"])
+    after.assert_outcomes(passed=1, deselected=9)
+    rows = [row for row in Ledger(suite.path / "rows").rows() if row.partial]
+    assert sorted(_name_and_status(row) for row in Ledger(suite.path / "whole").rows()) == sorted(
+        _name_and_status(row) for row in rows
+    )
+    assert 1 == len({row.run_id for row in rows})
+    assert 2 == len(Ledger(suite.path / "rows").files())
+
+
+def _name_and_status(row: Row) -> tuple[str, str, str]:
+    return row.outcome.benchmark.name, row.outcome.metric.name, row.outcome.status
+
+
+def test_what_only_the_end_of_a_session_knows_is_filed(suite: pytest.Pytester) -> None:
+    """A benchmark whose teardown fails after all is an error, and later settings of torch are those told."""
+    suite.makepyfile(
+        test_late="""
+        import pytest
+
+        @pytest.fixture
+        def broken():
+            yield
+            raise OSError("cannot clean up")
+
+        def test_late(benchmark, broken):
+            benchmark(sum, range(10))
+
+        def test_torch(benchmark):
+            import torch
+            benchmark(sum, range(10))
+        """
+    )
+    suite.runpytest_subprocess("--perfkit-ledger=rows", "test_late.py")
+
+    rows = _rows(suite.path / "rows")
+    assert "OSError: cannot clean up" == rows["test_late.py::test_late"].outcome.message
+    assert {True} == {"matmul_precision" in row.environment.facts for row in rows.values()}
+    assert {False} == {row.partial for row in rows.values()}
+    assert not (suite.path / "rows/.staged").exists()
+
+
 @pytest.mark.parametrize("arguments", [(), ("--benchmark-autosave", "--collect-only")])
 def test_nothing_is_recorded_unasked(suite: pytest.Pytester, arguments: tuple[str, ...]) -> None:
     """A plain session, or a collection, adds nothing."""

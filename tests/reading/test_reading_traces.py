@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_profiles import event, reading_of, trace_bytes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -269,3 +271,101 @@ def test_the_order_of_keys_and_events_does_not_matter(real_trace: Path) -> None:
     assert {one.name: one.calls for one in before.operators} == {
         one.name: one.calls for one in after.operators
     }
+
+
+def shares(reading: Reading) -> dict[str, float]:
+    """Return every part of the window that a view shows in percent: phases, waits, operators, the device."""
+    found = {
+        **{phase.name: phase.seconds for phase in reading.phases},
+        **{wait.whom: wait.seconds for wait in reading.waits},
+        **{
+            f"{one.place} {one.name}": one.own_s if one.busy_s is None else one.busy_s
+            for one in reading.operators
+        },
+        "device busy": reading.device_busy_s or 0.0,
+    }
+    return {name: seconds / reading.total_s for name, seconds in found.items()}
+
+
+MARK = event("ProfilerStep#1", 1_000, 100, cat="user_annotation")
+
+
+@pytest.mark.parametrize("begin", [500, 1_200])
+def test_kernels_outside_the_steps_do_not_count(begin: float) -> None:
+    """A device that has nothing to do within the steps was busy for no time, not for less than none."""
+    kernel = event("gemm", begin, 300, cat="kernel", pid=0, tid=7)
+    within = event("relu", 1_010, 20, cat="kernel", pid=0, tid=7)
+
+    assert 0.0 == reading_of(trace_bytes(MARK, kernel)).device_busy_s
+    assert 20e-6 == pytest.approx(reading_of(trace_bytes(MARK, kernel, within)).device_busy_s)
+
+
+def test_what_ends_after_the_steps_counts_up_to_their_end() -> None:
+    """An operator, a wait and a kernel that begin in the last step have their time in it."""
+    reading = reading_of(
+        trace_bytes(
+            MARK,
+            event("aten::linear", 1_040, 500),
+            event("cudaDeviceSynchronize", 1_050, 400, cat="cuda_runtime"),
+            event("gemm", 1_060, 900, cat="kernel", pid=0, tid=7),
+        )
+    )
+    expected = {
+        "cpu aten::linear": 0.1,
+        "cpu cudaDeviceSynchronize": 0.5,
+        DEVICE: 0.5,
+        "device gemm": 0.4,
+        "device busy": 0.4,
+        "forward and loss": 0.6,
+        "residual": 0.4,
+    }
+    assert expected == pytest.approx(shares(reading))
+
+
+def test_what_runs_on_two_threads_at_once_has_its_share_of_the_time_once() -> None:
+    """Threads add up in its own time; its share is of the time in which it ran on at least one."""
+    reading = reading_of(
+        trace_bytes(
+            MARK,
+            event("gloo:all_reduce", 1_000, 80, cat="user_annotation", tid=2),
+            event("gloo:all_reduce", 1_010, 80, cat="user_annotation", tid=3),
+            event("gemm", 1_000, 70, cat="kernel", pid=0, tid=7),
+            event("gemm", 1_020, 70, cat="kernel", pid=0, tid=8),
+        )
+    )
+    found = shares(reading)
+    assert (160e-6, 0.9) == pytest.approx(
+        (operator(reading, "gloo:all_reduce").own_s, found["cpu gloo:all_reduce"])
+    )
+    assert (140e-6, 0.9) == pytest.approx((operator(reading, "gemm").own_s, found["device gemm"]))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                [
+                    ("ProfilerStep#1", "user_annotation"),
+                    ("Optimizer.step#SGD.step", "user_annotation"),
+                    ("aten::linear", "cpu_op"),
+                    ("autograd::engine::x", "cpu_op"),
+                    ("cudaDeviceSynchronize", "cuda_runtime"),
+                    ("gemm", "kernel"),
+                ]
+            ),
+            st.integers(0, 50),
+            st.integers(0, 50),
+            st.integers(1, 2),
+        ),
+        min_size=1,
+    )
+)
+def test_no_share_lies_outside_the_whole(events: list[tuple[tuple[str, str], int, int, int]]) -> None:
+    """However events overlap, on whatever threads, no part is below nothing or above the whole."""
+    data = trace_bytes(
+        *(event(name, begin, dur, cat=cat, tid=tid) for (name, cat), begin, dur, tid in events)
+    )
+    reading = reading_of(data)
+    if reading.total_s:
+        assert {} == {name: share for name, share in shares(reading).items() if not 0 <= share <= 1 + 1e-9}

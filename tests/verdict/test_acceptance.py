@@ -61,7 +61,7 @@ def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
     """A trailer covers each blocking verdict, and nothing is accepted that needs no accepting."""
     (found,) = apply([_comparison(verdict)], [_acceptance(None)])
 
-    assert (verdict in {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT"}) == (
+    assert (verdict in {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}) == (
         found.accepted is not None
     )
 
@@ -108,6 +108,28 @@ def test_the_end_of_a_node_id_must_name_one_benchmark() -> None:
     assert [True, False] == [comparison.accepted is not None for comparison in found]
     (note,) = unused_notes(comparisons, [vague, clear])
     assert "it could mean x/bench_a.py::test_a or y/bench_a.py::test_a" in note
+
+
+def test_an_acceptance_of_counts_alone_does_not_let_a_time_pass() -> None:
+    """The time is judged anew, and the note says that nobody spoke of it."""
+    comparison = _comparison("REGRESSED", low=1.2)
+    of_counts = replace(_acceptance("REGRESSED"), counts={"operators": 200.0})
+
+    (found,) = apply([comparison], [of_counts])
+    (note,) = unused_notes([comparison], [of_counts])
+
+    assert found.accepted is None
+    assert "its counts alone were accepted, and this gate counted none of it" in note
+
+
+@pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])
+def test_a_failure_whose_counts_grew_too_is_covered(verdict: Verdict) -> None:
+    """The counts that were accepted with it take nothing away from the word."""
+    word = replace(_acceptance(verdict), counts={"operators": 200.0})
+    (found,) = apply([_comparison(verdict)], [word])
+
+    assert word.told == found.accepted
+    assert () == unused_notes([_comparison(verdict)], [word])
 
 
 def test_the_first_of_several_is_told() -> None:

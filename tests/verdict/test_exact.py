@@ -56,6 +56,18 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
     assert [1, 0] == [exit_code([one]) for one in (step, benchmark)]
 
 
+@pytest.mark.parametrize("trained", [("base", "head"), ("base",), ("head",)])
+def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...]) -> None:
+    """A benchmark with a backward pass and an optimizer's step is a training step, on whichever side."""
+    base, head = (
+        replace(counts(counted("syncs", number, number)), training=side in trained)
+        for side, number in (("base", 30), ("head", 31))
+    )
+    (one,) = compare_counts(STEP, base, head, POLICY, training=False, gating=True)
+
+    assert ("REGRESSED", True) == (one.verdict, one.gating)
+
+
 def test_what_grew_from_nothing_grew() -> None:
     """Zero has no share that could be tolerated."""
     one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
@@ -84,7 +96,7 @@ def test_what_only_counts_beside_informs() -> None:
     ("base", "head", "message"),
     [
         ({"operators": "compiled"}, {"operators": "compiled"}, "not counted: compiled"),
-        ({}, {"operators": "compiled"}, "not counted on head: compiled"),
+        ({"operators": "compiled"}, {}, "not counted on base: compiled"),
         (
             {"operators": "torch is not used"},
             {"operators": "compiled"},
@@ -95,12 +107,45 @@ def test_what_only_counts_beside_informs() -> None:
 def test_why_something_was_not_counted_is_told(
     base: dict[str, str], head: dict[str, str], message: str
 ) -> None:
-    """It decides nothing, and is not silent."""
-    old = counts(*([] if base else [counted("operators", 7, 7)]), not_counted=base)
-    (one,) = compare_counts(STEP, old, counts(not_counted=head), POLICY, training=True, gating=True)
+    """Where base could not count it there is nothing to lose: it decides nothing, and is not silent."""
+    new = counts(*([] if head else [counted("operators", 7, 7)]), not_counted=head)
+    (one,) = compare_counts(STEP, counts(not_counted=base), new, POLICY, training=True, gating=True)
 
-    assert (message, False) == (one.message, one.gating)
-    assert (None if base else 7, None) == (one.base, one.head)
+    assert (message, "INCONCLUSIVE", False) == (one.message, one.verdict, one.gating)
+    assert (None, None if head else 7) == (one.base, one.head)
+
+
+LOST = counts(not_counted={"operators": "compiled"})
+
+
+def lost(base: Count, *, head: Counts = LOST, gating: bool = True) -> ExactComparison:
+    """Return the comparison of a count that head lacks."""
+    (one,) = compare_counts(STEP, counts(base), head, POLICY, training=False, gating=gating)
+    return one
+
+
+@pytest.mark.parametrize(
+    ("head", "message"), [(LOST, "not counted on head: compiled"), (counts(), "not counted on head")]
+)
+def test_what_decides_and_head_could_not_count_is_not_measured(head: Counts, message: str) -> None:
+    """It could have grown without anyone knowing: exit code 4, with the reason, unless it is accepted."""
+    one = lost(counted("operators", 7, 7), head=head)
+
+    assert ("MISSING", True, message) == (one.verdict, one.gating, one.message)
+    assert (7, None) == (one.base, one.head)
+    assert 4 == exit_code([one])
+
+
+@pytest.mark.parametrize(
+    ("base", "gating"),
+    [(counted("flops", 7, 7), True), (counted("operators", 7, 7), False), (counted("operators", 7, 8), True)],
+)
+def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool) -> None:
+    """A count that informs, of a benchmark that does not gate, or that did not repeat on base passes."""
+    one = lost(base, head=counts(), gating=gating)
+
+    assert ("INCONCLUSIVE", False) == (one.verdict, one.gating)
+    assert 0 == exit_code([one])
 
 
 def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
@@ -198,6 +243,52 @@ def test_an_acceptance_covers_the_counts_it_names(counts: dict[str, float] | Non
     assert covered == (found.accepted is not None)
     assert (0 if covered else 1) == exit_code([found])
     assert (0 if covered else 1) == len(unused_notes([], [acceptance(counts)], [REGRESSED]))
+
+
+def test_an_acceptance_of_a_failure_covers_the_counts_that_it_names() -> None:
+    """A benchmark that timed out and grew is accepted as a whole, not for its time alone."""
+    word = replace(acceptance({"operators": 200.0}), verdict="TIMEOUT")
+    (found,) = apply_to_counts([REGRESSED], [word])
+
+    assert word.told == found.accepted
+    assert () == unused_notes([], [word], [REGRESSED])
+
+
+@pytest.mark.parametrize(
+    ("word", "covered"),
+    [
+        (replace(acceptance({}), verdict="MISSING", uncounted=("operators",)), True),
+        (replace(acceptance({}), verdict="REGRESSED", uncounted=("operators",)), True),
+        (replace(acceptance({}), verdict="MISSING", uncounted=("syncs",)), False),
+        (acceptance({"operators": 900.0}), False),
+        (replace(acceptance(None), verdict=None), True),
+        (acceptance(None), False),
+    ],
+)
+def test_what_head_could_not_count_passes_where_that_was_accepted(word: Acceptance, *, covered: bool) -> None:
+    """By its name, or by a commit's message, which covers whatever is found."""
+    missing = lost(counted("operators", 7, 7))
+    (found,) = apply_to_counts([missing], [word])
+
+    assert covered == (found.accepted is not None)
+    assert (0 if covered else 4) == exit_code([found])
+
+
+@pytest.mark.parametrize(
+    ("word", "exact", "expected"),
+    [
+        (acceptance({"operators": 9.0}), REGRESSED, "and they are beyond that now: operators (200)"),
+        (acceptance({"operators": 9.0}), lost(counted("operators", 7, 7)), "now: operators (not counted)"),
+        (acceptance({"syncs": 9.0}), REGRESSED, "its counts alone were accepted, and these pass now"),
+    ],
+)
+def test_an_acceptance_of_counts_that_covers_nothing_is_told(
+    word: Acceptance, exact: ExactComparison, expected: str
+) -> None:
+    """Also where the gate timed nothing, the benchmark is known by its counts."""
+    (note,) = unused_notes([], [word], [exact])
+
+    assert expected in note
 
 
 def test_an_acceptance_of_another_benchmark_covers_nothing() -> None:

@@ -9,12 +9,13 @@ import pytest
 from rich.console import Console
 from synthetic import build_comparison, build_report
 
-from perfkit.records.comparisons import Comparison, Explanation, GateReport, Need
+from perfkit.records import Benchmark, Metric
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.views.gate.decision import decision_sentence
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.table import gate_view
 from perfkit.views.gate.wording import change_text, direction_text, interval_text, need_text
+from perfkit.views.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 NEED = Need(launches=12, seconds=21.34)
@@ -266,3 +267,25 @@ def test_a_name_that_ends_another_is_shown_whole() -> None:
     assert {"a.py::test": "a.py::test", "x/a.py::test": "x/a.py::test"} == short_names(
         ["a.py::test", "x/a.py::test"]
     )
+
+
+def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
+    """The decision says that a count is missing, the remark which, why, and how to let it pass."""
+    lost = ExactComparison(
+        benchmark=Benchmark(name="bench_a.py::test_a", version="v"),
+        metric=Metric(name="operators", unit="1"),
+        verdict="MISSING",
+        margin=0.0,
+        gating=True,
+        base=7.0,
+        head=None,
+        message="not counted on head: compiled",
+    )
+    report = replace(build_report(), exact=(lost,), exit_code=4)
+
+    words = " ".join(_text(report).split())
+    assert (
+        "MISSING test_a: operators dispatched (base: 7): not counted on head: compiled;"
+        ' to let it pass: perfkit accept test_a --reason "…"'
+    ) in words
+    assert "NOT MEASURED: 1 count that decides could not be counted on head" in words

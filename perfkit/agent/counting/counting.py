@@ -53,6 +53,7 @@ class _Counting:
         self._threads, self._compiled = StartedThreads(), CompiledCode()
         self._counts: list[Count] = []
         self._not_counted: dict[str, str] = {}
+        self._training = False
         self._compilations: list[Compilation] = []
 
     def run(self) -> Counts:
@@ -65,7 +66,7 @@ class _Counting:
                 self._count_python_calls()
                 self._count_python_memory()
         self._note_compilation()
-        return Counts(counts=tuple(self._counts), not_counted=self._not_counted)
+        return Counts(counts=tuple(self._counts), not_counted=self._not_counted, training=self._training)
 
     def _takes_call(self) -> bool:
         """Use up one of the calls that are allowed, if any is left."""
@@ -84,6 +85,7 @@ class _Counting:
             reason = self._why_no_tensors()
             if reason is None:
                 self._counts += counts.counts
+                self._training = counts.training
                 self._not_counted |= counts.not_counted
         elif reason is None:
             reason = TOO_FEW_CALLS

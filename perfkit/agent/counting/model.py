@@ -38,10 +38,14 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Everything counted, and why the other metrics were not."""
+    """Everything counted, and why the other metrics were not.
+
+    ``training`` tells that a backward pass and an optimizer's step were among what was counted.
+    """
 
     counts: tuple[Count, ...]
     not_counted: Mapping[str, str]
+    training: bool = False
 
 
 def as_message(counts: Counts) -> dict[str, object]:

@@ -16,6 +16,7 @@ from .memory import Memory
 from .model import Count, Counts
 from .places import Places
 from .saved import SavedTensors
+from .stepping import TrainingSteps
 from .syncs import Syncs
 from .tally import Tally, causes_of
 from .waiting import WaitingMethods
@@ -51,6 +52,7 @@ class TensorWatch:
         self._saved = SavedTensors(places, self._memory, self._watching)
         self._methods = WaitingMethods(self._watching, places, self._syncs)
         self._operators = Dispatched(self._watching, places, self._memory, self._syncs, self._saved)
+        self._steps = TrainingSteps()
         self._values: dict[str, list[float]] = {}
         self._last: dict[str, Tally] = {}
         self._around = contextlib.ExitStack()
@@ -63,6 +65,7 @@ class TensorWatch:
             around.callback(self._leave)
             self._methods.begin()
             self._saved.begin()
+            self._steps.begin()
             self._operators.begin()
             self._around = around.pop_all()
         self._watching.on = True
@@ -108,6 +111,7 @@ class TensorWatch:
                 if metric in self._values
             ),
             not_counted=not_counted,
+            training=self._steps.seen,
         )
 
     def _tallies(self) -> dict[str, Tally]:
@@ -134,10 +138,12 @@ class TensorWatch:
         """Remove what is in torch, but for what the watched code has put something of its own over."""
         self._methods.end()
         self._saved.end()
+        self._steps.end()
         self._operators.end()
 
     def _leave_process(self) -> None:
         """Count nothing in a forked process: what it inherits of the watch lets everything pass."""
         self._watching.on = False
         self._methods.end()
+        self._steps.end()
         self._saved.leave_be()

@@ -97,6 +97,16 @@ def no_overrides() -> AbstractContextManager[object]:
     return torch._C.DisableTorchFunction()  # noqa: SLF001 (the seam)
 
 
+def backward_entries() -> tuple[Any, tuple[str, ...]]:
+    """Return the module, and the names in it, that every backward pass started from Python comes by."""
+    import torch
+
+    autograd: Any = torch.autograd
+    # Who imported the public functions before is seen as well where they share one way into the engine.
+    engine = ("_engine_run_backward",)
+    return autograd, engine if hasattr(autograd, *engine) else ("backward", "grad")
+
+
 def storage_of(tensor: Any) -> Any:  # noqa: ANN401 (a tensor and its storage)
     """Return the storage that a tensor's numbers lie in; None where it has none or no memory."""
     try:

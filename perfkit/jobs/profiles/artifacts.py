@@ -62,7 +62,7 @@ def list_in_index(run: SettledProfile) -> None:
     before = read_text(index, default=_INDEX_HEAD)
     summaries, damaged = _saved_profiles(folder)
     text = replace_between_markers(before, render_index(summaries, damaged=damaged), name="profiles")
-    replace_text(index, text)
+    replace_text(index, text, option="--out")
 
 
 def _saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from perfkit.identity import new_run_id
 from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.exchange import PassResult
-from perfkit.records import Benchmark, Environment, Metric, Outcome, PassSummary, Row
+from perfkit.records import Benchmark, Commit, Environment, Metric, Outcome, PassSummary, Row
 from perfkit.verdict.from_rows import count_outcomes
 
 STEP_TIME = Metric(name="step_time", unit="s")
@@ -16,16 +17,27 @@ TOTAL_TIME = Metric(name="total_time", unit="s")
 UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 
 
-def record(run: SettledProfile, result: PassResult) -> None:
-    """Append the times or counts of a pass to the ledger.
+@contextmanager
+def recording(run: SettledProfile) -> Iterator[Callable[[PassResult], None]]:
+    """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
 
     A failed target is recorded too, a mistake in the request is no result.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
     """
     ledger, commit = run.request.ledger, run.commit
-    if ledger is None or commit is None or (result.problem is not None and result.problem.kind == "usage"):
+    if ledger is None or commit is None:
+        yield lambda _: None
         return
-    run_id = new_run_id()
-    rows = [
+    with Ledger(ledger).run(source="profile", run_id=new_run_id(), recorded_at=run.recorded_at) as kept:
+        yield lambda result: kept.add(_rows(run, commit, result, kept.run_id))
+
+
+def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) -> list[Row]:
+    if result.problem is not None and result.problem.kind == "usage":
+        return []
+    return [
         Row(
             run_id=run_id,
             recorded_at=run.recorded_at,
@@ -38,8 +50,6 @@ def record(run: SettledProfile, result: PassResult) -> None:
         )
         for outcome, entries in _outcomes(run, result)
     ]
-    if rows:
-        Ledger(ledger).append(rows)
 
 
 def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, Mapping[str, str]]]:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.units import human_calls, human_seconds, signed_seconds
+from perfkit.views.names import without_folders
 
 _COLUMNS = 80
 # What the columns of numbers leave for a name and its place.
@@ -92,18 +93,10 @@ def section_table(section: Section, most: int = MOST_PARTS) -> Table:
 def _name(part: Part) -> Text:
     text = Text(part.name)
     if part.place:
-        text.append(f"  {_shortened(part.place, _NAME_COLUMNS - cell_len(part.name))}", style="dim")
+        text.append(f"  {without_folders(part.place, _NAME_COLUMNS - cell_len(part.name))}", style="dim")
     if part.was:
         text.append(f"  was {part.was}", style="yellow")
     return text
-
-
-def _shortened(place: str, columns: int) -> str:
-    """Return a path without its first folders, where it is too long: the file and its line tell most."""
-    tail = place
-    while cell_len(tail) > columns and "/" in tail.removeprefix("…/"):
-        tail = f"…/{tail.removeprefix('…/').partition('/')[2]}"
-    return tail
 
 
 def _cells(amount: Amount) -> tuple[str, str, str, str]:

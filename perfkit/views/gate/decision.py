@@ -52,6 +52,9 @@ def _reasons(
     if counts and report.exit_code == EXIT_REGRESSED:
         grown = counted(len(counts), "count")
         yield f"{grown} that {'decides' if len(counts) == 1 else 'decide'} grew beyond tolerance"
+    elif counts and report.exit_code == EXIT_NOT_MEASURED:
+        lost = counted(len(counts), "count")
+        yield f"{lost} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts:
         yield f"none of {counted(len(counts), 'count')} that decide grew beyond tolerance"
 

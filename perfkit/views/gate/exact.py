@@ -2,123 +2,248 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import textwrap
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted, human_percent
-from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, TITLES, moved_counts
+from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, moved_counts
 from perfkit.views.counts import amount_text, signed_amount
-from perfkit.views.gate.names import short_names
-from perfkit.views.gate.wording import decides
-from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
+from perfkit.views.gate.folding import (
+    Alike,
+    Behind,
+    blocks,
+    causes_behind,
+    count_title,
+    entry_name,
+    folded,
+    more_alike,
+    more_causes,
+    moved_text,
+    short_cause,
+    verdict_word,
+)
+from perfkit.views.gate.wording import accept_command, decides
+from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+from perfkit.views.names import fitted, short_names
 
 _MOST_CAUSES = 3
 _MOST_NAMES = 4
-_MOST_LETTERS = 60
-# From here on a factor reads better than percent.
-_LARGE_RATIO = 3
 _STYLES = {True: "bold red", False: "dim"}
-_HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict", "Behind it")
+_HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
+_ALL_HEADINGS = (*_HEADINGS, "Behind it")
+_NUMBERS = ("base", "head", "moved", "")
+# The columns that a name has at least, however wide the numbers beside it are.
+_LEAST_NAMES = 24
+# A space at which no line is folded.
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def exact_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]:
-    """Yield a table of the counts that moved, and a line about all others."""
+    """Yield a table of the counts that moved, what is behind them, and a line about all others."""
     if not exact:
         return
-    moved = moved_counts(exact)
-    if moved:
-        yield _table(moved)
+    names, entries = _names(exact), folded(moved_counts(exact))
+    if entries:
+        yield _Moved(entries, names)
+        causes, more = causes_behind(entries, names)
+        if causes:
+            yield _Causes(causes, more)
     yield Text("\n".join(_remarks(exact)), style="dim")
 
 
 def exact_markdown(exact: Sequence[ExactComparison]) -> str:
-    """Return the same for a comment."""
+    """Return the same for a comment; every count that moved, by itself, is in a part that opens."""
     if not exact:
         return ""
     moved, names = moved_counts(exact), _names(exact)
-    rows = [
+    entries = folded(moved)
+    causes, more = causes_behind(entries, names)
+    rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
+    listed = [*map(_cause_line, causes), *([f"- {more_causes(more)}"] if more else [])]
+    parts = (
+        "\n".join(rows),
+        "\n".join(["Behind them:", "", *listed]) if listed else "",
+        _all_counts(moved, names) if more or len(moved) > len(entries) else "",
+        "\n".join(f"- {escape(line)}" for line in _remarks(exact)),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _entry_row(entry: Alike, names: Mapping[str, str]) -> str:
+    base, head, moved, word = _numbers(entry)
+    return table_row(
+        [
+            cell_code(names[entry.first.benchmark.name]) + more_alike(entry),
+            escape(count_title(entry.first)),
+            base,
+            head,
+            moved,
+            f"**{word}**" if word == "REGRESSED" else word,
+        ]
+    )
+
+
+def _cause_line(one: Behind) -> str:
+    where = f", from {code(one.place)}" if one.place else ""
+    return f"- {escape(one.what)}{where}: {escape(one.counts)}"
+
+
+def _all_counts(moved: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
+    """Return each count that moved with its own numbers and causes."""
+    rows = (
         table_row(
             [
                 cell_code(names[one.benchmark.name]),
-                escape(_title(one)),
+                escape(count_title(one)),
                 amount_text(one.base, one.metric.unit),
                 amount_text(one.head, one.metric.unit),
-                _moved(one),
-                f"**{word}**" if (word := verdict_word(one)) == "REGRESSED" else word,
+                moved_text(Alike(counts=(one,))),
+                verdict_word(one),
                 "; ".join(escape(_cause_text(cause, one)) for cause in one.causes[:_MOST_CAUSES]),
             ]
         )
         for one in moved
-    ]
-    remarks = [f"- {escape(line)}" for line in _remarks(exact)]
-    return "\n".join([*([*table_head(_HEADINGS), *rows, ""] if rows else []), *remarks])
+    )
+    summary = f"<summary>{counted(len(moved), 'count')} that moved, one by one</summary>"
+    return "\n".join(("<details>", summary, "", *table_head(_ALL_HEADINGS), *rows, "", "</details>"))
 
 
-def verdict_word(one: ExactComparison) -> str:
-    """Return what a count that moved means: its verdict where it decides, else that it informs."""
-    if one.accepted is not None:
-        return "accepted"
-    if not one.metric.exact:
-        return "not exact"
-    if one.verdict == "REGRESSED" and not one.gating:
-        return "informs"
-    return one.verdict
+def _cause_text(cause: MovedCause, one: ExactComparison) -> str:
+    where = f", from {cause.place}" if cause.place else ""
+    return f"{short_cause(cause.what)} {signed_amount(cause.head - cause.base, one.metric.unit)}{where}"
 
 
-def _table(moved: Sequence[ExactComparison]) -> RenderableType:
-    names = _names(moved)
-    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
-    table.add_column(Text("counts that moved", style="bold"), overflow="fold", ratio=1)
-    for heading in ("base", "head", "moved"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    for one in moved:
-        table.add_row(
-            Text.assemble(names[one.benchmark.name], (f"  {_title(one)}", "cyan")),
-            amount_text(one.base, one.metric.unit),
-            amount_text(one.head, one.metric.unit),
-            _moved(one),
-            Text(verdict_word(one), style=_STYLES[one.verdict == "REGRESSED" and decides(one)]),
-        )
-        for cause in one.causes[:_MOST_CAUSES]:
-            table.add_row(
-                Text(f"  {_short(cause.what)}{f', from {cause.place}' if cause.place else ''}", style="dim"),
-                amount_text(cause.base, one.metric.unit),
-                amount_text(cause.head, one.metric.unit),
-                signed_amount(cause.head - cause.base, one.metric.unit),
-                "",
-                style="dim",
-            )
-    return Group(table)
+@dataclass(frozen=True)
+class _Moved:
+    """The counts that moved in columns; names are shortened to what the numbers leave of the terminal."""
+
+    entries: Sequence[Alike]
+    names: Mapping[str, str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = [_numbers(entry) for entry in self.entries]
+        widths = [max(map(cell_len, column)) for column in zip(_NUMBERS, *rows, strict=True)]
+        room = max(options.max_width - sum(widths) - len(widths), _LEAST_NAMES)
+        yield _line(Text("counts that moved", style="bold"), _NUMBERS, widths, room)
+        together = itertools.groupby(zip(self.entries, rows, strict=True), key=lambda row: row[0].benchmarks)
+        for _, found in together:
+            entries = [*found]
+            begin, one_line = entry_name(entries[0][0], self.names), len(entries) == 1
+            if not one_line or cell_len(f"{begin}  {count_title(entries[0][0].first)}") > room:
+                yield Text(fitted(begin, options.max_width))
+                begin = ""
+            for entry, numbers in entries:
+                name = Text.assemble(f"{begin}  ", (count_title(entry.first), "cyan"))
+                yield _line(name, numbers, widths, room, style=_STYLES[blocks(entry)])
+
+
+def _numbers(entry: Alike) -> tuple[str, str, str, str]:
+    unit = entry.first.metric.unit
+    base, head = (amount_text(amount, unit) for amount in (entry.first.base, entry.first.head))
+    return base, head, moved_text(entry), verdict_word(entry.first)
+
+
+def _line(
+    name: Text, numbers: tuple[str, str, str, str], widths: Sequence[int], room: int, *, style: str = ""
+) -> Text:
+    """Return a line of the table: a name, numbers that end at their columns' ends, and a verdict."""
+    *amounts, word = numbers
+    name.append(" " * (room - name.cell_len))
+    for amount, width in zip(amounts, widths, strict=False):
+        name.append(f" {amount:>{width}}")
+    return name.append(f" {word}" if word else "", style=style)
+
+
+@dataclass(frozen=True)
+class _Causes:
+    """What is behind the counts that moved, each cause once, folded between words."""
+
+    causes: Sequence[Behind]
+    more: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("behind them", style="bold")
+        width = options.max_width
+        for one in self.causes:
+            place = f", from {fitted(one.place, max(width - len(one.what) - 10, _LEAST_NAMES))}"
+            yield Text(_wrapped(f"{one.what}{place if one.place else ''}:", one.counts, width), style="dim")
+        if self.more:
+            yield Text(f"  {more_causes(self.more)}", style="dim")
+
+
+def _wrapped(cause: str, counts: str, width: int) -> str:
+    """Return a cause with its counts, folded between counts."""
+    unbroken = (one.replace(" ", _UNBROKEN) for one in re.split(r"(?<=[,;]) ", counts))
+    lines = textwrap.wrap(
+        f"{cause.replace(' ', _UNBROKEN)} {' '.join(unbroken)}",
+        width=width,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace(_UNBROKEN, " ")
 
 
 def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
-    names = _names(exact)
     yield from _alike(exact)
-    reasons: dict[str, list[str]] = {}
+    names = _names(exact)
+    yield from _missing(exact, names)
+    reasons: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
-        if one.base is None or one.head is None:
-            reasons.setdefault(one.message or "not counted", []).append(names[one.benchmark.name])
-    for reason, found in reasons.items():
-        benchmarks = list(dict.fromkeys(found))
-        few = len(benchmarks) <= _MOST_NAMES
-        yield f"{', '.join(benchmarks) if few else counted(len(benchmarks), 'benchmark')}: {reason}"
+        if (one.base is None or one.head is None) and not _is_missing(one):
+            reasons[one.message or "not counted"].append(one)
+    accepted: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
         if one.accepted is not None:
-            yield f"{names[one.benchmark.name]}, {_title(one)}: accepted: {one.accepted}"
+            accepted[f"accepted: {one.accepted}"].append(one)
+    for reason, found in [*reasons.items(), *accepted.items()]:
+        yield f"{_listed(found, names)}: {reason}"
+
+
+def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
+    """Name counts, or where they are many their benchmarks, or how many those are."""
+    if len(found) <= _MOST_NAMES:
+        return ", ".join(f"{names[one.benchmark.name]} {count_title(one)}" for one in found)
+    benchmarks = list(dict.fromkeys(names[one.benchmark.name] for one in found))
+    return ", ".join(benchmarks) if len(benchmarks) <= _MOST_NAMES else counted(len(benchmarks), "benchmark")
+
+
+def _missing(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield, for each benchmark, what decides and could not be counted on head, and how to let that pass."""
+    found: dict[tuple[str, str], list[ExactComparison]] = {}
+    for one in filter(_is_missing, exact):
+        found.setdefault((one.benchmark.name, one.message or ""), []).append(one)
+    for (benchmark, why), lost in found.items():
+        listed = ", ".join(
+            f"{count_title(one)} (base: {amount_text(one.base, one.metric.unit)})" for one in lost
+        )
+        command = accept_command(lost[0], names[benchmark])
+        yield f"MISSING {names[benchmark]}: {listed}: {why}; to let it pass: {command}"
+
+
+def _is_missing(one: ExactComparison) -> bool:
+    return one.verdict == "MISSING" and decides(one)
 
 
 def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
-    """Yield how many counts are the same; no two processes run the same instructions to the digit."""
+    """Yield how many counts are the same, and which are not though their move is no news."""
     digits = [one for one in exact if one.metric.name != INSTRUCTIONS]
     if digits:
         alike = sum(one.base == one.head and one.base is not None for one in digits)
         yield f"{counted(alike, 'count')} of {len(digits)} the same to the digit on both sides"
+    yield from _moved_by_little(digits, _names(exact))
+    # No two processes run the same instructions to the digit.
     near = [one for one in exact if one.metric.name == INSTRUCTIONS]
     if near:
         alike = sum(one.metric.exact and one.ratio is not None and not moved_counts([one]) for one in near)
@@ -126,34 +251,20 @@ def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
         yield f"instructions of {counted(alike, 'benchmark')} of {len(near)} the same within {share}"
 
 
+def _moved_by_little(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the counts that are in no table: known on both sides, not the same, and too little to tell."""
+    both = [one for one in exact if one.base is not None and one.head is not None and one.base != one.head]
+    told = {(one.benchmark.name, one.metric.name) for one in moved_counts(both)}
+    found = [one for one in both if (one.benchmark.name, one.metric.name) not in told]
+    if not found:
+        return
+    why = "not exact, and moved by too little to mean anything"
+    numbers = ""
+    if len(found) == 1:
+        unit = found[0].metric.unit
+        numbers = f" ({amount_text(found[0].base, unit)}, {amount_text(found[0].head, unit)})"
+    yield f"{_listed(found, names)}{numbers}: {why}"
+
+
 def _names(exact: Sequence[ExactComparison]) -> Mapping[str, str]:
     return short_names(one.benchmark.name for one in exact)
-
-
-def _title(one: ExactComparison) -> str:
-    return TITLES.get(one.metric.name, one.metric.name)
-
-
-def _moved(one: ExactComparison) -> str:
-    moved = (one.head or 0.0) - (one.base or 0.0)
-    return f"{signed_amount(moved, one.metric.unit)}{_share(one.ratio)}"
-
-
-def _share(ratio: float | None) -> str:
-    if ratio is None:
-        return ""
-    return f" (×{ratio:.3g})" if ratio >= _LARGE_RATIO else f" ({100 * (ratio - 1):+.1f} %)"
-
-
-def _cause_text(cause: MovedCause, one: ExactComparison) -> str:
-    where = f", from {cause.place}" if cause.place else ""
-    return f"{_short(cause.what)} {signed_amount(cause.head - cause.base, one.metric.unit)}{where}"
-
-
-def _short(what: str) -> str:
-    """Return the beginning and the end of a name that C++ made too long to be read."""
-    return (
-        what
-        if len(what) <= _MOST_LETTERS
-        else f"{what[: _MOST_LETTERS // 2]} … {what[-_MOST_LETTERS // 2 :]}"
-    )

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.comparisons import Comparison
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.plain import PlainLines
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import change_text, interval_text, launches_text
+from perfkit.views.names import short_names
 
 _REDRAW_S = 0.5
 

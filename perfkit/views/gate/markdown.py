@@ -13,7 +13,6 @@ from perfkit.views.explain.markdown import section_rows
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.guide import reading_guide
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -25,6 +24,7 @@ from perfkit.views.gate.wording import (
     launches_text,
 )
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+from perfkit.views.names import short_names
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 _LINE_BREAK = "\\\n"

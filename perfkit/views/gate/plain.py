@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from perfkit.records.comparisons import Comparison
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import change_text, details, interval_text, launches_text
+from perfkit.views.names import short_names
 
 
 class PlainLines:

@@ -17,7 +17,6 @@ from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import decision_sentence, decision_word
 from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.guide import reading_guide
-from perfkit.views.gate.names import short_names
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -28,6 +27,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
 )
+from perfkit.views.names import short_names
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10

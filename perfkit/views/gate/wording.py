@@ -109,7 +109,7 @@ def details(comparison: Comparison) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def accept_command(comparison: Comparison, name: str) -> str | None:
+def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
     """Return what to type to let a finding pass; None where it blocks nothing or more launches decide it.
 
     ``name`` is what tells the benchmark from the others of its gate.

@@ -141,7 +141,7 @@ def _operators(reading: Reading) -> Iterator[RenderableType]:
 def _operator_table(title: str, entries: Sequence[OperatorTime], reading: Reading) -> Table:
     table = _table(title, "calls", "own", "cumul.", "a step", "share")
     for one in entries[:_ENTRIES]:
-        share = _share(reading, one.own_s)
+        share = _share(reading, one.own_s if one.busy_s is None else one.busy_s)
         own_s, cumulative_s = human_seconds(one.own_s), human_seconds(one.cumulative_s)
         step_s = human_seconds(_each(reading, one.own_s)) if reading.steps else "-"
         table.add_row(_named(one.name), f"{one.calls:,}", own_s, cumulative_s, step_s, share)

@@ -1,0 +1,149 @@
+"""How the command ends when something is wrong that is not the user's mistake."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from perfkit.invocation import ended_like_ctrl_c
+
+# A command whose job fails in a way that nobody foresaw.
+PROGRAM = """
+import sys
+import perfkit.ledger.store
+from perfkit.cli import main
+
+def fail(self):
+    error = {error}
+    error.add_note("its 3 rows so far are in x.jsonl")
+    raise error
+
+perfkit.ledger.store.Ledger.files = fail
+sys.argv = ["perfkit", "ledger", "list", "--ledger", "."]
+main()
+"""
+
+
+def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), **variables}
+    program = [sys.executable, "-c", PROGRAM.format(error=error)]
+    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        'KeyError("lost")',
+        "OSError(5, 'Input/output error')",
+        "EOFError()",
+        "MemoryError()",
+        'RuntimeError("one\\ntwo")',
+    ],
+)
+def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
+    """It is exit code 70 and a few lines: what happened, what is kept, where the traceback is, what to do."""
+    done = _run(error, tmp_path)
+
+    (file,) = (tmp_path / "cache/perfkit/errors").iterdir()
+    lines = done.stderr.splitlines()
+    assert 70 == done.returncode, done.stderr
+    assert "" == done.stdout
+    assert lines[0].startswith(f"perfkit: internal error: {error.partition('(')[0]}")
+    assert lines[0].endswith("; it is perfkit's mistake, and no verdict")
+    assert "perfkit: its 3 rows so far are in x.jsonl" == lines[1]
+    assert f"perfkit: the full traceback is in {file}; PERFKIT_DEBUG=1 prints it" == lines[2]
+    assert lines[3].startswith("perfkit: please report it")
+    assert 4 == len(lines)
+    kept = file.read_text()
+    assert "Traceback (most recent call last)" in kept
+    assert "ledger list --ledger ." in kept
+
+
+def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
+    """Where the user's cache cannot be written it goes among the temporary files."""
+    (tmp_path / "cache").write_text("in the way")
+    (tmp_path / "tmp").mkdir()
+
+    done = _run("KeyError(1)", tmp_path, TMPDIR=str(tmp_path / "tmp"))
+
+    (file,) = (tmp_path / "tmp/perfkit-errors").iterdir()
+    assert f"the full traceback is in {file}" in done.stderr
+    assert "KeyError: 1" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"), [({}, False), ({"PERFKIT_DEBUG": "0"}, False), ({"PERFKIT_DEBUG": "1"}, True)]
+)
+def test_tracebacks_are_shown_to_who_asks(
+    tmp_path: Path, variables: Mapping[str, str], *, shown: bool
+) -> None:
+    """A mistake of the user's has one too."""
+    internal = _run("KeyError(1)", tmp_path, **variables)
+    mistake = _run('perfkit.errors.UsageError("wrong")', tmp_path, **variables)
+
+    assert (70, 2) == (internal.returncode, mistake.returncode)
+    assert "perfkit: wrong" in mistake.stderr
+    assert [shown, shown] == ["Traceback" in done.stderr for done in (internal, mistake)]
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("gate", "--help"), ("ledger", "list")])
+def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """As SIGPIPE would: not with exit code 1, and without a word."""
+    (tmp_path / "benchmarks/ledger").mkdir(parents=True)
+    reading, writing = os.pipe()
+    os.close(reading)
+    program = Path(sys.executable).with_name("perfkit")
+    done = subprocess.run(
+        [program, *arguments], cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+
+    assert (141, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
+    """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
+    with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
+        os.kill(os.getpid(), number)
+
+    assert signal.SIG_DFL == signal.getsignal(number)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])
+def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) -> None:
+    """Nohup has SIGHUP ignored, and a program that uses perfkit may have a handler of its own."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with ended_like_ctrl_c():
+            assert handler == signal.getsignal(signal.SIGHUP)
+        assert handler == signal.getsignal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+FORKED = """
+import os, signal, sys
+from perfkit.invocation import ended_like_ctrl_c
+
+with ended_like_ctrl_c():
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_process_dies_of_the_signal() -> None:
+    """It has the default back: nobody would hear of an exception there."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
+
+    assert f"{-signal.SIGTERM}" == done.stdout.strip()

@@ -1,0 +1,54 @@
+"""The places of output files: whatever cannot be written is refused before anything is measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gate --markdown",
+        "gate --json",
+        "experiment precision --markdown",
+        "experiment run none.toml --json",
+        "experiment show 0199 --markdown",
+        "tricks --markdown",
+        "tricks --json",
+        "explain a.stat b.stat --markdown",
+        "explain main HEAD --html",
+        "explain main HEAD --json",
+        "show a.stat --json",
+        "compare main HEAD --json",
+        "doctor --json",
+        "calibrate --json",
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: Path) -> None:
+    """One line names the option that chose the place; no repository, profile or ledger was looked for."""
+    (tmp_path / "taken").mkdir()
+
+    done = subprocess.run(
+        [PERFKIT, *command.split(), "taken"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    option = command.rsplit(maxsplit=1)[-1]
+    said = f"perfkit: cannot write taken (it is a folder); choose another with {option}\n"
+    assert (2, "", said) == (done.returncode, done.stdout, done.stderr)
+    assert ["taken"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_document_leaves_room_for_its_picture(tmp_path: Path) -> None:
+    """A document whose name is that of the picture beside it would be lost to it."""
+    command = [str(PERFKIT), "tricks", "--markdown", "found.svg"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert "cannot write found.svg: its picture has that name; end --markdown in .md" in done.stderr

@@ -1,0 +1,101 @@
+"""An experiment that is killed: what it had measured, and what it had recorded, stands."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from experiment_records import PRECISIONS, build_experiment
+from repositories import Repository
+
+from perfkit.config import Project, load_project
+from perfkit.errors import LedgerError
+from perfkit.jobs.experiment import _Keeper, run_experiment
+from perfkit.ledger.recording import Run
+from perfkit.ledger.store import Ledger
+from perfkit.records.experiments import Trial
+
+EXPERIMENT = build_experiment(PRECISIONS)
+
+
+class _Silent:
+    """Hears what an experiment tells."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def say(self, text: str) -> None:
+        self.said += text
+
+    def tell(self, share: float) -> None:
+        assert 0 <= share <= 1
+
+
+@pytest.fixture
+def project(repository: Repository) -> Project:
+    """Return a project with the experiment's target."""
+    repository.commit({"demo/training.py": "def train(epochs, device, precision):\n    ...\n"})
+    return load_project(repository.root)
+
+
+def _begin(project: Project) -> _Keeper:
+    return _Keeper.begin(EXPERIMENT, project=project, ledger=project.ledger_path)
+
+
+def _keep_trials(project: Project) -> _Keeper:
+    keeper = _begin(project)
+    for order, variant in enumerate(EXPERIMENT.variants):
+        trial = Trial(variant=variant.name, block=0, order=order, seed=7, responses={"total_time": 0.5})
+        keeper.keep_trial(trial, None, "v1")
+    return keeper
+
+
+def test_an_experiment_killed_after_it_was_recorded_is_over(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command shows it, measures nothing, and leaves nothing behind; the next one begins anew."""
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(Run, "_remove_staged", lambda _: os.kill(os.getpid(), signal.SIGKILL))
+            _keep_trials(project).finish("all blocks are done")
+        finally:
+            os._exit(1)
+    os.waitpid(child, 0)
+    heard = _Silent()
+
+    measured = run_experiment(EXPERIMENT, project=project, ledger=project.ledger_path, listener=heard)
+
+    assert 2 == len(measured.record.trials)
+    assert "all blocks are done" == measured.record.stopped
+    assert f"its rows are in {Ledger(project.ledger_path).files()[0]}" in heard.said
+    assert [0.5, 0.5] == [row.outcome.values[0] for row in Ledger(project.ledger_path).rows()]
+    assert _begin(project).known() is None
+
+
+def test_two_processes_do_not_go_on_with_one_experiment(project: Project) -> None:
+    """The second one says so, where it would record the same trials again."""
+    keeper = _keep_trials(project)
+
+    with pytest.raises(LedgerError, match="another perfkit is measuring what is in"):
+        _begin(project)
+
+    keeper.leave()
+    known = _begin(project).known()
+    assert known is not None
+    assert 2 == len(known.trials)
+
+
+def test_an_experiment_goes_on_under_its_own_run(project: Project) -> None:
+    """What was kept before and after a stop is one run; another plan does not take it up."""
+    first = _keep_trials(project)
+    first.leave()
+    other = _Keeper.begin(build_experiment(PRECISIONS, blocks=3), project=project, ledger=project.ledger_path)
+    assert other.known() is None
+
+    second = _keep_trials(project)
+    rows = second.finish("done")
+
+    assert (4, 1) == (len(rows), len({row.run_id for row in rows}))
+    assert list(rows) == Ledger(project.ledger_path).rows()

@@ -1,0 +1,181 @@
+"""The counts of a gate as a person reads them: what moved alike is told once, and so is what is behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from rich.console import Console
+from synthetic import build_count
+
+from perfkit.records.comparisons import ExactComparison, MovedCause
+from perfkit.views.gate.exact import exact_markdown, exact_sections
+
+SIZES = (32, 64, 256, 1024)
+FILE = "src/library/functional/classification/nearest_neighbours/distances_between_everything.py"
+
+
+def _cause(what: str, line: int, moved: float) -> MovedCause:
+    return MovedCause(what=what, place=f"{FILE}:{line}", base=1, head=1 + moved)
+
+
+def _of_one_size(size: int) -> list[ExactComparison]:
+    """Return five counts of one function, of which four moved by the same two lines."""
+    test = f"benchmarks/bench_neighbours.py::TestNeighbours::test_nearest[{size}-euclidean]"
+    sub, mul = (_cause(f"aten::{name}", line, size) for name, line in (("sub", 41), ("mul", 57)))
+    return [
+        build_count(test, "operators", 64, 64 + size, sub, mul),
+        build_count(test, "allocated", 1024 * size, 2048 * size, sub, mul, unit="B"),
+        build_count(test, "peak", 512 * size, 1024 * size, sub, unit="B"),
+        build_count(test, "python_calls", 20, 30, mul, gating=False),
+        build_count(test, "saved", 512, 512, unit="B"),
+    ]
+
+
+FOUR_SIZES = [count for size in SIZES for count in _of_one_size(size)]
+
+
+def _lines(exact: Sequence[ExactComparison], width: int = 100) -> list[str]:
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        for section in exact_sections(exact):
+            console.print(section, markup=False)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_four_sizes_of_one_function_are_one_entry(width: int) -> None:
+    """The first is told with the range of the ratios, its causes once each, in few lines that are whole."""
+    lines = _lines(FOUR_SIZES, width)
+
+    assert 25 >= len(lines)
+    assert width >= max(map(len, lines))
+    assert "test_nearest[32-euclidean] and 3 more like it" == lines[1]
+    told = {" ".join(line.split()) for line in lines}
+    assert {
+        "operators dispatched 64 96 ×1.5 to ×17 REGRESSED",
+        "bytes allocated 32.0 KiB 64.0 KiB +32.0 KiB (+100.0 %) REGRESSED",
+        "Python function calls 20 30 +10 (+50.0 %) informs",
+    } <= told
+    for what, line in (("aten::sub", 41), ("aten::mul", 57)):
+        (cause,) = (one for one in lines if what in one)
+        assert re.fullmatch(rf"  {what}, from …/\S+/distances_between_everything\.py:{line}:.*", cause)
+    said = " ".join(" ".join(lines).split())
+    assert "operators dispatched +32, bytes allocated +32 B, peak live bytes +32 B aten::mul" in said
+
+
+def test_no_path_is_broken_within_a_word() -> None:
+    """However narrow the terminal, a word of a path is whole, or it is cut in its middle with a sign."""
+    words = {*re.split(r"[/:]", FILE), "41", "57", ""}
+
+    for width in (60, 72, 80, 100, 140):
+        paths = [word for line in _lines(FOUR_SIZES, width) for word in line.split() if ".py" in word]
+        assert paths
+        assert {"…"} >= {part for path in paths for part in re.split(r"[/:]", path)} - words
+
+
+def test_what_moved_otherwise_is_an_entry_of_its_own() -> None:
+    """A size that fell, and a function that is another, are not among those that grew."""
+    lines = _lines(
+        [
+            build_count("test_f[1]", "operators", 10, 20),
+            build_count("test_f[2]", "operators", 10, 20),
+            build_count("test_f[3]", "operators", 10, 5),
+            build_count("test_g[1]", "operators", 10, 20),
+        ]
+    )
+
+    assert [
+        "test_f[1] and 1 more like it  operators dispatched 10 20 +10 (+100.0 %) REGRESSED",
+        "test_g[1]  operators dispatched 10 20 +10 (+100.0 %) REGRESSED",
+        "test_f[3]  operators dispatched 10 5 -5 (-50.0 %) IMPROVED",
+    ] == [re.sub(r"(?<=\S) +(?=\S)", " ", line).replace(" operators", "  operators") for line in lines[1:4]]
+
+
+def test_a_cause_names_the_benchmarks_where_there_are_several() -> None:
+    """One line behind counts of a benchmark and of a training step is told once, with both."""
+    lines = _lines(
+        [
+            build_count("test_f", "operators", 10, 20, _cause("aten::sub", 41, 10)),
+            build_count("a.py::train", "operators", 100, 120, _cause("aten::sub", 41, 20)),
+        ]
+    )
+
+    said = " ".join(" ".join(lines).split())
+    assert 1 == said.count("aten::sub")
+    assert ":41: test_f operators dispatched +10; train operators dispatched +20" in said
+
+
+def test_causes_beyond_a_handful_are_counted() -> None:
+    """What is not told is said to be more, and where it is."""
+    many = [
+        build_count(
+            f"test_{letter}", "operators", 10, 20, *(_cause(f"{letter}{at}", at, 9) for at in range(3))
+        )
+        for letter in "abc"
+    ]
+
+    assert "  and 3 causes more: --json has them all" in _lines(many)
+
+
+def test_what_blocks_has_its_cause_told() -> None:
+    """However many causes there are, the first of each count that decides is among them."""
+    many = [
+        build_count(f"test_{name}", "operators", 10, 20, *(_cause(f"{name}{at}", at, 9) for at in range(3)))
+        for name in "abcdefgh"
+    ]
+    lines = _lines([build_count("test_free", "python_calls", 1, 9, _cause("x", 1, 8), gating=False), *many])
+
+    told = [line.strip().partition(",")[0] for line in lines if ", from " in line]
+    assert [f"{name}0" for name in "abcdefgh"] == told
+
+
+def test_the_one_count_that_is_not_the_same_is_named() -> None:
+    """A count that moved by too little for the table is not hidden in the number of the others."""
+    lines = _lines(
+        [
+            *(build_count("test_f", metric, 5, 5) for metric in ("operators", "peak", "saved")),
+            build_count("test_f", "resident", 4096, 8192, unit="B", exact=False),
+        ]
+    )
+
+    assert "3 counts of 4 the same to the digit on both sides" == lines[0]
+    assert (
+        "test_f peak resident bytes of a call (4.00 KiB, 8.00 KiB):"
+        " not exact, and moved by too little to mean anything"
+    ) == " ".join(lines[1:])
+
+
+def test_what_was_not_counted_is_named_with_its_reason() -> None:
+    """A few counts by name, many by how many benchmarks they are of; what was accepted likewise."""
+    few = [build_count("test_f", "flops", None, 5, message="not counted on base: compiled")]
+    many = [
+        build_count(f"test_{at}", metric, 5, 9, accepted="wanted")
+        for at in range(6)
+        for metric in ("operators", "peak")
+    ]
+
+    assert "test_f floating-point operations: not counted on base: compiled" == _lines(few)[-1]
+    assert "6 benchmarks: accepted: wanted" == _lines(many)[-1]
+
+
+def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
+    """Folded first, with each cause once; then every count by itself."""
+    comment = exact_markdown(FOUR_SIZES)
+    folded, whole = comment.split("<details>")
+
+    assert "| `test_nearest[32-euclidean]` and 3 more like it | operators dispatched | 64 | 96 |" in folded
+    assert 4 == folded.count("| `test_nearest")
+    assert 1 == folded.count("aten::sub")
+    assert "<summary>16 counts that moved, one by one</summary>" in whole
+    assert 16 == whole.count("| `test_nearest")
+    assert f"aten::sub +32, from {FILE}:41" in whole
+
+
+def test_a_comment_without_anything_to_fold_has_one_table() -> None:
+    """What is told in full needs no part that opens; the same to the digit needs no table."""
+    assert "<details>" not in exact_markdown([build_count("test_f", "operators", 10, 20)])
+    assert "- 1 count of 1 the same to the digit on both sides" == exact_markdown(
+        [build_count("test_f", "operators", 10, 10)]
+    )
