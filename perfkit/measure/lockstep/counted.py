@@ -75,7 +75,8 @@ def count_training(
     try:
         for child in children:
             counts = _counted_steps(child, places[child.side], limit_s)
-            report = read_report(child) if isinstance(counts, Counts) else None
+            # One that failed may have done so because its code was another.
+            report = read_report(child) if isinstance(counts, Counts) or counts.raised else None
             if report is not None and report.foreign:
                 counts = _failure(child, places[child.side], "error", _foreign(report.foreign))
             found[child.side].append(counts)
