@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .process import adopt_orphans, die_with_parent
+from .process import adopt_orphans, die_with
 from .tree import kill, kill_descendants
 
 _NO_SUCH_COMMAND = 127
@@ -47,11 +47,12 @@ def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
 
 
 def _start(command: Sequence[str]) -> int:
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            die_with_parent()
+            die_with(parent)
             for number in _IGNORED:
                 signal.signal(number, signal.SIG_DFL)
             os.execvp(command[0], list(command))  # noqa: S606 (no shell is wanted)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from .channel import Channel, ChannelClosedError, Message
-from .process import adopt_orphans, become_child, die_with_parent, faults_of_reuse
+from .process import adopt_orphans, become_child, die_with, faults_of_reuse
 from .tree import children, kill
 
 _HUNG, _RAISED = 3, 4
@@ -30,7 +30,6 @@ def serve(descriptor: int, entry: str) -> Work | None:
 
     That is a call of ``entry``, "module:function", which all children share. None once nobody gives orders.
     """
-    die_with_parent()
     adopt_orphans()
     return _Server(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
 
@@ -66,10 +65,11 @@ class _Server:
 
     def _fork(self, order: Message, received: Sequence[int]) -> Work | None:
         """Fork a child and tell its number; in the child, return its work."""
+        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             self._channel.close()
-            die_with_parent()
+            die_with(parent)
             become_child(order["log"], order["folder"])
             return functools.partial(self._call, *order["arguments"], *received)
         for descriptor in received:

@@ -14,15 +14,18 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TRIED_BYTES = 64 << 20
+_ORPHANED = 1
 _RESET_PEAK = "5"
 
 
-def die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent ends, where it can (Linux).
 
-    A parent's wish is not inherited: each forked child asks for itself.
+    A parent's wish is not inherited: each forked child asks for itself, and ends if it was too late to ask.
     """
     _ask_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(_ORPHANED)
 
 
 def adopt_orphans() -> None:

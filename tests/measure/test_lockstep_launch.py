@@ -11,7 +11,8 @@ import pytest
 from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.launch import LaunchRecord
+from perfkit.measure.lockstep.counted import count_training
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.scout import scout
@@ -402,3 +403,36 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     assert "its process ended with exit status 3" == record.failures[-1].message
     assert nodes("test_before", "test_after") == list(record.timings)
     assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]
+
+
+def test_a_training_that_failed_with_code_from_elsewhere_is_told(
+    trees: TwoTrees, launcher: Launcher, tmp_path: Path
+) -> None:
+    """The other code may be why it failed: that is no mistake of the training's."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "helper.py").write_text("")
+    detour = f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport helper\n"
+    trees.write({"helper.py": "", "train.py": detour + "1 / 0\n"})
+
+    found = count_training(launcher, dict.fromkeys(SIDES, "train:main"), steps=1, runs=1, limit_s=20.0)
+
+    for side in SIDES:
+        (failure,) = found.runs[side]
+        assert isinstance(failure, Failure)
+        assert (
+            f"wrong code imported: helper came from {elsewhere}/helper.py, not from the checkout"
+            == failure.message
+        )
+        assert not failure.raised
+
+
+def test_a_training_that_is_not_there_is_told(trees: TwoTrees, launcher: Launcher) -> None:
+    """In the words that a profile has for it."""
+    trees.write({"train.py": "def main(): pass\n"})
+
+    found = count_training(launcher, dict.fromkeys(SIDES, "train:mian"), steps=1, runs=1, limit_s=20.0)
+
+    (failure,) = found.runs["head"]
+    assert isinstance(failure, Failure)
+    assert '"train:mian": there is no "mian" in train; did you mean "main"?' == failure.message
