@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,10 @@ os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 
 # These tests may be divided among processes; the sessions they start are whole ones, which measure.
 os.environ.pop("PYTEST_XDIST_WORKER", None)
+
+# A machine of its own for each process that runs tests: they wait for nobody else's perfkit.
+_MACHINE = tempfile.TemporaryDirectory(prefix="machine-")
+os.environ["PERFKIT_LOCK_FOLDER"] = _MACHINE.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

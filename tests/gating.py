@@ -37,7 +37,6 @@ def spin(units):
     return total
 """
 SLOWER = 3  # times the work: far beyond the margin
-LEFT_BEHIND_BY_DESIGN = frozenset({"perfkit-measuring.lock"})
 
 
 def work(**doses: int) -> str:
@@ -99,8 +98,8 @@ class Project:
         return self.root.with_name(f"{self.root.name}-tmp")
 
     def left_behind(self) -> set[str]:
-        """Return what gates left among the temporary files, but for the lock."""
-        return {path.name for path in self.temporary.iterdir()} - LEFT_BEHIND_BY_DESIGN
+        """Return what gates left among the temporary files."""
+        return {path.name for path in self.temporary.iterdir()}
 
     def command(self, *arguments: str) -> list[str]:
         """Return the command line of a gate."""

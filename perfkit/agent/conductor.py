@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import cProfile
 import marshal
 import math
 import pstats
@@ -22,6 +21,7 @@ from .counting.model import as_message
 from .instructed import make_counted_calls
 from .plant import slowed
 from .process import minor_faults, move_to
+from .thread_profile import profile_of_this_thread
 
 
 class RemoteConductor:
@@ -104,7 +104,7 @@ def _most_calls(work: Work) -> float:
 
 def _profile(work: Work, *, calls: int) -> Message:
     """Return the seconds that cProfile saw, and what it would write to a file."""
-    profile = cProfile.Profile()
+    profile = profile_of_this_thread()
     for _ in range(calls):
         profile.runcall(work.call)
     stats = pstats.Stats(profile)

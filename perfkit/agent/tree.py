@@ -35,6 +35,11 @@ class Process:
     core: int
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, and waits to be told to go on."""
+        return self.state in _STOPPED
+
+    @property
     def rests(self) -> bool:
         """Whether it is stopped or over."""
         return self.state in _STOPPED | _ENDED

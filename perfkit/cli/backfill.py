@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 from perfkit.errors import NotMeasuredError
 
@@ -37,6 +36,7 @@ def backfill(
         str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Draws the order of the launches.")] = 0,
+    wait: WaitOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -46,6 +46,7 @@ def backfill(
     """
     from perfkit.config import load_project
     from perfkit.jobs.backfill import BackfillRequest, run_backfill
+    from perfkit.views.gate.wording import after_waiting
 
     project = load_project(Path.cwd())
     request = BackfillRequest(
@@ -55,16 +56,16 @@ def backfill(
         select=select,
         ledger=ledger_at(ledger or project.ledger_path),
         seed=seed,
+        wait_s=wait,
     )
-    # A cancelled CI job ends with SIGTERM: it is to leave as little behind as Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     result = run_backfill(
         request,
         project=project,
         progress=lambda number, of, slot: _say(number, of, slot, json),
-        on_wait=lambda: show("waiting: another perfkit measures on this machine", to_json=json),
+        say=lambda text: show(text, to_json=json),
     )
-    show(f"{result.rows} rows of run {result.run_id[-12:]} -> {result.file}", to_json=json)
+    measured = f"{result.rows} rows of run {result.run_id[-12:]}{after_waiting(result.waited_s)}"
+    show(f"{measured} -> {result.file}", to_json=json)
     write_json(result, json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))

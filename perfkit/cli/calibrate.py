@@ -15,6 +15,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SelectOption,
+    WaitOption,
     check_rates,
     examples,
     ledger_at,
@@ -53,6 +54,7 @@ def calibrate(
     budget: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="For each gate (default: as for a gate).")
     ] = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
     ledger: Annotated[
@@ -86,6 +88,7 @@ def calibrate(
         budget_s=budget,
         ledger=ledger_at(ledger or own),
         seed=seed,
+        wait_s=wait,
     )
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)

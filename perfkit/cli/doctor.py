@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples, margin_share, project_in
+from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in
 from perfkit.cli.output import show, write_json
 
 
@@ -30,6 +30,7 @@ def doctor(
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure identical code.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
     """Check how steady this machine is, and say which changes a gate could see on it.
@@ -43,7 +44,7 @@ def doctor(
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
-    request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed)
+    request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with StageProgress() as progress:
         fitness = run_doctor(request, project=project_in(None), say=progress.say, tell=progress.tell)
     show(doctor_view(fitness), to_json=json)

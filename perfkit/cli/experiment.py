@@ -17,6 +17,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SetOption,
+    WaitOption,
     assignment,
     examples,
     ledger_at,
@@ -78,6 +79,7 @@ def run_(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
     markdown: DocumentOption = None,
@@ -91,7 +93,7 @@ def run_(
     from perfkit.factorial.definition import read_experiment
 
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json)
+    _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -114,6 +116,7 @@ def precision(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
     markdown: DocumentOption = None,
@@ -128,7 +131,7 @@ def precision(
     shipped = shipped_experiment("precision", workload)
     _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -149,6 +152,7 @@ def augmentation(
     budget: BudgetOption = None,
     margin: MarginOption = None,
     seed: SeedOption = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     ledger: LedgerOption = None,
     markdown: DocumentOption = None,
@@ -163,7 +167,7 @@ def augmentation(
     shipped = shipped_experiment("augmentation", workload)
     _check_installed(workload)
     changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json)
+    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
 
 
 @_experiment.command(
@@ -203,7 +207,13 @@ def _check_installed(workload: str) -> None:
 
 
 def _run(
-    experiment: Experiment, repo: Path | None, ledger: Path | None, markdown: Path | None, json: str | None
+    experiment: Experiment,
+    repo: Path | None,
+    ledger: Path | None,
+    markdown: Path | None,
+    json: str | None,
+    *,
+    wait_s: float | None,
 ) -> None:
     from perfkit.jobs.experiment import run_experiment
     from perfkit.verdict.effects import exit_code_of
@@ -212,7 +222,7 @@ def _run(
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_path)
     with StageProgress() as progress:
-        measured = run_experiment(experiment, project=project, ledger=place, listener=progress)
+        measured = run_experiment(experiment, project=project, ledger=place, listener=progress, wait_s=wait_s)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 
@@ -220,11 +230,14 @@ def _run(
 def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
+    from perfkit.views.gate.wording import after_waiting
 
     if markdown is not None:
         write_document(measured, markdown)
     write_json(measured.record, json)
     show(experiment_view(measured.record), to_json=json)
+    if measured.waited_s:
+        show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
 
 
 @dataclass(frozen=True)

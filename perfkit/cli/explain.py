@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, examples, output_option
+from perfkit.cli.options import JsonOption, WaitOption, examples, output_option
 from perfkit.cli.output import show, write_json
 
 
@@ -45,6 +45,7 @@ def explain(
         Path | None, output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
     markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
+    wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
@@ -67,6 +68,7 @@ def explain(
         arguments=tuple(arguments or ()),
         steps=steps,
         own=tuple(own or ()),
+        wait_s=wait,
     )
     difference = run_explain(request, project=load_project(Path.cwd()), listener=_Voice())
     if html is not None:

@@ -16,6 +16,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SelectOption,
+    WaitOption,
     check_rates,
     examples,
     ledger_at,
@@ -80,6 +81,7 @@ def gate(
             help="Count the instructions of each benchmark, too, by Valgrind's callgrind: minutes for each.",
         ),
     ] = False,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     from_ledger: Annotated[
@@ -124,6 +126,7 @@ def gate(
             seed=seed,
             exact_only=exact_only,
             instructions=instructions,
+            wait_s=wait,
         )
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)

@@ -85,6 +85,14 @@ AlphaOption = Annotated[
 RepoOption = Annotated[
     Path | None, typer.Option(metavar="PATH", help="The project to measure (default: this folder).")
 ]
+WaitOption = Annotated[
+    float | None,
+    typer.Option(
+        "--wait",
+        metavar="SECONDS",
+        help="How long to wait while another perfkit measures on this machine (default: until it is done).",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Fix an argument of the target; may be given often."),

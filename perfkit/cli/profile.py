@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
 from perfkit.cli.output import show, write_json
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ def profile(
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")
     ] = False,
+    wait: WaitOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -75,6 +76,7 @@ def profile(
         ),
         lines=tuple(lines or ()),
         trace_all=trace_all,
+        wait_s=wait,
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_path),
     )
     summary = run_profile(request, project=project)

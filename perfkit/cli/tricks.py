@@ -15,6 +15,7 @@ from perfkit.cli.options import (
     MarginOption,
     RepoOption,
     SetOption,
+    WaitOption,
     assignment,
     check_rates,
     examples,
@@ -66,6 +67,7 @@ def tricks(
         float | None,
         typer.Option(metavar="SECONDS", help="For all tricks together (default: 240, and 600 on a loop)."),
     ] = None,
+    wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,
@@ -112,6 +114,7 @@ def tricks(
             budget_s=budget or (_ON_LOOP_S if target or apply_to else _APART_S),
             ledger=place,
             seed=seed,
+            wait_s=wait,
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, progress=progress)

@@ -1,4 +1,4 @@
-"""Divides the time of a cProfile among one's own functions and those the thread waited for.
+"""Divides the time of a cProfile among the user's own functions and what the thread waited for.
 
 A library's time belongs to whoever called it: each function's own time is handed up, from caller to caller
 and in proportion to what each spent in it, to the nearest functions of one's own; its calls in proportion to
@@ -19,7 +19,7 @@ from perfkit.stats.graph import strong_components
 
 @dataclass
 class Blame:
-    """What one own function answers for: seconds, its calls, and the library functions that took them."""
+    """The time that one own function answers for, its calls, and the library functions that took the time."""
 
     function: FunctionTime | None
     seconds: float = 0.0
@@ -27,7 +27,7 @@ class Blame:
     through: dict[str, Through] = field(default_factory=dict)
 
     def added(self, other: Blame) -> Blame:
-        """Return what both answer for, under the name of this one."""
+        """Return the sum of both, as of this one's function."""
         names = dict.fromkeys([*self.through, *other.through])
         through = {
             name: Through(
@@ -42,7 +42,7 @@ class Blame:
 
 @dataclass
 class Through:
-    """What one callee took of an own function's time, its calls, and for whom it stands still."""
+    """The part of an own function's time that one callee took, its calls, and for whom it stands still."""
 
     seconds: float = 0.0
     calls: float = 0.0
@@ -50,14 +50,14 @@ class Through:
 
 
 def blame(functions: Sequence[FunctionTime], sinks: Sequence[str | None]) -> list[Blame]:
-    """Return what each own function answers for, waits left out, and last what no own function called.
+    """Return the time that each own function answers for, without waits; last that of no own function.
 
     ``sinks`` says of each function for whom it waits, None where it works.
     """
     by_time, by_calls = _Owners(functions, _seconds_of), _Owners(functions, _calls_of)
     blames: dict[int | None, Blame] = {}
     for place, function in enumerate(functions):
-        # Not one and the same: who waits first pays for all, and how often each asked is still known.
+        # Time and calls are divided apart: who waits first pays for all, yet how often each called is known.
         time_shares, call_shares = by_time.of(place), by_calls.of(place)
         for owner in dict.fromkeys([*time_shares, *call_shares]):
             one = blames.setdefault(owner, Blame(None if owner is None else functions[owner]))
@@ -93,7 +93,7 @@ def _calls_of(call: Call) -> float:
     return float(max(call.calls, 0))
 
 
-# Frames that Python gives a part of a function, up to 3.11: the function answers for them.
+# Up to 3.11 Python gives these parts of a function a frame of their own; the function answers for them.
 _PARTS_OF_FUNCTIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 
 
@@ -103,7 +103,7 @@ def _answers(function: FunctionTime) -> bool:
 
 
 class _Owners:
-    """For each function the own functions that answer for it, with shares that add up to one.
+    """Finds for each function the own functions that answer for it, with shares that add up to one.
 
     A caller's share is by what ``weight`` says of its calls; where that is nothing, by how many they are.
     Library functions that call each other in a circle count as one, which its callers answer for.

@@ -1,4 +1,4 @@
-"""What differs between two profiles, per unit of equal work, and in sentences what matters most."""
+"""Computes what differs between two profiles of equal work, and says in sentences what matters most."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Workers = tuple[Reading | None, Reading | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CleanSteps:
-    """The median step of both sides without a profiler, and their ratio by turns where there were enough."""
+    """The median steps of both sides without a profiler, and their ratio where enough steps took turns."""
 
     base_s: float
     head_s: float
@@ -32,9 +32,9 @@ def explain(
     workers: Workers = (None, None),
     clean: CleanSteps | None = None,
 ) -> Difference:
-    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, all of a side together.
+    """Return what differs; ``workers`` are the cProfiles of the loaders' workers, added up for each side.
 
-    Where ``clean`` steps were measured besides, they are the whole that is told first: a profile is longer.
+    Where ``clean`` steps were measured, their times are told first, as a profiler makes steps longer.
 
     Raises:
         UsageError: the two cannot be compared.
@@ -63,7 +63,7 @@ def explain(
 
 
 def _one_sided(base: Reading, head: Reading, workers: Workers) -> Iterable[str]:
-    """Yield what cannot be compared, since only one profile tells of it."""
+    """Yield what cannot be compared, since only one of the profiles has it."""
     kinds: tuple[tuple[str, tuple[bool, bool]], ...] = (
         ("phases", (bool(base.phases), bool(head.phases))),
         ("functions", (bool(base.functions), bool(head.functions))),
@@ -99,7 +99,7 @@ def _phase_sections(base: Reading, head: Reading, work: Work) -> Iterable[Sectio
 
 
 def _as_a_step_goes(olds: Sequence[str], news: Sequence[str]) -> list[str]:
-    """Return the phases of both sides in order; what head alone has stands behind what it follows there."""
+    """Return the phases of both sides in order; a phase of head alone comes after the one before it there."""
     names = [*olds]
     behind = 0
     for name in news:

@@ -1,4 +1,4 @@
-"""The sentences of a difference: what matters most, said only where the numbers carry it."""
+"""Writes the sentences of a difference, and only those that the numbers support."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import Reading
 from perfkit.units import human_calls, human_percent, human_seconds, signed_seconds
 
-# Of the whole on the base side: less than that is the profilers' own noise.
+# A smaller share of the whole on base is noise of the profilers.
 _WORTH_TELLING = 0.02
 _MOST_FUNCTIONS = 3
-# Calls per unit of work that must have come or gone, and by which share, before a call is news.
+# A change in the number of calls is told from so many per unit of work, and from this share, on.
 _NEWS_CALLS = 0.5
 _NEWS_SHARE = 0.05
-# The sections of functions, and what a sentence of each begins with.
+# A sentence about functions begins with the words for its section.
 _OF_FUNCTIONS = {"functions": "", "the loader's workers": "in the loader's workers, "}
 _SAME_WORK = 0.03
 _NEARLY_ALL = 0.9
@@ -32,7 +32,7 @@ def findings(
     head: Reading,
     ratio: RatioInterval | None = None,
 ) -> Iterator[str]:
-    """Yield what a reader should know first: the whole, its cause, calls that came or went, moved waits."""
+    """Yield the whole, its causes, calls that became more or fewer, and waits that moved."""
     yield _headline(whole, work, ratio)
     for section in sections:
         if section.title == "phases":
@@ -44,7 +44,7 @@ def findings(
 
 
 def findings_beside(section: Section, work: Work) -> Iterator[str]:
-    """Yield what the times of a section of functions do not show: calls that came or went, moved waits."""
+    """Yield what times do not show: calls that became more or fewer, and waits that moved."""
     yield from _calls_that_changed(section, work)
     yield from _waits_that_moved(section, work)
 
@@ -60,7 +60,7 @@ def _headline(whole: Amount, work: Work, ratio: RatioInterval | None) -> str:
 
 
 def _cause_among_phases(section: Section, work: Work, base: Reading, head: Reading) -> Iterator[str]:
-    """Name the phase that moved with the whole; alone, where the others did the same work on both sides."""
+    """Name the phases that moved with the whole, or the one that did where all others did the same work."""
     whole = section.whole.moved_s
     if abs(whole) < _WORTH_TELLING * section.whole.base_s:
         return
@@ -73,7 +73,7 @@ def _cause_among_phases(section: Section, work: Work, base: Reading, head: Readi
         abs(part.amount.moved_s) > (1 - _NEARLY_ALL) * abs(whole) for part in others
     )
     if alone and all(_same_work(part) for part in rest):
-        # Said of what was counted; a residual is no work.
+        # Equal work is only claimed of phases whose calls were counted; the residual has none.
         counted = all(part.name == RESIDUAL or part.amount.base_calls is not None for part in rest)
         same = f" do the same work on both sides{_device(base, head, work)} and" if counted else ""
         moved, left = first.amount.moved_s, sum(part.amount.moved_s for part in rest)
@@ -98,7 +98,7 @@ def _subject(part: Part) -> str:
 def _same_work(part: Part) -> bool:
     """Tell whether a phase makes as many calls on both sides.
 
-    Where that is not known it may, if it is on both sides; a residual is what no call covers.
+    Where calls are not known it may do so if it is on both sides; no call belongs to the residual.
     """
     base, head = part.amount.base_calls, part.amount.head_calls
     if base is None or head is None:
@@ -125,9 +125,9 @@ def _functions_that_moved(section: Section, work: Work) -> Iterator[str]:
 
 
 def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
-    """Yield what one and the same function asks of a device more or less often than before.
+    """Yield the calls to a device that a function makes more or less often than before.
 
-    The time of such a call is told by whoever waits first, so it is the number that counts.
+    The time of such a call shows wherever the thread waits first, so their number is compared.
     """
     changed = [
         (abs(callee.amount.head_calls - callee.amount.base_calls), part, callee)
@@ -149,7 +149,7 @@ def _calls_that_changed(section: Section, work: Work) -> Iterator[str]:
 
 
 def _waits_that_moved(section: Section, work: Work) -> Iterator[str]:
-    """Yield the waits that show at another call now; one that is as long as before has only moved."""
+    """Yield the waits that show at another call than before; a wait of the same length has only moved."""
     for part in section.parts:
         base_s, head_s = part.amount.base_s, part.amount.head_s
         large = (

@@ -1,4 +1,4 @@
-"""What differs between two cProfiles: whose functions, and who was waited for."""
+"""Computes by which functions and which waits two cProfiles differ."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from perfkit.records.differences import Amount, Part, PartKind, Section, most_mo
 from perfkit.records.readings import FunctionTime, Reading
 
 _NOBODY = "code that no own function called"
-# Of a wait: what less of it shows at is not named, and what more of it shows at elsewhere has moved.
+# A call is named where at least this share of a wait shows at it.
 _WORTH_NAMING = 0.1
+# A wait has moved where at least this share of it shows at other calls than before.
 _MOST_OF_IT = 0.5
 
 
@@ -122,7 +123,7 @@ def _wait_part(whom: str, old: Account, new: Account, work: Work) -> Part:
 
 
 def _shown_at(account: Account) -> str:
-    """Return the calls that a wait shows at, the longest two of those that are worth naming."""
+    """Return the two calls at which most of a wait shows, or the one where the other has little of it."""
     longest, *others = account.names() or ("",)
     return ", ".join([longest, *(name for name in others[:1] if account.share(name) >= _WORTH_NAMING)])
 

@@ -1,4 +1,4 @@
-"""Several profiles of one kind of process, as one."""
+"""Adds up the profiles of several processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Key = tuple[str, int, str]
 
 
 def merged(readings: Sequence[Reading], name: str) -> Reading:
-    """Return cProfiles of several processes added up, functions by file, line and name."""
+    """Return the sum of several cProfiles; functions are the same where file, line and name are."""
     functions: dict[_Key, FunctionTime] = {}
     for reading in readings:
         for one in reading.functions:
@@ -46,7 +46,7 @@ def _added(left: FunctionTime, right: FunctionTime) -> FunctionTime:
 
 
 def _calls(readings: Sequence[Reading], places: dict[_Key, int]) -> dict[int, dict[int, Call]]:
-    """Return for each function what its callers made of it, in all readings together."""
+    """Return the calls that each function got from its callers, added up over all readings."""
     calls: dict[int, dict[int, Call]] = defaultdict(dict)
     for called, call in _all_calls(readings, places):
         known = calls[called].get(call.caller)

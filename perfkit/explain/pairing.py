@@ -9,26 +9,26 @@ from typing import NamedTuple
 from perfkit.explain.blame import Blame
 from perfkit.explain.work import Work
 
-# How alike the calls per unit of work of a function under its old name and its new one must be.
+# A renamed function may differ by this share in its calls per unit of work.
 _SAME_CALLS = 0.1
 
 
 class Key(NamedTuple):
-    """What a function is known by: lines move with every change above them."""
+    """The file and name of a function; its line would change with every change above it."""
 
     file: str
     function: str
 
 
 class Pair(NamedTuple):
-    """A function on both sides, None where that side has none like it."""
+    """A function on both sides, or on one side with None for the other."""
 
     base: Blame | None
     head: Blame | None
 
 
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
-    """Return each own function once, with what it was before.
+    """Return each own function once, with the function that it was on base.
 
     First by file and name. What is left over is paired by name and as much of the end of its path as both
     have in common (moved), and by name alone where it went to a file of another name. The rest is paired
@@ -43,7 +43,7 @@ def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> 
 
 
 def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
-    """Return the own functions by key; those that share one, as lambdas do, are added up."""
+    """Return the own functions by key; functions of one key, such as lambdas, are added up."""
     found: dict[Key, Blame] = {}
     for one in blames:
         if one.function is None:
@@ -54,7 +54,7 @@ def _by_key(blames: Sequence[Blame]) -> dict[Key, Blame]:
 
 
 def _moved(bases: dict[Key, Blame], heads: dict[Key, Blame]) -> list[Pair]:
-    """Return the functions of other files on the other side, those first whose paths have most in common."""
+    """Return the functions that are in other files on head, those first whose paths have most in common."""
     by_name = _pairs_of(_by_end_of_path(bases, 0), _by_end_of_path(heads, 0))
     pairs: list[Pair] = []
     longest = max((key.file.count("/") + 1 for key in [*bases, *heads]), default=0)
@@ -71,7 +71,7 @@ def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
     found: dict[Key, list[Key]] = defaultdict(list)
     for key in keys:
         path = key.file.split("/")
-        # Every file has a lambda, and every package an __init__.py.
+        # A lambda is known by its file alone, and an __init__.py by its package.
         least = 0 if not key.function.startswith("<") else 2 if path[-1] == "__init__.py" else 1
         if least <= parts <= len(path):
             found[Key("/".join(path[len(path) - parts :]), key.function)].append(key)
@@ -79,7 +79,7 @@ def _by_end_of_path(keys: Iterable[Key], parts: int) -> dict[Key, list[Key]]:
 
 
 def _pairs_of(olds: Mapping[Key, list[Key]], news: Mapping[Key, list[Key]]) -> list[tuple[Key, Key]]:
-    """Return those of which each side has one."""
+    """Return the functions of which each side has exactly one with the same end of path."""
     both = sorted(olds.keys() & news.keys())
     return [(olds[end][0], news[end][0]) for end in both if len(olds[end]) == len(news[end]) == 1]
 

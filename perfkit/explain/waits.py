@@ -24,21 +24,21 @@ _NETWORK = "other ranks"
 _NOBODY = "the clock"
 
 _LOADER = "torch/utils/data/dataloader.py"
-# A share that moves by less shows in no number; functions that call each other in circles end there.
+# Shares of functions that call each other in circles are settled once they move by less than this.
 _SETTLED = 1e-5
 _MOST_ROUNDS = 60
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Functions of a file, by the end of its path; no ``functions`` means any of them."""
+    """Functions of a file, which is known by the end of its path; without ``functions`` all of them."""
 
     file: str
     functions: frozenset[str]
     whom: str
 
 
-# What a caller's name says of whom the thread waits for, the first that fits from the sink up.
+# These callers tell for whom the thread waits; going up from the sink the first of them counts.
 _SAYS = (
     _Place(
         _LOADER, frozenset({"_try_get_data", "_get_data", "_next_data", "_shutdown_workers"}), LOADER_WORKERS
@@ -56,9 +56,9 @@ _SAYS = (
     _Place("threading.py", frozenset({"join"}), _THREAD),
 )
 _NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
-# What a lock or a pipe waits for its callers must say; a device and a clock are known by the call itself.
+# For whom a lock or a pipe waits only its callers tell; a device and a clock are known by the call itself.
 _SAID_BY_CALLERS = (_THREAD, _PROCESS)
-# Builtins that stand still, and for whom unless a caller knows better.
+# These builtins stand still, for the one named here unless a caller tells of another.
 _SINKS = {
     "acquire' of '_thread.": _THREAD,
     "poll' of 'select.": _PROCESS,
@@ -82,7 +82,7 @@ _SINKS = {
 
 @dataclass
 class Account:
-    """A wait for one and the same: seconds, calls, and the seconds of each call that it showed at."""
+    """All waiting for one thing: seconds, calls, and the seconds that showed at each call."""
 
     seconds: float = 0.0
     calls: int = 0
@@ -98,7 +98,7 @@ class Account:
 
 
 def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
-    """Return who was waited for, longest first; whose time rounds to nothing is left out."""
+    """Return who was waited for, longest first, without calls that took no time."""
     waits = (
         WaitTime(whom=whom, seconds=account.seconds, calls=account.calls, through=account.names())
         for whom, account in wait_accounts(functions).items()
@@ -118,7 +118,7 @@ def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
 
 
 def sink_of(function: FunctionTime) -> str | None:
-    """Return for whom a builtin makes its thread stand still, None where it does not."""
+    """Return for whom a builtin makes its thread stand still, or None where it works."""
     if function.kind != "builtin":
         return None
     return next((whom for part, whom in _SINKS.items() if part in function.function), None)
@@ -146,7 +146,7 @@ def _book(account: Account, sink: FunctionTime, seconds: float, calls: int) -> N
 
 
 def _whole(shares: Mapping[str, float], default: str) -> dict[str, float]:
-    """Return shares that add up to one: what no caller said is the default's."""
+    """Return shares that add up to one; the default has the share of which no caller tells."""
     told = sum(shares.values())
     if told > 1 - _SETTLED:
         return {whom: share / told for whom, share in shares.items()}
@@ -199,7 +199,7 @@ def _callers_first(
     """Return the asked functions and all that call them, callers first, up to those that say for whom."""
     order: list[int] = []
     callers: dict[int, tuple[tuple[Call, float], ...]] = {}
-    # A stack of its own: calls nest deeper than this function could call itself.
+    # The stack is a list, as calls may nest deeper than Python lets a function call itself.
     to_visit = [(at, False) for at in asked]
     while to_visit:
         at, has_callers = to_visit.pop()
@@ -215,7 +215,7 @@ def _callers_first(
 
 
 def _parts(callers: Sequence[Call]) -> tuple[tuple[Call, float], ...]:
-    """Return the callers with their shares of the time; of the calls, where no time was measured."""
+    """Return the callers with their shares of the time, or of the calls where no time was measured."""
     weights = [max(call.cumulative_s, 0.0) for call in callers]
     if not sum(weights):
         weights = [float(max(call.calls, 0)) for call in callers]

@@ -1,4 +1,4 @@
-"""Whether two profiles did the same work, and the unit in which they can be compared."""
+"""Finds the unit of equal work in which two profiles can be compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SAME_BATCH = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """The unit of work that both profiles are divided by, and how many of it each did."""
+    """The unit of work by which both profiles are divided, and how many units each did."""
 
     unit: Unit
     base: float

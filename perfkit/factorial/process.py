@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from perfkit.factorial.exchange import (
 from perfkit.measure.environment import fixed_environment
 from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.profiling.exchange import OUTPUT_FILE, Problem
+from perfkit.temporary import temporary_folder
 
 
 def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float, seed: int) -> TrialResult:
@@ -25,13 +25,13 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
     The spec's folder is set here: a temporary one. ``seed`` fixes the hashes of the process. No process of
     the trial outlives the call.
     """
-    with tempfile.TemporaryDirectory(prefix="perfkit-trial-") as folder:
-        spec = replace(spec, folder=folder)
-        file = Path(folder) / "spec.json"
+    with temporary_folder() as folder:
+        spec = replace(spec, folder=str(folder))
+        file = folder / "spec.json"
         write_record(spec, file)
         ending = run_command(
             python_command("perfkit.factorial.child", str(file)),
-            output=Path(folder) / OUTPUT_FILE,
+            output=folder / OUTPUT_FILE,
             limit_s=limit_s,
             environment=fixed_environment(environment, hash_seed=seed % 2**32),
             folder=Path(spec.root),
@@ -39,7 +39,7 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
         if ending.status is None:
             message = f"it took longer than {limit_s:g} s, the experiment's limit"
             return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
-        found = read_record(Path(folder) / RESULT_FILE, TrialResult)
+        found = read_record(folder / RESULT_FILE, TrialResult)
         return found or TrialResult(problem=_died(ending))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +12,23 @@ from typing import Self
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.jobs.measuring import measuring
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.measure.launches import LaunchResult, Slot, plan_launches, run_launch
-from perfkit.measure.lock import machine_lock
 from perfkit.records import SIDES, Commit, Outcome, Placement, Row
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.worktrees import worktrees
+from perfkit.temporary import temporary_folder
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillRequest:
-    """What to measure: commits, how many launches of each, and which benchmarks."""
+    """What to measure: commits, how many launches of each, and which benchmarks.
+
+    ``wait_s`` is how long to wait for another perfkit, in seconds, None for as long as it takes.
+    """
 
     commits: tuple[str, ...]
     launches: int
@@ -33,16 +36,21 @@ class BackfillRequest:
     select: str | None
     ledger: Path
     seed: int
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackfillResult:
-    """What was filed: the run, its file, its rows, and a line for each launch or benchmark that failed."""
+    """What was filed: the run, its file, its rows, and a line for each launch or benchmark that failed.
+
+    ``waited_s`` is how long another perfkit kept it waiting, in seconds.
+    """
 
     run_id: str
     file: Path
     rows: int
     failures: tuple[str, ...]
+    waited_s: float = 0.0
 
 
 def run_backfill(
@@ -50,11 +58,11 @@ def run_backfill(
     *,
     project: Project,
     progress: Callable[[int, int, Slot], None],
-    on_wait: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> BackfillResult:
     """Measure and file the commits; interrupted, what was measured until then is kept.
 
-    ``on_wait`` is told when another perfkit holds the machine and this one waits.
+    ``say`` hears for which other perfkit this one waits, and what was tidied up after killed ones.
 
     Raises:
         RepositoryError: a commit is not known.
@@ -72,7 +80,7 @@ def run_backfill(
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     slots = plan_launches(shas, request.launches, seed=request.seed)
-    with machine_lock(on_wait=on_wait), worktrees(repository, shas) as roots:
+    with measuring(say, wait_s=request.wait_s) as waited_s, worktrees(repository, shas) as roots:
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
         collected = _Collected(run, commits=commits, seed=request.seed)
         try:
@@ -82,7 +90,7 @@ def run_backfill(
                     _measure(slot, roots[slot.sha], request, project.config.backfill.limit, collected)
         except KeyboardInterrupt:
             raise RunInterruptedError(f"interrupted; {run.kept}") from None
-    return collected.result()
+    return dataclasses.replace(collected.result(), waited_s=waited_s)
 
 
 class _Collected:
@@ -180,8 +188,7 @@ def _fail(row: Row, result: LaunchResult) -> Row:
 
 
 def _measure(slot: Slot, root: Path, request: BackfillRequest, limit_s: float, collected: _Collected) -> None:
-    with tempfile.TemporaryDirectory(prefix="perfkit-rows-") as folder:
-        ledger = Path(folder)
+    with temporary_folder() as ledger:
         try:
             result = run_launch(
                 slot,

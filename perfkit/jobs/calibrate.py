@@ -14,9 +14,9 @@ from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import fingerprint
+from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
-from perfkit.measure.lock import machine_lock
 from perfkit.records.progress import Progress, Quiet
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.verdict.calibration import (
@@ -38,7 +38,8 @@ _SEEDS_PER_CALIBRATION = 100_000
 class CalibrateRequest:
     """What to rehearse: ``gates`` of identical code, and as many with each of ``plants`` (shares).
 
-    The rest is as for a gate; what is None follows from the configuration.
+    The rest is as for a gate; what is None follows from the configuration. Each gate waits for another
+    perfkit for ``wait_s`` seconds at most, with None as long as it takes.
     """
 
     gates: int
@@ -50,6 +51,7 @@ class CalibrateRequest:
     budget_s: float | None
     ledger: Path
     seed: int
+    wait_s: float | None = None
 
 
 def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
@@ -79,7 +81,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     try:
         for number, case in enumerate(left):
             progress.tell((len(done) + number) / len(cases))
-            rehearsed = _rehearse(case, request, project, pair, study=study)
+            rehearsed = _rehearse(case, request, project, pair, study=study, progress=progress)
             spent_s.append(rehearsed.wall_s)
             _tell(rehearsed, case, spent_s, progress, total=len(cases), left=len(left))
     except (RunInterruptedError, KeyboardInterrupt):
@@ -110,7 +112,13 @@ class _Rehearsed:
 
 
 def _rehearse(
-    case: Case, request: CalibrateRequest, project: Project, pair: SidePair, *, study: str
+    case: Case,
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    study: str,
+    progress: Progress,
 ) -> _Rehearsed:
     """Run one gate of a commit against itself, head made slower where the case says so, and record it."""
     label, plants = {STUDY: study, CASE: str(case.number)}, {}
@@ -118,8 +126,7 @@ def _rehearse(
         label |= {PLANT: repr(case.plant), PLANTED: case.benchmark}
         plants = {case.benchmark: case.plant}
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
-    quiet = Quiet()
-    with machine_lock(on_wait=lambda: None):
+    with measuring(progress.say, wait_s=request.wait_s):
         began = time.monotonic()
         with open_sides(pair, project, _scope(request, seed=seed, plants=plants)) as sides:
             surveyed = take_survey(sides, margin=request.margin)
@@ -138,7 +145,7 @@ def _rehearse(
                 method,
                 record=Record(ledger=Ledger(request.ledger), source="calibrate", label=label),
                 began=began,
-                progress=quiet,
+                progress=Quiet(),
             )
     return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - began)
 

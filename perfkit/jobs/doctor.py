@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.compare.alike import Alike, measure_alike
@@ -14,12 +13,15 @@ from perfkit.compare.engine import LOOKS
 from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
+from perfkit.jobs.measuring import measuring
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
-from perfkit.measure.lock import is_held, machine_lock
+from perfkit.measure.lock import who_measures
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.records.comparisons import Policy
+from perfkit.temporary import temporary_folder
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
+from perfkit.views.gate.wording import after_waiting
 
 # Error is shared by the benchmarks of a gate; what is told holds for one of so many.
 FAMILY = 6
@@ -28,11 +30,15 @@ _SUITE = Path(__file__).parents[1] / "workloads" / "machine_check" / "bench_mach
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """The margin to be fit for (a share, None as configured), and how long to measure in seconds."""
+    """The margin to be fit for (a share, None as configured), and how long to measure in seconds.
+
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    """
 
     margin: float | None
     seconds: float
     seed: int
+    wait_s: float | None = None
 
 
 def run_doctor(
@@ -55,13 +61,16 @@ def run_doctor(
     margin = request.margin or config.margin_share
     policy = Policy(alpha=config.gate.alpha, family=FAMILY, looks=LOOKS)
     try:
-        with machine_lock(on_wait=lambda: say("waiting: another perfkit measures on this machine")):
+        with measuring(say, wait_s=request.wait_s) as waited_s:
             say("measuring identical code against itself")
             alike, allocator = _measure(request, tell)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the doctor keeps nothing") from None
     if allocator is not None:
         conditions.append(allocator)
+    if waited_s:
+        found = f"{conditions[0].found}, measured{after_waiting(waited_s)}"
+        conditions[0] = replace(conditions[0], found=found)
     noises = judge_noise(
         alike.pairs,
         launch_s=alike.launch_s,
@@ -80,15 +89,16 @@ def run_doctor(
 
 
 def _others() -> Condition:
-    if is_held():
+    holder = who_measures()
+    if holder is not None:
         advice = "wait until it is done: two would measure each other"
-        return Condition(name="other perfkits", found="one measures now", state="bad", advice=advice)
+        return Condition(name="other perfkits", found=f"{holder} measures now", state="bad", advice=advice)
     return Condition(name="other perfkits", found="none", state="good")
 
 
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-doctor-")))
+        folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
             staged_launcher(_SUITE, folder, environment=os.environ, seed=request.seed)
         )

@@ -13,12 +13,12 @@ from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError
 from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
+from perfkit.jobs.measuring import measuring
 from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial
@@ -39,17 +39,26 @@ _UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """An experiment that is over, with the rows that hold it."""
+    """An experiment that is over, with the rows that hold it, and the seconds it waited for the machine."""
 
     record: ExperimentRecord
     rows: tuple[Row, ...]
+    waited_s: float = 0.0
 
 
-def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, listener: Listener) -> Measured:
+def run_experiment(
+    experiment: Experiment,
+    *,
+    project: Project,
+    ledger: Path,
+    listener: Listener,
+    wait_s: float | None = None,
+) -> Measured:
     """Run an experiment, or go on with one that was stopped, and put its rows into the ledger.
 
     Until it is over each trial is kept in a folder of its own beside the ledger: killed half-way, the same
-    command goes on where it was.
+    command goes on where it was. After ``wait_s`` seconds of waiting for another perfkit it gives up, with
+    None never.
 
     Raises:
         UsageError: the target refuses an argument, or the budget is too small for one block.
@@ -83,9 +92,9 @@ def run_experiment(experiment: Experiment, *, project: Project, ledger: Path, li
         trials=list(known.trials) if known else [],
     )
     try:
-        with machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")):
+        with measuring(listener.say, wait_s=wait_s) as waited_s:
             record = run.run()
-        return Measured(record=record, rows=keeper.finish(record.stopped))
+        return Measured(record=record, rows=keeper.finish(record.stopped), waited_s=waited_s)
     except KeyboardInterrupt:
         raise RunInterruptedError(
             f"interrupted; {len(run.trials)} trials are kept in {keeper.folder}: the same command goes on"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,8 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.explain.difference import CleanSteps, explain
 from perfkit.explain.merging import merged
+from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
@@ -28,6 +27,7 @@ from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, names_commit, resolve_sides
+from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"
 _NAME = "profile"
@@ -51,7 +51,8 @@ class ExplainRequest:
     """Two files of profiles, or two commits and the training loop by which they are compared.
 
     Where a ``target`` is named both are commits. ``steps`` ends each of their passes; ``own`` are the
-    packages to take for one's own code.
+    packages to take for one's own code. ``wait_s`` is how long to wait for another perfkit, None for as long
+    as it takes.
     """
 
     base: str
@@ -60,6 +61,7 @@ class ExplainRequest:
     arguments: tuple[str, ...] = ()
     steps: int = 40
     own: tuple[str, ...] = ()
+    wait_s: float | None = None
 
 
 def run_explain(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
@@ -127,12 +129,12 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     config = project.config
     with (
-        machine_lock(on_wait=lambda: listener.say("waiting: another perfkit measures on this machine")),
+        measuring(listener.say, wait_s=request.wait_s),
         checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
-        tempfile.TemporaryDirectory(prefix="perfkit-explain-") as folder,
+        temporary_folder() as folder,
         PassLauncher() as launcher,
     ):
-        scene = _Scene(request, project, target, project_roots(project, pair, laid), Path(folder), launcher)
+        scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
         return _measured(scene, pair, listener)
 
 

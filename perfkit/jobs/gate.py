@@ -14,8 +14,8 @@ from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, open_sides
 from perfkit.compare.survey import take_survey
 from perfkit.config import Project
+from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
-from perfkit.measure.lock import machine_lock
 from perfkit.profiling.targets import Target
 from perfkit.records.comparisons import GateReport
 from perfkit.records.progress import ComparisonProgress
@@ -28,7 +28,8 @@ class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
     ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate but its counting. With
-    ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too.
+    ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long to
+    wait for another perfkit, in seconds, None for as long as it takes.
     """
 
     base: str | None
@@ -43,6 +44,7 @@ class GateRequest:
     seed: int
     exact_only: bool = False
     instructions: bool = False
+    wait_s: float | None = None
 
 
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
@@ -61,7 +63,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     seed = continued_seed(request.seed, earlier)
     scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
     progress.begin(pair.title)
-    with machine_lock(on_wait=lambda: progress.say("waiting: another perfkit measures on this machine")):
+    with measuring(progress.say, wait_s=request.wait_s) as waited_s:
         began = time.monotonic()
         progress.say("checking out both sides")
         with open_sides(pair, project, scope) as sides:
@@ -94,6 +96,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         policy=method.policy,
         budget_s=method.budget_s,
         wall_s=time.monotonic() - began,
+        waited_s=waited_s,
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=told.comparisons,

@@ -9,7 +9,8 @@ from typing import NoReturn
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.jobs.profiles.artifacts import list_in_index, publish, staging
+from perfkit.jobs.measuring import measuring
+from perfkit.jobs.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
 from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
@@ -22,6 +23,7 @@ from perfkit.reading.files import read_profile
 from perfkit.reading.trace_phases import backward_nodes
 from perfkit.records import PassName, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.records.readings import OperatorTime, WaitTime
+from perfkit.repo.leftovers import sweep
 from perfkit.units import counted
 from perfkit.views.progress import PassProgress
 
@@ -40,19 +42,22 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         UsageError: the target, a pass, a function or the place of the output is wrong; nothing is written.
         RepositoryError: there is no commit to record under.
         LedgerError: the ledger cannot be written.
-        NotMeasuredError: the target failed; the traceback lies beside ``out``, older artifacts stay.
+        NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
+            traceback lies beside ``out``, and older artifacts stay.
     """
     run = settle(request, project)
     with (
-        staging(run.out) as folder,
         PassProgress(enabled=request.progress) as progress,
+        measuring(progress.say, wait_s=request.wait_s) as waited_s,
+        staging(run.out) as folder,
         PassLauncher() as launcher,
     ):
+        sweep(progress.say, place=run.out.parent, prefix=STAGING_PREFIX)
         scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
         with recording(run) as record:
             passes = _make_passes(scene, record)
         if passes.results:
-            summary = _summarise(run, passes, folder)
+            summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
             publish(run, folder, summary.artifacts, artifact=passes.artifact)
         if passes.failure is not None:

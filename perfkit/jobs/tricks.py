@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfkit.compare.engine import recorded
@@ -15,6 +14,7 @@ from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.config import Project
 from perfkit.errors import LedgerError, UsageError
 from perfkit.identity import new_run_id
+from perfkit.jobs.measuring import measuring
 from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
@@ -22,7 +22,6 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
-from perfkit.measure.lock import machine_lock
 from perfkit.measure.lockstep.launch import SideReport
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import SIDES, Source
@@ -31,6 +30,7 @@ from perfkit.records.experiments import Level
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
+from perfkit.temporary import temporary_folder
 from perfkit.tricks.checks import Checks, check
 from perfkit.tricks.choosing import (
     Choice,
@@ -58,7 +58,8 @@ class TricksRequest:
     """Which tricks to try: ``only`` these, all without any; at ``sizes``, at all of their own, or at one.
 
     ``target`` names a loop that they are applied to, ``arguments`` are the loop's; ``by_themselves`` says
-    whether they are tried apart from it too. ``budget_s`` is for all together.
+    whether they are tried apart from it too. ``budget_s`` is for all together, ``wait_s``
+    how long to wait for another perfkit (None: as long as it takes).
     """
 
     only: tuple[str, ...]
@@ -72,6 +73,7 @@ class TricksRequest:
     budget_s: float
     ledger: Path
     seed: int
+    wait_s: float | None = None
 
 
 def run_tricks(request: TricksRequest, *, project: Project, progress: ComparisonProgress) -> TricksReport:
@@ -86,10 +88,10 @@ def run_tricks(request: TricksRequest, *, project: Project, progress: Comparison
     run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
     with (
-        machine_lock(on_wait=lambda: progress.say("waiting: another perfkit measures on this machine")),
-        tempfile.TemporaryDirectory(prefix="perfkit-tricks-") as name,
+        measuring(progress.say, wait_s=request.wait_s) as waited_s,
+        temporary_folder() as folder,
     ):
-        return run.run(Path(name))
+        return replace(run.run(folder), waited_s=waited_s)
 
 
 def recorded_tricks(run: str | None, *, ledger: Path) -> TricksReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.processes.commands import run_command
 from perfkit.records import Status
+from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
 _PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
@@ -76,10 +76,10 @@ def run_launch(
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}", "--perfkit-no-counts"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
-    with tempfile.TemporaryDirectory(prefix="perfkit-launch-") as folder:
+    with temporary_folder() as folder:
         ending = run_command(
             [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],
-            output=Path(folder, "output.log"),
+            output=folder / "output.log",
             limit_s=limit_s,
             environment=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
             folder=root,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cProfile
 import io
 import os
 import pstats
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.counting.tensors import TensorWatch
 from perfkit.agent.counting.texts import with_texts
+from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
@@ -184,7 +184,7 @@ class CProfile(Clean):
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
         self._place = Path(spec.folder) / spec.artifact
-        self._profiler = cProfile.Profile()
+        self._profiler = profile_of_this_thread()
         os.register_at_fork(after_in_child=self._profiler.disable)
         profile_workers(self._place.parent)
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from perfkit.profiling.exchange import (
     read_result,
     write_spec,
 )
+from perfkit.temporary import temporary_folder
 
 _CHILD = "perfkit.profiling.child"
 # The first import of torch, and what the first optimizer imports: seconds, paid once for all passes.
@@ -94,9 +94,9 @@ class PassLauncher:
     def _raise_server(self) -> ForkServer:
         """Put a fresh server in the place of the present one, if there is one."""
         self._stack.close()
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="perfkit-passes-"))
+        folder = self._stack.enter_context(temporary_folder())
         server = ForkServer(
-            f"{_CHILD}:main", log=Path(folder, "preloader.log"), options=(*SAFE_PATH, *FAULTHANDLER)
+            f"{_CHILD}:main", log=folder / "preloader.log", options=(*SAFE_PATH, *FAULTHANDLER)
         )
         self._server = self._stack.enter_context(server)
         server.begin_preload(self._shared)

@@ -6,7 +6,6 @@ leave what it saw, and by the function it is started with what to watch.
 
 from __future__ import annotations
 
-import cProfile
 import gc
 import inspect
 import os
@@ -23,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.profiling.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"
@@ -30,7 +30,7 @@ _FOLDER = "PERFKIT_WORKERS_FOLDER"
 _WORKER = "worker"
 _STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
 _TIMES_ENDING = ".fetched"
-# From here on one profiler watches all threads of a process.
+# From here on a process has room for one profiler only: that of its main thread.
 _ONE_PROFILER = (3, 12)
 
 _Loop = Callable[..., object]
@@ -137,7 +137,7 @@ def timed_worker(*arguments: object) -> None:
 
 
 def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
-    profiler = cProfile.Profile()
+    profiler = profile_of_this_thread()
     try:
         profiler.runcall(loop, *arguments)
     finally:

@@ -23,7 +23,7 @@ from perfkit.records.readings import Reading
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """A file to read, the name to tell of it, and within which limits in bytes and seconds."""
+    """The file to read, the name that messages give it, and the limits of memory and CPU time."""
 
     file: bytes
     name: str
@@ -34,7 +34,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A reading, or in one line why there is none."""
+    """The reading, or one line that says why there is none."""
 
     reading: Reading | None = None
     problem: str = ""
@@ -44,7 +44,7 @@ def main(order_file: str, answer_file: str) -> None:
     """Read what a file orders, and leave the answer in another."""
     order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
     _limit(order)
-    # What is read makes no circles, and looking for them would take a third of the time.
+    # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
     Path(answer_file).write_bytes(msgspec.msgpack.encode(_answer(order)))
 
@@ -72,7 +72,7 @@ def _content(order: Order) -> bytes:
 
 
 def _limit(order: Order) -> None:
-    """Take memory and time beyond the limits from this process, where the system knows such limits."""
+    """Limit this process's memory and CPU time, where the system has such limits."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

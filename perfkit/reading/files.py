@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.reading.child import Answer, Order
 from perfkit.reading.names import CodeNames, printable
 from perfkit.records.readings import Reading
+from perfkit.temporary import temporary_folder
 
 _MEMORY_BYTES = 2_000_000_000
 _CPU_S = 120
@@ -23,12 +23,12 @@ _OUT_OF_TIME = -signal.SIGXCPU
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
-    """Return what a profile's file says: of cProfile, torch.profiler or `perfkit profile`.
+    """Return what a file says that cProfile, torch.profiler or `perfkit profile` wrote.
 
     Raises:
         UsageError: the file cannot be read, is damaged, or is none of these.
     """
-    # Not Path.is_file, which raises for a name too long, or in a folder that is closed.
+    # Path.is_file raises where the name is too long or the folder may not be read.
     if not os.path.isfile(file):  # noqa: PTH113
         raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
     order = Order(
@@ -38,12 +38,12 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
         memory_bytes=_MEMORY_BYTES,
         cpu_s=_CPU_S,
     )
-    with tempfile.TemporaryDirectory(prefix="perfkit-reading-") as folder:
-        ordered, answer = Path(folder, "order.json"), Path(folder, "answer")
+    with temporary_folder() as folder:
+        ordered, answer = folder / "order.json", folder / "answer"
         ordered.write_bytes(msgspec.json.encode(order))
         ending = run_command(
             python_command("perfkit.reading.child", str(ordered), str(answer)),
-            output=Path(folder, "output.log"),
+            output=folder / "output.log",
             limit_s=_LIMIT_S,
         )
         return _reading(answer, ending, file)
@@ -57,7 +57,7 @@ def _reading(answer_file: Path, ending: Ending, file: Path) -> Reading:
             raise UsageError(
                 f"{printable(file.name)} takes more than {_CPU_S} s to read; is it damaged, or too large?"
             ) from None
-        # A damaged file can bring down the very reader: no traceback would help the person who has it.
+        # A damaged file can crash its reader, and a traceback would not help the person who has the file.
         raise UsageError(
             f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
             " it is damaged, or no profile"

@@ -14,7 +14,7 @@ from perfkit.reading.summary_file import read_summary
 from perfkit.reading.trace_file import read_trace
 from perfkit.records.readings import Reading
 
-# Unpacked: ten times the largest trace that a viewer still opens.
+# An unpacked file may have ten times the size of the largest trace that a viewer still opens.
 LARGEST_BYTES = 1_000_000_000
 _GZIP = b"\x1f\x8b"
 _KNOWN = "a .stat or .prof of cProfile, a .json or .json.gz of torch.profiler, or a .json of perfkit profile"
@@ -24,7 +24,7 @@ _ABSENT = msgspec.Raw()
 
 
 class _TopLevel(msgspec.Struct):
-    """The keys that tell JSON files apart; what they hold is not looked at."""
+    """The keys by which JSON files are told apart; their values are not decoded."""
 
     traceEvents: msgspec.Raw = _ABSENT  # noqa: N815 (the format's own word)
     passes: msgspec.Raw = _ABSENT
@@ -59,7 +59,7 @@ def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading
 
 
 def _is_table_of_marshal(data: bytes) -> bool:
-    """Tell a dict of marshal from an object of JSON, which begins with the same letter."""
+    """Tell whether the data are a dict of marshal; an object of JSON begins with the same letter."""
     key = data[1:2]
     return data[:1] in (b"{", b"\xfb") and (key == b"0" or (key != b"" and key[0] & 0x7F in b"()"))
 
@@ -83,9 +83,10 @@ def _json_reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Re
 
 
 def _unpacked(data: bytes, name: str) -> bytes:
-    """Return what a gzip file holds; a small one may claim to hold more than any memory."""
+    """Return the content of a gzip file, unless it would be larger than the limit."""
     unpacked = b""
-    # Several gzip files in a row are one, as of tools that pack in parallel; other bytes behind are padding.
+    # Tools that pack in parallel write several gzip files in a row, which are read as one. Other bytes behind
+    # them are padding.
     while data.startswith(_GZIP):
         unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         try:

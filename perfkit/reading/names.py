@@ -1,4 +1,4 @@
-"""How the files of someone's profile are named for people, and whose code they are."""
+"""Names the files of a profile for people, and tells whose code they hold."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _KEPT_PARTS = 3
 class CodeNames:
     """Tells own code from libraries in a profile from any machine.
 
-    ``own`` are packages or folders that the reader calls their own; without any, all is own that is not
-    installed. ``present`` are the names at the top of the reader's project: a profile of perfkit's names
-    files from there on, and libraries by their package. With a ``root`` nothing but what lies in that folder
-    is own, and is named from there on.
+    ``own`` are the packages or folders that the user calls their own; without any, every file is own that is
+    not installed. ``present`` are the names at the top of the user's project: profiles that perfkit wrote
+    name the project's files from there on, and those of libraries from their package on. With a ``root`` only
+    files in that folder are own, and they are named from there on.
     """
 
     root: str = ""
@@ -31,7 +31,7 @@ class CodeNames:
     present: frozenset[str] = frozenset()
 
     def kind(self, file: str, *, portable: bool = True) -> FunctionKind:
-        """Return whose code a file is; only a ``portable`` profile names libraries by relative paths."""
+        """Return whose code a file holds; only a ``portable`` profile names libraries by relative paths."""
         if file.startswith("<"):
             return "own" if file.startswith(_NOTEBOOK) and not self.own else "library"
         path = _path(file)
@@ -46,7 +46,7 @@ class CodeNames:
         return "own" if len(path.parts) == 1 or path.parts[0] in self.present else "library"
 
     def shown(self, file: str) -> str:
-        """Return a file from its library's name on; one that is not installed keeps its last three parts."""
+        """Return a path from its library on; a file that is not installed keeps its last three parts."""
         if file.startswith("<"):
             return printable(file)
         path = _path(printable(file))
@@ -59,12 +59,12 @@ class CodeNames:
 
 
 def is_absolute(file: str) -> bool:
-    """Tell whether a file is named from the top of its machine on."""
+    """Tell whether a file is named by its whole path."""
     return not file.startswith("<") and _path(file).is_absolute()
 
 
 def printable(name: str) -> str:
-    """Return a name without what would steer a terminal, or could not be written to one."""
+    """Return a name with a sign in place of each letter that steers a terminal or cannot be written."""
     if name.isprintable():
         return name
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name)
@@ -76,7 +76,7 @@ def _path(file: str) -> PurePath:
 
 
 def _within(path: PurePath, names: tuple[str, ...]) -> bool:
-    """Tell whether a file lies in a folder, or is the module, of one of the names."""
+    """Tell whether one of the names is a folder around the file, or the file's own module."""
     parts = path.parts
     for name in names:
         wanted = tuple(part for part in re.split(r"[./\\]", name.removesuffix(".py")) if part)
@@ -87,7 +87,7 @@ def _within(path: PurePath, names: tuple[str, ...]) -> bool:
 
 
 def _library_tail(path: PurePath) -> str | None:
-    """Return the path from the library's package, or the standard library's module, on; None for neither."""
+    """Return the path from the package or the standard module on; None where the file is of no library."""
     parts = path.parts
     for marker in _INSTALLED:
         if marker in parts:
@@ -95,7 +95,7 @@ def _library_tail(path: PurePath) -> str | None:
     for at, part in enumerate(parts[:-1]):
         if _STANDARD.fullmatch(part) and (at == 0 or parts[at - 1] in _LIBRARIES):
             return "/".join(parts[at + 1 :])
-        # On Windows the standard library lies in a folder that a project may well have, too.
+        # On Windows the standard library lies in a folder "Lib", and a project may have one, too.
         module = parts[at + 1].removesuffix(".py")
         if part in _LIBRARIES and isinstance(path, PureWindowsPath) and module in sys.stdlib_module_names:
             return "/".join(parts[at + 1 :])

@@ -1,4 +1,4 @@
-"""A file of cProfile or profile, of any Python: data of ``marshal``, checked before anything is believed."""
+"""Reads what cProfile or profile of any Python wrote: ``marshal`` data, which are checked before use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from perfkit.records.readings import Call, FunctionKind, FunctionTime, Reading
 
 _Function = tuple[str, int, str]
 _BUILTIN = "~"
-# Far beyond any real profile; marshal lets a small file claim more than any memory holds.
+# No real profile comes near these limits; without them a small file of marshal could fill any memory.
 _MOST_EDGES = 5_000_000
 _LONGEST_NAME = 10_000
-# Of seconds or calls; no profile has as many, and what reads on holds them.
+# No profile has so many seconds or calls, and a float still holds each whole number up to here.
 _LARGEST_AMOUNT = 1e15
 _NUMBERS = frozenset({int, float})
 _TIMING_PARTS = 5
@@ -66,7 +66,7 @@ class _Timing:
 
 
 def _checked(loaded: object, name: str) -> dict[_Function, _Timing]:
-    """Return the functions with all that was said of them, if it is what cProfile writes."""
+    """Return the functions with their times, once the data are known to be what cProfile writes."""
     if not isinstance(loaded, dict):
         raise UsageError(
             f"{name} is no cProfile: expected a table of functions, found a {type(loaded).__name__}"
@@ -92,8 +92,8 @@ def _checked(loaded: object, name: str) -> dict[_Function, _Timing]:
 
 
 def _caller_counts(callers: Mapping[_Function, Any], name: str) -> dict[_Function, tuple[int, float, float]]:
-    # All calls, then the primitive ones: the other way round than for functions. The module ``profile``
-    # counts calls alone.
+    # A caller has all calls before the primitive ones, where a function has the primitive ones first. The
+    # module ``profile`` writes the number of calls alone.
     said = [(counts, 0, 0.0, 0.0) if type(counts) is int else counts for counts in callers.values()]
     if not (
         all(isinstance(counts, tuple) and len(counts) == _CALLER_PARTS for counts in said)
@@ -125,7 +125,10 @@ def _is_timing(value: object) -> bool:
 
 
 def _are_amounts(values: tuple[Any, ...]) -> bool:
-    """Tell whether these are times or counts; an overhead subtracted can leave a time just below zero."""
+    """Tell whether the values can be times or counts; a time can lie just below zero.
+
+    The profiler subtracts its own overhead, which may be more than a short call took.
+    """
     try:
         return _NUMBERS.issuperset(map(type, values)) and sum(map(abs, values)) <= _LARGEST_AMOUNT
     except OverflowError:
@@ -133,7 +136,7 @@ def _are_amounts(values: tuple[Any, ...]) -> bool:
 
 
 def _functions(found: Mapping[_Function, _Timing], code: CodeNames) -> tuple[FunctionTime, ...]:
-    """Return the functions under the names that people know."""
+    """Return the functions with the names that are shown to people."""
     places = {key: place for place, key in enumerate(found)}
     files = {file for file, _, _ in found} - {_BUILTIN}
     portable = not any(map(is_absolute, files))

@@ -1,4 +1,4 @@
-"""How many training steps a cProfile holds: by what a step cannot do without."""
+"""Counts the training steps in a cProfile by the calls that every step makes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _NO_OPTIMIZERS = ("optimizer.py", "lr_scheduler.py", "swa_utils.py", "__init__.p
 
 
 def steps_of_functions(functions: Sequence[FunctionTime]) -> StepTimes | None:
-    """Return the steps that calls show: of an optimizer's ``step``, else of the backward pass; else None."""
+    """Return how often an optimizer's ``step``, or else the backward pass, was called; None without both."""
     for sign, counts in (
         ("optimizer.step", [one.calls for one in functions if _is_optimizer_step(one)]),
         ("optimizer.step", [one.calls for one in functions if _is_optimizer_wrapper(one)]),
         ("run_backward", [one.calls for one in functions if "run_backward" in one.function]),
     ):
-        # Two optimizers of one loop, or one of them every few steps: the busiest sets the pace.
+        # Where a loop has two optimizers, the one that steps most often counts.
         if counts and max(counts) > 0:
             return StepTimes(count=max(counts), sign=sign)
     return None
@@ -28,5 +28,5 @@ def _is_optimizer_step(one: FunctionTime) -> bool:
 
 
 def _is_optimizer_wrapper(one: FunctionTime) -> bool:
-    """Tell whether this is what torch wraps around every optimizer's step, one's own optimizer's too."""
+    """Tell whether this is the function that torch wraps around the step of every optimizer."""
     return one.function == "wrapper" and one.file.endswith("torch/optim/optimizer.py")

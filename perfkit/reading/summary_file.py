@@ -1,4 +1,4 @@
-"""A summary that `perfkit profile` saved, as a reading like any other."""
+"""Reads a summary that `perfkit profile` saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfkit.records import Balance, ProfileEntry, ProfileSummary
 from perfkit.records.phases import RESIDUAL
 from perfkit.records.readings import FunctionTime, PhaseTime, Reading, StepTimes
 
-# No profile has as many, and what reads on holds them.
+# No profile has so many calls, and a float still holds each whole number up to here.
 _LARGEST_COUNT = 10**15
 
 
@@ -34,7 +34,7 @@ def read_summary(data: bytes, name: str) -> Reading:
 
 
 def reading_of(summary: ProfileSummary, name: str) -> Reading:
-    """Return a summary as a reading: what its cProfile saw, or its main pass where there is none."""
+    """Return a summary as a reading of its cProfile, or of its main pass where it has no cProfile."""
     profiled = summary.pass_named("cprofile") or summary.main_pass
     steps = StepTimes(count=profiled.steps, sign="optimizer.step", seconds=profiled.typical_steps)
     return Reading(
@@ -63,7 +63,7 @@ def _function(entry: ProfileEntry) -> FunctionTime:
 
 
 def phases_of_balance(balance: Balance, steps: int) -> tuple[PhaseTime, ...]:
-    """Return the phases of a balance pass as those of so many steps."""
+    """Return the phases of a balance pass, scaled to a number of steps."""
     typical = balance.typical
     scale = steps / max(len(balance.step_s[typical]), 1)
     seconds = {**{phase.name: phase.seconds for phase in balance.in_order}, RESIDUAL: balance.residual_s}

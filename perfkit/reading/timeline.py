@@ -1,4 +1,4 @@
-"""The events of a trace as nested intervals on threads."""
+"""Sorts the events of a trace into threads, on which they lie within one another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from perfkit.records.readings import OperatorTime, Place
 
-# The old schema's words and the new ones'.
+# Each set has the categories of the old schema and of the new one.
 OPERATORS = frozenset({"Operator", "cpu_op"})
 RUNTIME = frozenset({"Runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime"})
 MARKS = frozenset({"user_annotation"})
@@ -23,7 +23,7 @@ OPTIMIZER_STEP = "Optimizer.step#"
 
 
 class Event(NamedTuple):
-    """One timed event: seconds on the trace's own clock."""
+    """One timed event, in seconds on the trace's own clock."""
 
     name: str
     category: str
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The part of a trace that is looked at: its steps, and by which sign they were told apart."""
+    """The part of a trace that is read: its steps, and the sign by which they were recognised."""
 
     begin_s: float
     end_s: float
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 class Nested(NamedTuple):
-    """An event, how deep it lies in its thread, and when it ran with no other event within it."""
+    """An event, the number of events around it, and the intervals in which no event within it ran."""
 
     event: Event
     depth: int
@@ -53,7 +53,7 @@ class Nested(NamedTuple):
 
 @dataclass
 class _Open:
-    """An event that has not ended yet; ``end_s`` is no later than that of the window."""
+    """An event that has not ended yet; ``end_s`` is its own end or the window's, whichever is earlier."""
 
     event: Event
     end_s: float
@@ -84,14 +84,17 @@ class _Sum:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All timed events: those of the host by thread, in order, outer ones first; and those of the device."""
+    """The timed events of the host by thread, and those of the device; both are in order of their begin.
+
+    Of events that begin together the outer one comes first.
+    """
 
     events: dict[str, list[Event]]
     device: list[Event]
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Timeline:
-        """Sort events into threads; what is neither the host's nor the device's is left out."""
+        """Sort events into threads, and leave out those that are neither the host's nor the device's."""
         threads: dict[str, list[Event]] = defaultdict(list)
         device: list[Event] = []
         for event in events:
@@ -144,7 +147,7 @@ class Timeline:
                 calls=found.calls,
                 own_s=found.own_s,
                 cumulative_s=found.cumulative_s,
-                # On one thread of the host nothing runs at the same time.
+                # On one thread of the host no two events run at the same time.
                 busy_s=found.busy_s() if place == "device" or len(found.lanes) > 1 else None,
             )
             for (name, place), found in sums.items()
@@ -169,7 +172,10 @@ class Timeline:
 
 
 def window_of(timeline: Timeline) -> Window:
-    """Return the steps of a trace: those that were marked, else those that an optimizer ended, else none."""
+    """Return the steps of a trace, by the profiler's marks or else by the ends of optimizer steps.
+
+    A trace with neither has no steps, and its whole length is the window.
+    """
     marked = sorted(
         (event for found in timeline.events.values() for event in found if is_step(event)),
         key=lambda event: event.begin_s,
@@ -187,7 +193,7 @@ def is_step(event: Event) -> bool:
 
 
 def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals; one that ends before it begins is none."""
+    """Return the length of the union of intervals; an interval that ends before it begins is ignored."""
     total = 0.0
     reached = float("-inf")
     for begin, end in sorted(intervals):
@@ -198,7 +204,7 @@ def covered_s(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def _between_optimizer_steps(timeline: Timeline) -> Window | None:
-    """Return the steps that end with an optimizer's; the first, whose begin is not known, is left out."""
+    """Return the steps that end with an optimizer's step, without the first, whose begin is not known."""
     ends = [
         event
         for found in timeline.events.values()

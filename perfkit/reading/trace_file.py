@@ -1,4 +1,4 @@
-"""A trace of torch.profiler (Kineto), of the old schema or the new."""
+"""Reads a trace of torch.profiler (Kineto), of the old schema or the new."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from perfkit.reading.trace_phases import phases_of, waits_of
 from perfkit.records.readings import Reading, StepTimes
 
 _MICROSECOND = 1e-6
-# Numbers that Kineto writes and JSON does not know.
+# Kineto writes such numbers, which JSON does not allow.
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|inf|NaN|Infinity)\b")
-# In microseconds: beyond the year 3000, a time stamp is none.
+# A number of microseconds beyond the year 3000 is no time stamp.
 _LARGEST_TIME = 1e17
 
 
@@ -43,7 +43,7 @@ class _Trace(msgspec.Struct):
 
 
 def read_trace(data: bytes, name: str) -> Reading:
-    """Return what a trace says of the steps in it, or of its whole length where it has none.
+    """Return what a trace says of its steps, or of its whole length where it has no steps.
 
     Raises:
         UsageError: the data are damaged, or no trace.
@@ -54,7 +54,7 @@ def read_trace(data: bytes, name: str) -> Reading:
         for one in trace.traceEvents
         if one.ph == "X" and _is_time(one.ts) and _is_time(one.dur)
     ]
-    # Since 1970 a microsecond is at the end of what a float can hold.
+    # A float that counts from 1970 has no digits left for parts of a microsecond.
     origin = min((begin for _, begin, _ in timed), default=0.0)
     timeline = Timeline.of(
         Event(
@@ -72,7 +72,7 @@ def read_trace(data: bytes, name: str) -> Reading:
 
 
 def _is_time(microseconds: float | None) -> bool:
-    """Tell whether a time can be one: a number, even where it was written as a word, is finite."""
+    """Tell whether a number can be a time: it is finite and no date of the far future."""
     return microseconds is None or abs(microseconds) <= _LARGEST_TIME
 
 
@@ -116,7 +116,7 @@ def _decoded(data: bytes, name: str) -> _Trace:
 
 
 def _decoded_without_no_numbers(data: bytes, name: str) -> _Trace:
-    # A name that was cut at so many bytes may end within a letter.
+    # A name that was cut at a number of bytes may end in a part of a letter.
     readable = data.decode(errors="replace").encode()
     try:
         return msgspec.json.decode(_NO_NUMBER.sub(rb"\1null", readable), type=_Trace, strict=False)

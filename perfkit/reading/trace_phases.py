@@ -1,4 +1,4 @@
-"""What the profiled thread did in the steps of a trace, phase by phase, and whom it waited for."""
+"""Divides the steps of a trace into phases, and finds what the profiled thread waited for."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from perfkit.reading.timeline import (
     covered_s,
     is_step,
 )
+from perfkit.records.phases import (
+    BACKWARD,
+    DATA,
+    FORWARD_AND_LOSS,
+    OPTIMIZER,
+    RANKS,
+    RESIDUAL,
+    TO_DEVICE,
+    TRACED_PHASES,
+)
 from perfkit.records.readings import OperatorTime, PhaseTime, Reading, WaitTime
 
-DATA = "data wait"
-TO_DEVICE = "host to device"
-FORWARD = "forward and loss"
-BACKWARD = "backward"
-OPTIMIZER = "optimizer"
-RANKS = "other ranks"
-RESIDUAL = "residual"
-# What a phase that the user names begins with, as a mark in a trace.
-OWN_PHASE = "phase: "
-ORDER = (DATA, TO_DEVICE, FORWARD, BACKWARD, OPTIMIZER, RANKS)
-
+# A phase that the user names is marked in a trace by its name behind this word.
+_OWN_PHASE = "phase: "
 _OF_NAMES = (
     (DATA, re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|dataloader", re.IGNORECASE)),
     (OPTIMIZER, re.compile(rf"{OPTIMIZER_STEP}|Optimizer\.zero_grad#")),
@@ -39,7 +40,7 @@ _OF_NAMES = (
     (BACKWARD, re.compile(r"autograd::engine::|backward\b", re.IGNORECASE)),
     (TO_DEVICE, re.compile(r"aten::to$|aten::_to_copy$|aten::copy_$|aten::pin_memory|cudaMemcpy")),
 )
-# How the engine marks a node of the graph that it goes back through.
+# The autograd engine marks each node of the graph with this prefix.
 _NODE = "autograd::engine::evaluate_function: "
 _STANDING_STILL = re.compile(r"(cuda|hip)(Stream|Device|Event)Synchronize|(cuda|hip)Memcpy(Async)?$")
 
@@ -64,13 +65,13 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + elsewhere_s
     calls[BACKWARD] += elsewhere_calls
     whole_s = window.end_s - window.begin_s
-    # Sums of floats may miss the whole by a hair.
+    # Rounding can make the sum of the phases a little larger than the whole.
     named = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
     return (*named, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in named), 0.0)))
 
 
 def backward_nodes(trace: Reading) -> tuple[OperatorTime, ...]:
-    """Return the backward pass by what its nodes differentiate, costliest first by all they call."""
+    """Return the nodes of the backward pass by what they differentiate, costliest first by all they call."""
     nodes = [
         replace(one, name=one.name.removeprefix(_NODE).strip())
         for one in trace.operators
@@ -94,13 +95,13 @@ def waits_of(timeline: Timeline, window: Window) -> tuple[WaitTime, ...]:
 
 
 def _in_order(seconds: dict[str, float]) -> list[str]:
-    """Return the phases that took time: the known ones as a step goes through them, then the user's own."""
-    known = [name for name in ORDER if seconds.get(name, 0.0) > 0]
-    return known + sorted(name for name in seconds if name not in ORDER)
+    """Return the phases that took time: the known ones in a step's order, then those that the user named."""
+    known = [name for name in TRACED_PHASES if seconds.get(name, 0.0) > 0]
+    return known + sorted(name for name in seconds if name not in TRACED_PHASES)
 
 
 def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, float, float, int]]:
-    """Yield the thread's events that lie in no other, from where the last one ended to their own end.
+    """Yield the thread's events that lie in no other event, each from the end of the one before to its own.
 
     With each comes how many operators it holds, itself included. Marks of unknown meaning are looked through.
     Rounded times let neighbours overlap by a hair.
@@ -124,19 +125,19 @@ def _is_phase(event: Event) -> bool:
 
 
 def _phase(event: Event) -> str:
-    return _known_phase(event) or FORWARD
+    return _known_phase(event) or FORWARD_AND_LOSS
 
 
 def _known_phase(event: Event) -> str | None:
-    if event.name.startswith(OWN_PHASE):
-        return event.name.removeprefix(OWN_PHASE)
+    if event.name.startswith(_OWN_PHASE):
+        return event.name.removeprefix(_OWN_PHASE)
     return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
 
 
 def _backward_elsewhere(
     timeline: Timeline, window: Window, own: list[tuple[float, float]]
 ) -> tuple[float, int]:
-    """Return the seconds, and operators, of other threads while the thread of the steps had no event."""
+    """Return the seconds in which only other threads had operators, and the number of these operators."""
     elsewhere = [
         (max(event.begin_s, window.begin_s), min(event.end_s, window.end_s))
         for thread, events in timeline.events.items()

@@ -163,7 +163,8 @@ class GateReport:
     ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
     that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
     that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
-    counting. ``from_ledger`` marks verdicts that were recomputed from kept rows.
+    counting; before it began another perfkit kept it waiting for ``waited_s``. ``from_ledger`` marks verdicts
+    that were recomputed from kept rows.
     """
 
     run_id: str
@@ -177,6 +178,7 @@ class GateReport:
     wall_s: float
     timed_s: float | None = None
     counted_s: float | None = None
+    waited_s: float = 0.0
     comparisons: tuple[Comparison, ...]
     exit_code: int
     notes: tuple[str, ...] = ()

@@ -154,7 +154,7 @@ class ProfileSummary:
     ``backward`` is the backward pass by what each of its nodes differentiates, over the steps of the torch
     pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of the last
     two of a few steps. With a ``problem`` the target failed, and the passes end with the last step before
-    that.
+    that. Before all of it, another perfkit kept this one waiting for ``waited_s`` seconds.
     """
 
     schema_version: int
@@ -176,6 +176,7 @@ class ProfileSummary:
     backward: tuple[OperatorTime, ...] = ()
     counts: Counts | None = None
     problem: str | None = None
+    waited_s: float = 0.0
 
     def pass_named(self, name: PassName) -> PassSummary | None:
         """Return one of the passes, None where it was not asked for."""

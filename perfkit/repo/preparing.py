@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from perfkit.errors import NotMeasuredError
 from perfkit.processes.commands import run_command
 from perfkit.records import Side
 from perfkit.repo.commands import outside_repository
+from perfkit.temporary import temporary_folder
 
 SIDE_VARIABLE = "PERFKIT_SIDE"
 
@@ -20,10 +20,10 @@ def prepare_root(command: str, *, side: Side, root: Path) -> None:
     Raises:
         NotMeasuredError: it failed.
     """
-    with tempfile.TemporaryDirectory(prefix="perfkit-prepare-") as folder:
+    with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
-            output=Path(folder, "output.log"),
+            output=folder / "output.log",
             limit_s=None,
             environment={**outside_repository(os.environ), SIDE_VARIABLE: side},
             folder=root,

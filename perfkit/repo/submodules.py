@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from perfkit.repo.commands import list_with_git, run_git, run_git_checkout, try_git
 from perfkit.repo.working_tree import SUBMODULE_MODE, is_initialised, lay_working_tree, submodules
+from perfkit.temporary import temporary_folder
 
 
 def fill_recorded(source: Path, target: Path, sha: str, *, within: str = "") -> Iterator[str]:
@@ -71,7 +71,7 @@ def _lack(submodule: Path, sha: str, name: str) -> str | None:
 
 def _export(submodule: Path, sha: str, target: Path) -> None:
     """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
-    with tempfile.TemporaryDirectory(prefix="perfkit-index-") as folder:
-        index = Path(folder) / "index"
+    with temporary_folder() as folder:
+        index = folder / "index"
         run_git_checkout(submodule, "read-tree", sha, index=index)
         run_git_checkout(submodule, "checkout-index", "--all", "--force", f"--prefix={target}/", index=index)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import git
 
-from perfkit.repo.commands import run_git, run_git_checkout, try_git
+from perfkit.repo.commands import run_git_checkout
+from perfkit.repo.leftovers import forget_lost
+from perfkit.temporary import temporary_folder
 
 _NAME_DIGITS = 12
-_PREFIX = "perfkit-"
 
 
 @contextmanager
@@ -34,11 +34,11 @@ def worktrees(repository: git.Repo, shas: Sequence[str]) -> Iterator[dict[str, P
 def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
     """Yield the real path of a fresh folder for worktrees of the repositories; all go away together."""
     try:
-        # What a process still writes there must not keep git from forgetting the worktrees.
-        with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
-            yield Path(folder).resolve()
+        with temporary_folder(repositories=repositories) as folder:
+            yield folder
     finally:
-        _forget_lost(repositories)
+        for repository in repositories:
+            forget_lost(repository)
 
 
 def add_worktree(repository: Path, sha: str, path: Path) -> None:
@@ -48,15 +48,3 @@ def add_worktree(repository: Path, sha: str, path: Path) -> None:
         RepositoryError: git cannot check it out.
     """
     run_git_checkout(repository, "worktree", "add", "--quiet", "--detach", str(path), sha)
-
-
-def _forget_lost(repositories: Sequence[Path]) -> None:
-    """Strike perfkit's worktrees off git's list whose folder is gone, those of killed runs too.
-
-    ``git worktree prune`` would strike off the user's own on a disk that is not mounted now.
-    """
-    for repository in repositories:
-        for line in run_git(repository, "worktree", "list", "--porcelain").splitlines():
-            path = Path(line.removeprefix("worktree "))
-            if path.parent.name.startswith(_PREFIX) and not path.parent.exists():
-                try_git(repository, "worktree", "remove", "--force", "--force", str(path))

@@ -66,7 +66,8 @@ class TrickResult:
 class TricksReport:
     """All tricks that were tried, why others were not, and what claims are worth.
 
-    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop.
+    ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
+    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``.
     """
 
     run_id: str
@@ -76,6 +77,7 @@ class TricksReport:
     environment: Environment
     policy: Policy
     wall_s: float
+    waited_s: float = 0.0
     results: tuple[TrickResult, ...]
     left_out: Mapping[str, str]
     claims: tuple[CheckedClaim, ...] = ()

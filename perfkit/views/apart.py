@@ -10,9 +10,8 @@ from rich.text import Text
 
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Verdict
-from perfkit.views.gate.decision import decision_sentence
 from perfkit.views.gate.exact import exact_sections
-from perfkit.views.gate.table import commit_text, decision_style, result_table, verdict_text
+from perfkit.views.gate.table import commit_text, decision_text, result_table, verdict_text
 from perfkit.views.gate.wording import details, in_order, percent
 from perfkit.views.names import short_names
 
@@ -36,8 +35,7 @@ def apart_view(report: ApartReport) -> Group:
         *exact_sections(report.exact),
         *(Text(f"note: {note}") for note in report.notes),
     )
-    decision = Text(decision_sentence(report), style=decision_style(report))
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision)
+    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))
 
 
 def _heading(base: Commit, head: Commit) -> Text:

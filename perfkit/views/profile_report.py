@@ -78,6 +78,8 @@ def _headline(summary: ProfileSummary) -> str:
         lines.append(f"  time per sample   {human_seconds(main.sample_s)}  ({rate})")
     if main.data_wait_s is not None:
         lines.append(f"  waiting for data  {human_seconds(main.data_wait_s)}  ({_waiting(summary)})")
+    if summary.waited_s:
+        lines.append(f"  before it began   {human_seconds(summary.waited_s)} of waiting for another perfkit")
     return "\n".join(lines)
 
 

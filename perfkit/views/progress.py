@@ -50,6 +50,13 @@ class PassProgress(_Drawn):
         )
         self._task: TaskID | None = None
 
+    def say(self, text: str) -> None:
+        """Say what happens besides passes."""
+        if self._in_terminal:
+            self._bar.console.print(text, markup=False)
+        elif self._enabled:
+            sys.stderr.write(f"{text}\n")
+
     def begin(self, name: str, steps: int | None) -> None:
         """Say that a pass begins, of so many optimizer steps where that is known."""
         self._task = self._bar.add_task(f"{name} pass", total=steps)

@@ -7,6 +7,7 @@ import inspect
 import marshal
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -383,6 +384,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
         *orders: dict[str, Any],
         loops: int | None = None,
         times: Callable[[int], float] = lambda iterations: 2.0 * iterations,
+        call: Callable[[], object] | None = None,
     ) -> Talk:
         calls: list[str] = []
         kept: list[tuple[int, float]] = []
@@ -397,7 +399,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
             Work(
                 node="bench.py::test_it",
                 block=block,
-                call=lambda: calls.append("call"),
+                call=call or (lambda: calls.append("call")),
                 keep=lambda iterations, seconds: kept.append((iterations, seconds)),
                 loops=loops,
                 rounds=9,
@@ -484,6 +486,23 @@ def test_a_profile_holds_functions_and_no_times_of_rounds(talk: Callable[..., Ta
     here = {name: counts for (file, _, name), counts in stats.items() if Path(file) == Path(__file__)}
     assert {"<lambda>": 2} == {name: calls for name, (_, calls, *_) in here.items()}
     assert pytest.approx(said.answers[1]["seconds"]) == sum(own for _, _, own, *_ in stats.values())
+
+
+def test_a_profile_says_nothing_of_other_threads(talk: Callable[..., Talk]) -> None:
+    """What a thread does that the call starts is not in the call's profile, on any Python."""
+
+    def other() -> None:
+        return None
+
+    def call() -> None:
+        theirs = threading.Thread(target=other)
+        theirs.start()
+        theirs.join()
+
+    said = talk({"kind": "profile", "calls": 1}, call=call)
+
+    stats = marshal.loads(base64.b64decode(said.answers[1]["stats"]))  # noqa: S302 (written by the test itself)
+    assert {"call"} == {name for file, _, name in stats if Path(file) == Path(__file__)}
 
 
 def test_a_benchmark_that_is_abandoned_is_skipped(talk: Callable[..., Talk]) -> None:

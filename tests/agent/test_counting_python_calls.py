@@ -79,6 +79,27 @@ def test_recursion_counts_each_call(tmp_path: Path) -> None:
     assert (12.0, 12.0) == values(own.counts(), "python_calls")
 
 
+def test_calls_of_another_thread_do_not_count(tmp_path: Path) -> None:
+    """A thread that runs meanwhile has calls of its own, however the interpreter lets a profiler hear."""
+    own = Own(
+        tmp_path,
+        """
+        import threading
+        def run():
+            theirs = threading.Thread(target=other)
+            theirs.start()
+            theirs.join()
+        def other(): return mine()
+        def mine(): return None
+        """,
+    )
+
+    functions = {what for what, _ in causes(own.counts(), "python_calls")}
+
+    assert "run" in functions
+    assert {"other", "mine"}.isdisjoint(functions)
+
+
 def test_another_profiler_is_left_alone(tmp_path: Path) -> None:
     """It sees what it would see, and the calls are not counted."""
     own = Own(tmp_path, "def run(): pass")

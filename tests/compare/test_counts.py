@@ -34,6 +34,6 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     with trees.launcher() as launcher:
         tally = count_compared([contender], launcher, say=lambda _: None, decide=False)
 
-    compared = [one for one in tally.compared(POLICY) if one.metric.name == "python_calls"]
+    compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
-    assert all("counting failed: " in (one.message or "") for one in compared)
+    assert all("counting failed: " in (found.message or "") for found in compared)

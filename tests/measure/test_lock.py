@@ -1,24 +1,32 @@
-"""One measuring perfkit a machine: the second one waits, however the first one ends."""
+"""One measuring perfkit a machine: the second one waits, says for whom, and gives up when it was told to."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from processes_seen import wait_until
 
-from perfkit.measure.lock import machine_lock
+from perfkit.agent.tree import read_process
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.measure.lock import lock_folder, machine_lock, who_measures
 
 HOLDER = """
 import sys
 from pathlib import Path
+folder = Path(sys.argv[1])
+sys.argv = ["/somewhere/bin/perfkit", "gate", "--base", "main"]
 from perfkit.measure.lock import machine_lock
-with machine_lock(on_wait=lambda: None, folder=Path(sys.argv[1])):
+with machine_lock(say=print, folder=folder):
     print("held", flush=True)
     sys.stdin.read()
 """
+NAME = "perfkit-measuring.lock"
 Process = subprocess.Popen[str]
 
 
@@ -41,39 +49,164 @@ def let_go(process: Process) -> None:
 
 
 @pytest.mark.parametrize("end", [let_go, subprocess.Popen.kill])
-def test_a_second_process_says_so_and_waits(
+def test_a_second_process_says_for_whom_it_waits(
     tmp_path: Path, holder: Process, end: Callable[[Process], None]
 ) -> None:
     """It gets the machine when the first one has left, of its own will or not, and not before."""
     heard = []
 
-    def on_wait() -> None:
-        heard.append(holder.poll())
+    def say(text: str) -> None:
+        heard.append((holder.poll(), text))
         end(holder)
 
-    with machine_lock(on_wait=on_wait, folder=tmp_path):
+    with machine_lock(say=say, folder=tmp_path) as waited_s:
         holder.wait()
 
-    assert [None] == heard
+    ((status, text),) = heard
+    assert status is None
+    assert text.startswith(f"waiting for perfkit gate (process {holder.pid}, since ")
+    assert text.endswith(" UTC): it measures on this machine")
+    assert waited_s > 0
+
+
+def test_a_holder_that_stands_still_is_named_as_stopped(tmp_path: Path, holder: Process) -> None:
+    """Ctrl-Z keeps the machine: whoever waits is told what lets it go on."""
+    holder.send_signal(signal.SIGSTOP)
+    assert wait_until(lambda: (found := read_process(holder.pid)) is not None and found.is_stopped)
+
+    said = who_measures(folder=tmp_path)
+
+    assert said is not None
+    assert f", stopped: `kill -CONT {holder.pid}` lets it go on)" in said
+
+
+class Clock:
+    """A clock that only pauses move."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now_s
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("wait_s", "told"), [(0.0, 0), (30.0, 1), (150.0, 3)])
+def test_the_wait_has_an_end_where_one_was_set(
+    tmp_path: Path, holder: Process, wait_s: float, told: int
+) -> None:
+    """It tells at once and every minute, and then gives up: nothing was measured, which is exit code 4."""
+    heard: list[str] = []
+    clock = Clock()
+
+    with (
+        pytest.raises(NotMeasuredError) as caught,
+        machine_lock(say=heard.append, wait_s=wait_s, folder=tmp_path, clock=clock, pause=clock.pause),
+    ):
+        pass
+
+    assert 4 == caught.value.exit_code
+    assert f"perfkit gate (process {holder.pid}, since " in str(caught.value)
+    assert f"longer than --wait {wait_s:g}; nothing was measured" in str(caught.value)
+    assert told == len(heard)
+    assert pytest.approx(100.0 + wait_s) == clock.now_s
+
+
+def test_every_minute_it_says_for_how_long_it_has_waited(tmp_path: Path, holder: Process) -> None:
+    """So a log that grows no more is no riddle."""
+    heard: list[str] = []
+    clock = Clock()
+    with (
+        pytest.raises(NotMeasuredError),
+        machine_lock(say=heard.append, wait_s=90.0, folder=tmp_path, clock=clock, pause=clock.pause),
+    ):
+        pass
+
+    assert [True, False] == [text.startswith("waiting for perfkit gate") for text in heard]
+    assert heard[1].startswith(f"waiting (60.0 s so far) for perfkit gate (process {holder.pid}")
+
+
+@pytest.mark.parametrize("wait_s", [-1.0, float("nan")])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, wait_s: float) -> None:
+    """Also where the machine is free."""
+    with (
+        pytest.raises(UsageError, match="--wait must be zero"),
+        machine_lock(say=print, wait_s=wait_s, folder=tmp_path),
+    ):
+        pass
 
 
 def test_a_free_machine_is_had_without_waiting(tmp_path: Path) -> None:
     """One after the other is no collision, also after a failure inside."""
     heard: list[str] = []
-    with (
-        pytest.raises(KeyboardInterrupt),
-        machine_lock(on_wait=lambda: heard.append("first"), folder=tmp_path),
-    ):
+    with pytest.raises(KeyboardInterrupt), machine_lock(say=heard.append, folder=tmp_path):
         raise KeyboardInterrupt
-    with machine_lock(on_wait=lambda: heard.append("second"), folder=tmp_path):
+    with machine_lock(say=heard.append, wait_s=0.0, folder=tmp_path) as waited_s:
         pass
 
-    assert [] == heard
+    assert ([], 0.0) == (heard, waited_s)
+    assert "" == (tmp_path / NAME).read_text()
+    assert who_measures(folder=tmp_path) is None
 
 
 def test_the_lock_serves_every_user_of_the_machine(tmp_path: Path) -> None:
     """Whoever measured first, its file can be opened by others."""
-    with machine_lock(on_wait=lambda: None, folder=tmp_path):
+    with machine_lock(say=print, folder=tmp_path):
         (file,) = tmp_path.iterdir()
 
     assert 0o666 == file.stat().st_mode & 0o777
+
+
+def test_a_lock_that_was_tidied_away_is_made_anew(tmp_path: Path, holder: Process) -> None:
+    """A lock on a file that nobody finds any more keeps nobody out."""
+    (tmp_path / NAME).unlink()
+
+    with machine_lock(say=print, wait_s=0.0, folder=tmp_path):
+        assert holder.poll() is None
+        assert (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize("in_the_way", ["link", "second name", "folder"])
+def test_what_stands_in_the_place_of_the_lock_is_never_written_to(tmp_path: Path, in_the_way: str) -> None:
+    """The folder is open to all, so a link there may be a trap."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    if in_the_way == "link":
+        (tmp_path / NAME).symlink_to(victim)
+    elif in_the_way == "second name":
+        (tmp_path / NAME).hardlink_to(victim)
+    else:
+        (tmp_path / NAME).mkdir()
+
+    with pytest.raises(UsageError, match="remove it"), machine_lock(say=print, folder=tmp_path):
+        pass
+
+    assert "precious" == victim.read_text()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"pid": 1}', "\0" * 9])
+def test_a_holder_that_says_nothing_is_another_perfkit(tmp_path: Path, content: str, holder: Process) -> None:
+    """Whatever stands in the file, the lock is what counts."""
+    (tmp_path / NAME).write_text(content)
+
+    assert holder.poll() is None
+    assert "another perfkit" == who_measures(folder=tmp_path)
+
+
+def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its place follows neither from TMPDIR nor from the user; a variable names one for containers."""
+    monkeypatch.delenv("PERFKIT_LOCK_FOLDER")
+    found = lock_folder()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert found == lock_folder()
+    assert found.stat().st_mode & 0o002
+    monkeypatch.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path))
+    assert tmp_path == lock_folder()
+    monkeypatch.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match=r"PERFKIT_LOCK_FOLDER is .*nowhere, which is no folder"):
+        lock_folder()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -71,8 +70,9 @@ def _clean(trees: TwoTrees) -> None:
 
 def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
     """Return the failures of a launch as (test, side, status, message)."""
-    rows = [astuple(failure) for failure in record.failures]
-    return [(node.removeprefix(f"{FILE}::"), *rest) for node, *rest in rows]
+    return [
+        (one.node.removeprefix(f"{FILE}::"), one.side, one.status, one.message) for one in record.failures
+    ]
 
 
 def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:

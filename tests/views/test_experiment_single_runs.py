@@ -7,7 +7,7 @@ from dataclasses import replace
 from experiment_records import PRECISIONS, PRECISIONS_AND_SIZES, build_experiment, synthetic_record
 
 from perfkit.records.experiments import ExperimentRecord, Trial
-from perfkit.views.experiment.single_runs import single_run_lines
+from perfkit.views.experiment.wording import single_run_lines
 
 
 def _record(*seconds: tuple[float, float]) -> ExperimentRecord:

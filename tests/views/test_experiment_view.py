@@ -32,11 +32,10 @@ from perfkit.records.experiments import (
     Trial,
 )
 from perfkit.verdict.effects import effects_of
-from perfkit.views.experiment.crossing import crossover_sentences
-from perfkit.views.experiment.means import mean_text
 from perfkit.views.experiment.summary import SAMPLE_RATE, failures, ratios_by_block, summary_of
 from perfkit.views.experiment.terminal import experiment_view
-from perfkit.views.experiment.told import told_effect
+from perfkit.views.experiment.told import mean_text, told_effect
+from perfkit.views.experiment.wording import crossover_sentences
 
 THREE_SIZES = {**PRECISIONS, "batch_size": (2, 4, 8)}
 NO_MEMORY: Mapping[str, tuple[Status, str]] = {

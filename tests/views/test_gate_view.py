@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from synthetic import build_comparison, build_report
+from synthetic import build_comparison, build_count, build_report
 
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
-from perfkit.views.gate.decision import decision_sentence
+from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.table import gate_view
 from perfkit.views.gate.wording import change_text, direction_text, interval_text, need_text
 from perfkit.views.names import short_names
@@ -100,7 +100,7 @@ def test_a_recomputed_verdict_says_so() -> None:
 
 def test_a_report_without_benchmarks_is_told() -> None:
     """Nothing to compare is no pass."""
-    assert "NOT MEASURED: no benchmark that gates was compared" in _text(build_report())
+    assert "NOT MEASURED: no benchmark that decides was compared." in _text(build_report())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,11 @@ def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
     [
         (1.004, 1.026, "slower by 0.4 to 2.6 %"),
         (0.974, 0.996, "faster by 0.4 to 2.6 %"),
-        (0.99, 1.03, "may be slower or faster (-1.0 to +3.0 %)"),
+        (
+            0.99,
+            1.03,
+            "not decided after 12 launches: may be slower or faster (-1.0 to +3.0 %), so no times are shown",
+        ),
         (2.0, 20.0, "slower, ×2.0 to ×20.0"),
     ],
 )
@@ -150,26 +154,48 @@ def test_what_it_would_take_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("comparisons", "sentence"),
+    ("comparisons", "lines"),
     [
-        ([B_SAME, B_SAME], "PASS: none of 2 benchmarks compared is slower by more than the margin (2 %)"),
-        ([B_SAME, A_SLOWER], "REGRESSED: 1 of 2 benchmarks is slower by more than the margin (2 %)"),
-        ([A_SLOWER, A_SLOWER], "REGRESSED: 2 of 2 benchmarks are slower by more than the margin (2 %)"),
+        ([B_SAME, B_SAME], ["PASS: none of 2 benchmarks became slower by more than 2 %."]),
+        ([B_SAME], ["PASS: the benchmark did not become slower by more than 2 %."]),
+        (
+            [B_SAME, A_SLOWER],
+            ["REGRESSED: 1 of 2 benchmarks became slower by more than 2 %: test_a (+3.1 %)."],
+        ),
+        (
+            [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcde"],
+            [
+                (
+                    "REGRESSED: 5 of 5 benchmarks became slower by more than 2 %:"
+                    " test_a (+3.1 %), test_b (+3.1 %), test_c (+3.1 %), and 2 more."
+                )
+            ],
+        ),
         (
             [B_SAME, build_comparison("test_c", "INCONCLUSIVE", margin=0.005)],
-            "INCONCLUSIVE: 1 of 2 benchmarks is undecided at the margin (0.5 %)",
+            [
+                (
+                    "INCONCLUSIVE: it is still open whether 1 of 2 benchmarks became slower"
+                    " by more than 0.5 %: test_c."
+                )
+            ],
         ),
         (
             [build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")],
-            "NOT MEASURED: 2 of 2 benchmarks are not compared (1 MISSING, 1 CHANGED)",
+            ["NOT MEASURED: 2 of 2 benchmarks could not be compared (1 MISSING, 1 CHANGED): test_c, test_d."],
         ),
         (
             [build_comparison("test_c", "NEW")],
-            "NOT MEASURED: nothing was compared, since every benchmark is new; also 1 NEW",
+            ["NOT MEASURED: nothing was compared, since every benchmark is new.", "Besides: 1 NEW."],
         ),
         (
             [A_SLOWER, build_comparison("test_c", "REGRESSED", 1.1, 1.09, 1.2, margin=0.05)],
-            "REGRESSED: 2 of 2 benchmarks are slower by more than the margin (2 to 5 %)",
+            [
+                (
+                    "REGRESSED: 2 of 2 benchmarks became slower by more than their margins (2 to 5 %):"
+                    " test_a (+3.1 %), test_c (+10.0 %)."
+                )
+            ],
         ),
         (
             [
@@ -178,30 +204,99 @@ def test_what_it_would_take_is_told() -> None:
                 build_comparison("test_d", "REGRESSED", 1.1, 1.09, 1.2, gating=False),
                 build_comparison("test_e", "IMPROVED", 0.8, 0.7, 0.9),
             ],
-            (
-                "PASS: none of 2 benchmarks compared is slower by more than the margin (2 %)"
-                "; also 1 REGRESSED (does not gate), 1 CHANGED (accepted), 1 IMPROVED"
-            ),
+            [
+                "PASS: none of 2 benchmarks became slower by more than 2 %.",
+                "Besides: 1 REGRESSED (does not gate), 1 CHANGED (accepted), 1 IMPROVED.",
+            ],
         ),
         (
             [A_SLOWER, build_comparison("test_c", "TIMEOUT")],
-            "REGRESSED: 1 of 2 benchmarks is slower by more than the margin (2 %); also 1 TIMEOUT",
+            [
+                "REGRESSED: 1 of 2 benchmarks became slower by more than 2 %: test_a (+3.1 %).",
+                "Besides: 1 TIMEOUT.",
+            ],
         ),
     ],
 )
-def test_the_decision_is_one_sentence(comparisons: list[Comparison], sentence: str) -> None:
-    """It says what decided, what else there is, the rules, the time and the exit code."""
+def test_the_decision_is_one_plain_sentence(comparisons: list[Comparison], lines: list[str]) -> None:
+    """It comes first; then what else there is, the exit code, and where to read on."""
     report = build_report(*comparisons)
-    rules = f"; family-wise alpha 0.01; 41.3 s; exit code {report.exit_code}"
+    *said, closing = _decision(report)
 
-    assert sentence + rules == decision_sentence(report)
+    assert lines == said
+    assert closing.endswith(
+        f"It took 41.3 s and ends with exit code {report.exit_code}."
+        " The probability of any wrong verdict is at most 1 %."
+        " Every word and number is explained in docs/gate.md."
+    )
+
+
+def _decision(report: GateReport) -> list[str]:
+    return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))
+
+
+@pytest.mark.parametrize(
+    "comparisons",
+    [[B_SAME, A_SLOWER], [build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)], [B_SAME]],
+)
+def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> None:
+    """They have none of the words that only the method's documents explain."""
+    last = " ".join(_decision(build_report(*comparisons)))
+
+    assert [] == [word for word in JARGON if word in last.lower()]
+
+
+JARGON = ("launch", "look", "quartile", "round", "preloader", "family", "alpha", "interleav", "tolerance")
+
+
+def test_an_open_gate_says_how_to_go_on() -> None:
+    """A second gate of two commits goes on from the first; of changed files it cannot."""
+    undecided = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+    said = "The same command again goes on from here."
+
+    assert said in _decision(build_report(undecided))[-1]
+    assert said not in _decision(build_report(undecided, head_dirty=True))[-1]
+    assert said not in _decision(build_report(A_SLOWER))[-1]
 
 
 def test_a_decision_that_no_benchmark_explains_leads_to_the_notes() -> None:
     """A gate that failed as a whole does not blame a benchmark, nor claim that none was compared."""
     report = replace(build_report(B_SAME, notes=("another perfkit was imported",)), exit_code=4)
 
-    assert decision_sentence(report).startswith("NOT MEASURED: the notes say why; ")
+    assert "NOT MEASURED: the notes above say why." == _decision(report)[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "code", "said"),
+    [
+        (build_count("test_b", "operators", 10, 20), 1, "REGRESSED: 1 count grew by more than is allowed."),
+        (
+            build_count("test_b", "operators", 10, 10),
+            0,
+            (
+                "PASS: the benchmark did not become slower by more than 2 %,"
+                " and none of 1 count grew by more than is allowed."
+            ),
+        ),
+    ],
+)
+def test_counts_have_their_say(count: ExactComparison, code: int, said: str) -> None:
+    """What decided is told, times or counts or both."""
+    assert said == _decision(replace(build_report(B_SAME), exact=(count,), exit_code=code))[0]
+
+
+def test_times_that_mean_nothing_are_not_shown() -> None:
+    """Of a benchmark that may as well not have changed two times of two launches would look like a change."""
+    undecided = build_comparison("test_doc", "INCONCLUSIVE", 1.523, 0.8, 1.9, launches=2)
+    known = build_comparison("test_near", "INCONCLUSIVE", 1.015, 1.004, 1.026)
+    words = " ".join(_text(build_report(undecided, known)).split())
+
+    assert "test_doc - - +52.3 % -20.0 to +90.0 % INCONCLUSIVE 2" in words
+    assert (
+        "test_doc: not decided after 2 launches: may be slower or faster (-20.0 to +90.0 %),"
+        " so no times are shown"
+    ) in words
+    assert "test_near 12.3 ms 12.5 ms +1.5 %" in words
 
 
 def _typical(found: Comparison, *whole: float) -> Comparison:
@@ -222,9 +317,9 @@ def test_the_guide_says_what_slow_calls_may_hide() -> None:
     mixed = build_report(same[0], build_comparison("test_long", "UNCHANGED", 1.0, 0.99, 1.01))
 
     said = " ".join(_text(report).split())
-    assert "Figures are of a typical call; of all, slow ones included: at most +3.7 % (test_c)." in said
+    assert "Times are of a typical call; all calls together, slow ones too: at most +3.7 % (test_c)." in said
     said = " ".join(_text(mixed).split())
-    assert "a typical call where calls are short; of all, slow ones included: at most +1.9 % (test_b)" in said
+    assert "where calls are short; all calls together, slow ones too: at most +1.9 % (test_b)" in said
 
 
 def test_nothing_is_said_of_typical_calls_where_none_were_timed() -> None:
@@ -232,7 +327,7 @@ def test_nothing_is_said_of_typical_calls_where_none_were_timed() -> None:
     slower = _typical(A_SLOWER, 1.03, 1.01, 1.05)
 
     assert "typical" not in _text(build_report(B_SAME))
-    assert "Figures are of a typical call. Margin" in " ".join(_text(build_report(slower)).split())
+    assert "Times are of a typical call. A change may" in " ".join(_text(build_report(slower)).split())
 
 
 def test_a_verdict_by_all_calls_says_so() -> None:

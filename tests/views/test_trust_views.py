@@ -191,7 +191,10 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     assert words.startswith("compare, from the ledger: not interleaved")
     assert "widened by what runs of the same code differ by" in words
     assert "note: left out, measured with uncommitted changes: 1 run" in words
-    assert words.endswith("family-wise alpha 0.01; exit code 1")
+    assert words.endswith(
+        "It ends with exit code 1. The probability of any wrong verdict is at most 1 %."
+        " Every word and number is explained in docs/gate.md."
+    )
 
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:

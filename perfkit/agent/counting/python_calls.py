@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import CodeType
 
+from ..thread_profile import profile_of_this_thread
 from .forks import undone_in_forks
 from .garbage import without_garbage_collection
 from .places import Places, is_ours
@@ -27,7 +28,7 @@ def is_profiled() -> bool:
 
 def count_python_calls(call: Callable[[], object], places: Places) -> Tally | None:
     """Return the calls of Python functions that a call makes; None where it sets a profiler of its own."""
-    profile = cProfile.Profile()
+    profile = profile_of_this_thread()
     with without_garbage_collection(), undone_in_forks(profile.disable):
         profile.enable(subcalls=False, builtins=False)
         try:

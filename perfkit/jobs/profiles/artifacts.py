@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,9 +12,12 @@ from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.profiling.save import load_summary
 from perfkit.records import ProfileSummary
+from perfkit.temporary import temporary_folder
 from perfkit.views.markers import replace_between_markers
 from perfkit.views.profiles_index import render_index
 
+# Of folders beside a profile; hidden, since they come and go.
+STAGING_PREFIX = ".perfkit-"
 _INDEX_HEAD = """# Profiles
 
 Look at one with `snakeviz NAME.stat` or `python -m pstats NAME.stat`; a trace opens at <https://ui.perfetto.dev>.
@@ -31,15 +33,15 @@ def staging(out: Path) -> Iterator[Path]:
     """
     try:
         out.parent.mkdir(exist_ok=True)
-        folder = tempfile.TemporaryDirectory(
-            prefix=f".{out.name}-", dir=out.parent, ignore_cleanup_errors=True
-        )
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder(place=out.parent, prefix=STAGING_PREFIX))
+            kept = stack.pop_all()
     except OSError as error:
         raise UsageError(
             f"cannot write {out} ({error.strerror or error}); give another place with --out"
         ) from error
-    with folder as name:
-        yield Path(name)
+    with kept:
+        yield folder
 
 
 def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:

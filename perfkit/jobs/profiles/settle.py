@@ -42,6 +42,7 @@ class ProfileRequest:
 
     ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
     Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
     """
 
     target: str
@@ -53,6 +54,7 @@ class ProfileRequest:
     trace_all: bool = False
     ledger: Path | None = None
     progress: bool = True
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,19 +9,18 @@ from datetime import UTC, datetime
 from perfkit.records.experiments import Experiment, ExperimentRecord, Factor, Fingerprint, level_text
 from perfkit.units import human_bytes
 from perfkit.verdict.effects import Effect, effects_of
-from perfkit.views.experiment.crossing import crossover_sentences
 from perfkit.views.experiment.groups import EffectTable, effect_tables
-from perfkit.views.experiment.means import cell_text
 from perfkit.views.experiment.seed_forms import performance_table, pros_and_cons, variant_blocks
-from perfkit.views.experiment.single_runs import single_run_lines
 from perfkit.views.experiment.summary import failures, mistakes, shown_responses, succeeded_trials
-from perfkit.views.experiment.told import levels_text, told_effect
+from perfkit.views.experiment.told import cell_text, levels_text, told_effect
 from perfkit.views.experiment.wording import (
+    crossover_sentences,
     failure_text,
     guide_text,
     head_lines,
     left_out_lines,
     mistake_text,
+    single_run_lines,
 )
 from perfkit.views.gate.wording import percent
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row

@@ -20,9 +20,8 @@ from perfkit.records.experiments import (
 )
 from perfkit.units import counted
 from perfkit.verdict.effects import Effect
-from perfkit.views.experiment.means import cell_text
 from perfkit.views.experiment.summary import failures, summary_of, values_of
-from perfkit.views.experiment.told import levels_text, telling_response, told_effect
+from perfkit.views.experiment.told import cell_text, levels_text, telling_response, told_effect
 from perfkit.views.gate.wording import percent
 from perfkit.views.markdown_table import escape, table_head, table_row
 

@@ -13,10 +13,7 @@ from rich.text import Text
 from perfkit.records.comparisons import TimedVerdict
 from perfkit.records.experiments import TIMES, ExperimentRecord, Response
 from perfkit.verdict.effects import effects_of
-from perfkit.views.experiment.crossing import crossover_sentences
 from perfkit.views.experiment.groups import EffectTable, effect_tables
-from perfkit.views.experiment.means import cell_text
-from perfkit.views.experiment.single_runs import single_run_lines
 from perfkit.views.experiment.summary import (
     failures,
     mistakes,
@@ -24,13 +21,15 @@ from perfkit.views.experiment.summary import (
     succeeded_trials,
     told_response,
 )
-from perfkit.views.experiment.told import told_effect
+from perfkit.views.experiment.told import cell_text, told_effect
 from perfkit.views.experiment.wording import (
+    crossover_sentences,
     failure_text,
     guide_text,
     head_lines,
     left_out_lines,
     mistake_text,
+    single_run_lines,
 )
 
 _STYLES: dict[TimedVerdict | None, str] = {

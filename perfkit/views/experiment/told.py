@@ -1,15 +1,25 @@
-"""An effect as people are told it: change, interval and verdict in words."""
+"""An effect as people are told it: change, interval and verdict in words; and a mean with its scatter."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from perfkit.records.comparisons import Estimate, TimedVerdict
-from perfkit.records.experiments import ACCURACY, SAMPLE_TIME, Level, Response, level_text
+from perfkit.records.experiments import (
+    ACCURACY,
+    SAMPLE_TIME,
+    TENSOR_PEAK,
+    ExperimentRecord,
+    Level,
+    Response,
+    level_text,
+)
+from perfkit.units import human_bytes
 from perfkit.verdict.effects import Contrast, Effect, main_effects
-from perfkit.views.experiment.summary import told_response
+from perfkit.views.experiment.summary import failures, summary_of, told_response
 from perfkit.views.gate.wording import change_text, interval_text
 
 _INTERACTIONS: Mapping[TimedVerdict, str] = {
@@ -17,6 +27,14 @@ _INTERACTIONS: Mapping[TimedVerdict, str] = {
     "IMPROVED": "better there",
     "UNCHANGED": "the same there",
 }
+_DIGITS = 3
+_MOST_DIGITS = 5
+_SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
+    "s": ((1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")),
+    "B": ((1 << 30, " GiB"), (1 << 20, " MiB"), (1 << 10, " KiB"), (1, " B")),
+}
+_IN_PERCENT = ((0.01, " %"),)
+_AS_IT_IS = ((1.0, ""),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,3 +122,31 @@ def _difference(response: Response, estimate: Estimate) -> tuple[str, str]:
 
 def _inverse(value: float) -> float:
     return 1 / value if value else math.inf
+
+
+def cell_text(
+    record: ExperimentRecord, variant: str, response: Response, *, spread: Literal["sd", "half_width"] = "sd"
+) -> str:
+    """Return what a variant gave: its mean with a spread, a count, or in words why there is none."""
+    if response == TENSOR_PEAK and variant in record.fingerprints:
+        return human_bytes(record.fingerprints[variant].tensor_peak)
+    summary = summary_of(record, variant, response)
+    if summary is not None:
+        return mean_text(response, summary.mean, getattr(summary, spread))
+    return next((failure.words for failure in failures(record) if failure.variant == variant), "-")
+
+
+def mean_text(response: Response, mean: float, spread: float | None = None) -> str:
+    """Return "53.8 ± 1.2 s": a mean with three digits or as many as its spread needs, and the unit."""
+    if not math.isfinite(mean):
+        return str(mean)
+    scales = _IN_PERCENT if response == ACCURACY else _SCALES.get(response.unit, _AS_IT_IS)
+    scale, unit = next((one for one in scales if abs(mean) >= one[0]), scales[-1])
+    value, scatter = mean / scale, (spread or 0.0) / scale
+    wanted = max(_places(value, _DIGITS), _places(scatter, 1))
+    places = max(min(wanted, _places(value, _MOST_DIGITS)), 0)
+    return f"{value:,.{places}f}{'' if spread is None else f' ± {scatter:,.{places}f}'}{unit}"
+
+
+def _places(value: float, digits: int) -> int:
+    return digits - 1 - math.floor(math.log10(abs(value))) if value else 0

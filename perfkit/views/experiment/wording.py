@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
+from itertools import product
 
-from perfkit.records.experiments import ExperimentRecord
+from perfkit.records.experiments import TOTAL_TIME, ExperimentRecord, level_text
 from perfkit.units import counted
-from perfkit.verdict.effects import Effect, finished_blocks, judged_blocks
+from perfkit.verdict.effects import (
+    Contrast,
+    Crossover,
+    Effect,
+    contrasts_of,
+    crossovers,
+    finished_blocks,
+    judged_blocks,
+)
 from perfkit.views.experiment.summary import Failure, Mistake
+from perfkit.views.experiment.told import levels_text, telling_response
 from perfkit.views.gate.wording import percent
+
+# Pairs of single runs say how far they disagree from so many blocks on.
+_FEWEST_BLOCKS = 3
 
 
 def head_lines(record: ExperimentRecord) -> Iterator[str]:
@@ -53,3 +68,85 @@ def guide_text(record: ExperimentRecord) -> str:
         f" hold together, at every look, with {percent(1 - experiment.alpha)} confidence; UNCHANGED lies"
         f" wholly within ±{percent(experiment.margin)}; what is exact was counted.{interactions}"
     )
+
+
+def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:
+    """Yield from or up to which size a level pays, by the time that matters most."""
+    response = telling_response(effects)
+    if response is not None:
+        yield from map(_sentence, crossovers(record.experiment, effects, response))
+
+
+def _sentence(crossing: Crossover) -> str:
+    size = f"{float(f'{crossing.size:.2g}'):g}"
+    where = (
+        f"up to {crossing.along} about {size}"
+        if crossing.better_below
+        else f"from {crossing.along} about {size} on"
+    )
+    rest = f", at {levels_text(crossing.at)}" if crossing.at else ""
+    certain = "" if crossing.certain else "; not certain: at one of these it may make no difference"
+    return (
+        f"{crossing.factor}={level_text(crossing.level)} pays {where}{rest}"
+        f" (between {crossing.below:g} and {crossing.above:g}{certain})"
+    )
+
+
+def single_run_lines(record: ExperimentRecord) -> Iterator[str]:
+    """Yield how far pairs of single runs disagree on total time, and what the place in a block did.
+
+    Nothing where there are fewer than three blocks.
+    """
+    seconds = _seconds(record)
+    for contrast in contrasts_of(record.experiment):
+        if len(contrast.pairs) == 1 and contrast.kind != "interaction":
+            ratios = _all_pairs(seconds, contrast)
+            if len(ratios) >= _FEWEST_BLOCKS**2:
+                yield _disagreement(contrast, ratios)
+    yield from _order(record)
+
+
+def _seconds(record: ExperimentRecord) -> dict[str, list[float]]:
+    seconds: dict[str, list[float]] = {}
+    for trial in record.trials:
+        if trial.responses.get(TOTAL_TIME.name, 0.0) > 0:
+            seconds.setdefault(trial.variant, []).append(trial.responses[TOTAL_TIME.name])
+    return seconds
+
+
+def _all_pairs(seconds: dict[str, list[float]], contrast: Contrast) -> list[float]:
+    """Return the ratio of every run of the one to every run of the other."""
+    ((reference, other),) = contrast.pairs
+    return [new / old for old, new in product(seconds.get(reference, []), seconds.get(other, []))]
+
+
+def _disagreement(contrast: Contrast, ratios: Sequence[float]) -> str:
+    at = f" at {levels_text(contrast.at)}" if contrast.at else ""
+    slower = sum(ratio > 1 for ratio in ratios)
+    return (
+        f"One run of each, {contrast.factor} {contrast.reference} and {contrast.level}{at}, would have read"
+        f" anything from {_change(min(ratios))} to {_change(max(ratios))} of total time, and slower in"
+        f" {slower} of the {len(ratios)} pairs of runs that there are."
+    )
+
+
+def _order(record: ExperimentRecord) -> Iterator[str]:
+    """Yield what runs that came last in their block took against those that came first."""
+    last = len(record.experiment.variants) - 1
+    typical = {variant: statistics.fmean(map(math.log, found)) for variant, found in _seconds(record).items()}
+    by_place: dict[int, list[float]] = {}
+    for trial in record.trials:
+        seconds = trial.responses.get(TOTAL_TIME.name, 0.0)
+        if seconds > 0:
+            by_place.setdefault(trial.order, []).append(math.log(seconds) - typical[trial.variant])
+    first, final = by_place.get(0, []), by_place.get(last, [])
+    if min(len(first), len(final)) >= _FEWEST_BLOCKS and last > 0:
+        ratio = math.exp(statistics.fmean(final) - statistics.fmean(first))
+        yield (
+            f"Runs that came last in their block took {_change(ratio)} against those that came first, each"
+            " against its variant's mean; a fixed order would have given that to one of the variants."
+        )
+
+
+def _change(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"

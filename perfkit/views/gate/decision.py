@@ -1,15 +1,22 @@
-"""The one sentence that says what a gate decided."""
+"""What a gate decided, and how to read its numbers, in words that need no explanation."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exit_code import exit_code
-from perfkit.views.gate.wording import decides, in_order, percent
+from perfkit.views.gate.wording import (
+    after_waiting,
+    change_text,
+    decides,
+    in_order,
+    percent,
+    upper_text,
+)
 
 _WORDS = {
     EXIT_PASS: "PASS",
@@ -17,6 +24,10 @@ _WORDS = {
     EXIT_INCONCLUSIVE: "INCONCLUSIVE",
     EXIT_NOT_MEASURED: "NOT MEASURED",
 }
+# Benchmarks that a decision names.
+_MOST_NAMES = 3
+_EXPLAINED_IN = "docs/gate.md"
+_WORTH_A_WORD_S = 1.0
 
 
 def decision_word(report: GateReport | ApartReport) -> str:
@@ -24,39 +35,109 @@ def decision_word(report: GateReport | ApartReport) -> str:
     return _WORDS.get(report.exit_code, "NOT DECIDED")
 
 
-def decision_sentence(report: GateReport | ApartReport) -> str:
-    """Return the decision, what it rests on, the rules, the time that measuring took and the exit code."""
-    causes = [found for found in report.comparisons if _is_cause(found, report.exit_code)]
+def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -> list[str]:
+    """Return what was decided, in a plain sentence; then what else there is, and how far it can be trusted.
+
+    ``names`` are the benchmarks' names as the tables have them.
+    """
+    causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
     besides = [found for found in in_order(report.comparisons) if _is_news(found, causes)]
-    parts = [
-        f"{decision_word(report)}: {' and '.join(_reasons(report, causes, counts))}",
-        *([f"also {_tally(besides)}"] if besides else []),
-        *([f"family-wise alpha {report.policy.alpha:g}"] if _timed(report) else []),
-        *([human_seconds(report.wall_s)] if isinstance(report, GateReport) else []),
-        f"exit code {report.exit_code}",
+    return [
+        f"{decision_word(report)}: {', and '.join(_reasons(report, causes, counts, names))}.",
+        *([f"Besides: {_tally(besides)}."] if besides else []),
+        " ".join(_closing(report)),
     ]
-    return "; ".join(parts)
 
 
-def _timed(report: GateReport | ApartReport) -> bool:
-    return bool(report.comparisons) or not report.exact
+def _closing(report: GateReport | ApartReport) -> Iterator[str]:
+    """Yield what it took, the exit code, how probable an error is, and where everything is explained."""
+    took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
+    if _can_go_on(report):
+        yield "The same command again goes on from here."
+    yield f"It {took}ends with exit code {report.exit_code}."
+    if report.comparisons or not report.exact:
+        yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
+    yield f"Every word and number is explained in {_EXPLAINED_IN}."
+
+
+def _time_taken(report: GateReport) -> str:
+    """Say how long a gate took, and where it counted too, what that took: the budget is for timing alone."""
+    whole = human_seconds(report.wall_s) + after_waiting(report.waited_s)
+    if report.timed_s is None or report.counted_s is None or report.counted_s < _WORTH_A_WORD_S:
+        return whole
+    timed, counted_ = human_seconds(report.timed_s), human_seconds(report.counted_s)
+    return f"{whole} (timing {timed} of a budget of {human_seconds(report.budget_s)}, counting {counted_})"
+
+
+def _can_go_on(report: GateReport | ApartReport) -> bool:
+    """Tell whether a further gate of the two sides would continue this one's test."""
+    is_open = report.exit_code == EXIT_INCONCLUSIVE and isinstance(report, GateReport)
+    return is_open and not report.base.dirty and not report.head.dirty
 
 
 def _reasons(
-    report: GateReport | ApartReport, causes: Sequence[Comparison], counts: Sequence[ExactComparison]
+    report: GateReport | ApartReport,
+    causes: Sequence[Comparison],
+    counts: Sequence[ExactComparison],
+    names: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield why the decision is what it is: by the times, by the counts, or by both."""
-    if causes or not counts:
-        yield _reason(report, causes)
+    if causes:
+        yield _of_times(report, causes, names)
+    elif not counts:
+        yield _without_cause(report)
+    several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
-        grown = counted(len(counts), "count")
-        yield f"{grown} that {'decides' if len(counts) == 1 else 'decide'} grew beyond tolerance"
+        yield f"{several} grew by more than is allowed"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
-        lost = counted(len(counts), "count")
-        yield f"{lost} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
+        yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts:
-        yield f"none of {counted(len(counts), 'count')} that decide grew beyond tolerance"
+        yield f"none of {several} grew by more than is allowed"
+
+
+def _of_times(
+    report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]
+) -> str:
+    """Say which benchmarks decided and how."""
+    slower = f"slower by more than {_margin(causes)}"
+    some = f"{len(causes)} of {counted(len(report.comparisons), 'benchmark')}"
+    if report.exit_code == EXIT_PASS:
+        none = (
+            "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
+        )
+        return f"{none} {slower}"
+    said = {
+        EXIT_REGRESSED: f"{some} became {slower}",
+        EXIT_INCONCLUSIVE: f"it is still open whether {some} became {slower}",
+        EXIT_NOT_MEASURED: f"{some} could not be compared ({_tally(causes)})",
+    }[report.exit_code]
+    return f"{said}: {', '.join(_named(causes, names))}"
+
+
+def _named(causes: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield the first benchmarks, with the change of those that regressed, and how many more there are."""
+    for one in causes[:_MOST_NAMES]:
+        told = f" ({change_text(one.estimate)})" if one.verdict == "REGRESSED" else ""
+        yield f"{names[one.benchmark.name]}{told}"
+    if len(causes) > _MOST_NAMES:
+        yield f"and {len(causes) - _MOST_NAMES} more"
+
+
+def _without_cause(report: GateReport | ApartReport) -> str:
+    """Say why no benchmark decided."""
+    if report.comparisons and all(one.verdict == "NEW" for one in report.comparisons):
+        return "nothing was compared, since every benchmark is new"
+    nothing = report.exit_code == EXIT_PASS or not report.comparisons
+    return "no benchmark that decides was compared" if nothing else "the notes above say why"
+
+
+def _margin(comparisons: Sequence[Comparison]) -> str:
+    """Return the margin, or the range of the margins: "2 %", "their margins (1 to 5 %)"."""
+    margins = sorted({found.margin for found in comparisons})
+    if len(margins) == 1:
+        return percent(margins[0])
+    return f"their margins ({percent(margins[0]).removesuffix(' %')} to {percent(margins[-1])})"
 
 
 def _is_cause(comparison: Comparison, code: int) -> bool:
@@ -70,33 +151,6 @@ def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     )
 
 
-def _reason(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> str:
-    if not causes:
-        all_new = all(one.verdict == "NEW" for one in report.comparisons)
-        if report.comparisons and all_new:
-            return "nothing was compared, since every benchmark is new"
-        nothing = report.exit_code == EXIT_PASS or not report.comparisons
-        return "no benchmark that gates was compared" if nothing else "the notes say why"
-    margin = _margin(causes)
-    if report.exit_code == EXIT_PASS:
-        compared = counted(len(causes), "benchmark")
-        return f"none of {compared} compared is slower by more than the margin ({margin})"
-    what = {
-        EXIT_REGRESSED: f"slower by more than the margin ({margin})",
-        EXIT_INCONCLUSIVE: f"undecided at the margin ({margin})",
-        EXIT_NOT_MEASURED: f"not compared ({_tally(causes)})",
-    }[report.exit_code]
-    share = f"{len(causes)} of {counted(len(report.comparisons), 'benchmark')}"
-    return f"{share} {'is' if len(causes) == 1 else 'are'} {what}"
-
-
-def _margin(comparisons: Sequence[Comparison]) -> str:
-    """Return the margin, or the range of the margins: "2 %", "1 to 5 %"."""
-    margins = sorted({found.margin for found in comparisons})
-    smallest = f"{percent(margins[0]).removesuffix(' %')} to " if len(margins) > 1 else ""
-    return smallest + percent(margins[-1])
-
-
 def _tally(comparisons: Sequence[Comparison]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in Counter(map(_kind, comparisons)).items())
 
@@ -105,3 +159,50 @@ def _kind(comparison: Comparison) -> str:
     if comparison.accepted is not None:
         return f"{comparison.verdict} (accepted)"
     return comparison.verdict + ("" if comparison.gating else " (does not gate)")
+
+
+def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
+    """Return what the numbers are, the confidence they hold with, and the margins."""
+    policy = report.policy
+    together = f" for all {policy.family} of them at once" if policy.family > 1 else ""
+    sentences = (
+        "Base and head are the time of one call. Change is head against base.",
+        f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
+        _of_typical_calls(report.comparisons, names),
+        _resting_on_preloaders(report.comparisons, names),
+        _margins(report.comparisons, names),
+    )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Say that times are of typical calls, and what all calls may have lost where those did not change."""
+    typical = [found for found in comparisons if found.estimate and found.estimate.calls == "typical"]
+    if not typical:
+        return ""
+    short = "" if len(typical) == len(comparisons) else " where calls are short"
+    whole = [(found.other.high, found) for found in typical if found.other and found.verdict == "UNCHANGED"]
+    if not whole:
+        return f"Times are of a typical call{short}."
+    _, most = max(whole, key=lambda one: one[0])
+    limit, name = upper_text(most.other), names[most.benchmark.name]
+    return f"Times are of a typical call{short}; all calls together, slow ones too: at most {limit} ({name})."
+
+
+def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Say which intervals are wider, as launches of one preloader were too much alike to count alone."""
+    found = [entry for entry in comparisons if entry.estimate and entry.estimate.unit == "preloaders"]
+    listed = ", ".join(names[entry.benchmark.name] for entry in found)
+    return f"Launches of {listed} were alike in groups, and its interval is wider for that." if found else ""
+
+
+def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Return the margin most have, and the others with their benchmarks."""
+    if not comparisons:
+        return ""
+    by_margin: dict[float, list[str]] = defaultdict(list)
+    for found in comparisons:
+        by_margin[found.margin].append(names[found.benchmark.name])
+    usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
+    exceptions = "".join(f", {percent(margin)} for {', '.join(by_margin[margin])}" for margin in others)
+    return f"A change may be as large as the margin: {percent(usual)}{exceptions}."

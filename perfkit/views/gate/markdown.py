@@ -10,9 +10,8 @@ from perfkit.records.comparisons import Comparison, Explanation, GateReport
 from perfkit.units import human_seconds
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
-from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_markdown
-from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -22,6 +21,7 @@ from perfkit.views.gate.wording import (
     interval_text,
     is_timed,
     launches_text,
+    times_text,
 )
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.names import short_names
@@ -36,7 +36,7 @@ def render_comment(report: GateReport) -> str:
     ordered = in_order(report.comparisons)
     sections = (
         f"## perfkit gate: {decision_word(report)}",
-        escape(decision_sentence(report)),
+        _LINE_BREAK.join(map(escape, decision_lines(report, names))),
         _results(ordered, names),
         _remarks(ordered, names),
         *(_explanation(found, names) for found in report.explanations),
@@ -58,8 +58,7 @@ def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
     return table_row(
         [
             cell_code(names[comparison.benchmark.name]),
-            human_seconds(comparison.base_s),
-            human_seconds(comparison.head_s),
+            *times_text(comparison),
             change_text(comparison.estimate),
             interval_text(comparison.estimate),
             f"{emphasis}{comparison.verdict}{emphasis}",

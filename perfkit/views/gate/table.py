@@ -12,11 +12,9 @@ from rich.text import Text
 
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Explanation, GateReport, Verdict
-from perfkit.units import human_seconds
 from perfkit.views.explain.terminal import listed, section_table
-from perfkit.views.gate.decision import decision_sentence, decision_word
+from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
-from perfkit.views.gate.guide import reading_guide
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -26,6 +24,7 @@ from perfkit.views.gate.wording import (
     interval_text,
     is_timed,
     launches_text,
+    times_text,
 )
 from perfkit.views.names import short_names
 
@@ -49,7 +48,7 @@ def gate_view(report: GateReport) -> Group:
         *(_explanation(found, names) for found in report.explanations),
         *exact_sections(report.exact),
         *_notes(report.notes),
-        _decision(report),
+        decision_text(report, names),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
 
@@ -64,8 +63,7 @@ def result_table(
     for found in comparisons:
         table.add_row(
             Text(names[found.benchmark.name]),
-            human_seconds(found.base_s),
-            human_seconds(found.head_s),
+            *times_text(found),
             change_text(found.estimate),
             interval_text(found.estimate),
             verdict_text(found.verdict),
@@ -144,5 +142,7 @@ def decision_style(report: GateReport | ApartReport) -> str:
     return _DECISION_STYLES.get(decision_word(report), f"bold {_OTHER_STYLE}")
 
 
-def _decision(report: GateReport) -> Text:
-    return Text(decision_sentence(report), style=decision_style(report))
+def decision_text(report: GateReport | ApartReport, names: Mapping[str, str]) -> Text:
+    """Return the decision in its colour, and the lines below it."""
+    decision, *others = decision_lines(report, names)
+    return Text.assemble((decision, decision_style(report)), *(f"\n{line}" for line in others))

@@ -73,17 +73,39 @@ def upper_text(estimate: Estimate | None) -> str:
     return _factor(estimate.high) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
 
 
+def times_text(comparison: Comparison) -> tuple[str, str]:
+    """Return the times of both sides; none where they would look like a change that may not be there."""
+    if _is_open(comparison):
+        return "-", "-"
+    return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
+
+
+def _is_open(comparison: Comparison) -> bool:
+    """Tell whether an undecided benchmark may as well not have changed at all."""
+    estimate = comparison.estimate
+    undecided = comparison.verdict == "INCONCLUSIVE"
+    return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
+
+
 def direction_text(estimate: Estimate | None) -> str:
     """Return in which direction a benchmark moved, if that is known: "slower by 0.4 to 2.6 %"."""
     if estimate is None:
         return "too few launches to compare"
     if estimate.low <= 1 <= estimate.high:
-        return f"may be slower or faster ({interval_text(estimate)})"
+        return (
+            f"not decided after {_rests_on(estimate)}: may be slower or faster ({interval_text(estimate)}),"
+            " so no times are shown"
+        )
     word = "slower" if estimate.low > 1 else "faster"
     if _is_factor(estimate):
         return f"{word}, {interval_text(estimate)}"
     small, large = sorted(map(abs, _limits(estimate)))
     return f"{word} by {small:.1f} to {large:.1f} %"
+
+
+def _rests_on(estimate: Estimate) -> str:
+    one, many = ("run", "runs") if estimate.unit == "runs" else ("launch", "launches")
+    return f"{estimate.launches} {one if estimate.launches == 1 else many}"
 
 
 def need_text(need: Need) -> str:
@@ -117,6 +139,11 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison):
         return None
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
+
+
+def after_waiting(waited_s: float) -> str:
+    """Return how long another perfkit kept a command waiting, "" where none did."""
+    return f" after {human_seconds(waited_s)} of waiting for another perfkit" if waited_s else ""
 
 
 def launches_text(estimate: Estimate | None) -> str:

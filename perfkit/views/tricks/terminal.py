@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perfkit.units import human_seconds
 from perfkit.verdict.tricks import Answer, TricksReport, interactions, ranked, size_crossings, suggested
-from perfkit.views.gate.wording import percent
+from perfkit.views.gate.wording import after_waiting, percent
 from perfkit.views.tricks.wording import (
     bounds_text,
     counts_text,
@@ -68,7 +68,7 @@ def guide(report: TricksReport) -> str:
         "Times and counts with the trick against those without it, measured in turns; intervals hold together"
         f" at {percent(1 - report.policy.alpha)}. A trick helps or hurts where its whole interval lies beyond"
         f" {margin}.{steps} Sides that do not give the same are not compared. It took"
-        f" {human_seconds(report.wall_s)}."
+        f" {human_seconds(report.wall_s)}{after_waiting(report.waited_s)}."
     )
 
 

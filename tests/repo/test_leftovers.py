@@ -1,0 +1,182 @@
+"""What a killed perfkit leaves is swept up by the next one: folders, worktrees, and who still lives there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from processes_seen import wait_until
+from repositories import Repository
+
+from perfkit.repo import leftovers
+from perfkit.repo.leftovers import sweep
+from perfkit.temporary import temporary_folder
+
+# A perfkit with a worktree, and with processes that stand in its folder, write to it or know its name.
+OWNER = """
+import os, subprocess, sys
+from pathlib import Path
+import git
+sys.argv = ["/bin/perfkit", "backfill", "HEAD"]
+from perfkit.repo.worktrees import worktrees
+repository = git.Repo({root!r})
+waits = [sys.executable, "-c", "import signal; signal.pause()"]
+with worktrees(repository, [repository.head.commit.hexsha]) as roots:
+    (root,) = roots.values()
+    folder = root.parent
+    mute = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    mute["start_new_session"] = True
+    told = {{**os.environ, "TMPDIR": f"{{folder}}/tmp"}}
+    started = [
+        subprocess.Popen(waits, **mute, cwd=root),
+        subprocess.Popen(waits, **{{**mute, "stdout": open(folder / "log", "w")}}),
+        subprocess.Popen([*waits, str(folder)], **mute),
+        subprocess.Popen(waits, **mute, env=told),
+        subprocess.Popen(waits, **mute, cwd=folder.parent),
+    ]
+    print(folder, *(one.pid for one in started), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a place for temporary files that is this test's own."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return place
+
+
+@pytest.fixture
+def killed(temporary: Path, repository: Repository) -> Iterator[tuple[Path, list[psutil.Process], int]]:
+    """Return the folder of a perfkit that was killed, four processes that live there, and its own number."""
+    repository.commit({"a.py": "1"})
+    command = [sys.executable, "-c", OWNER.format(root=str(repository.root))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        folder, *pids = process.stdout.readline().split()
+        process.kill()
+    *residents, stranger = [psutil.Process(int(pid)) for pid in pids]
+    residents[1].suspend()
+    assert temporary == Path(folder).parent
+    yield Path(folder), residents, process.pid
+    assert stranger.is_running()
+    for one in (*residents, stranger):
+        if one.is_running():
+            one.kill()
+
+
+def test_nothing_of_a_killed_perfkit_stays(
+    temporary: Path, repository: Repository, killed: tuple[Path, list[psutil.Process], int]
+) -> None:
+    """Its folder, worktree and processes go, the stopped ones too, and one line says so."""
+    folder, residents, pid = killed
+    heard: list[str] = []
+
+    sweep(heard.append)
+
+    assert [] == psutil.wait_procs(residents, timeout=20)[1]
+    assert [] == list(temporary.iterdir())
+    assert 1 == len(repository.git.git.worktree("list").splitlines())
+    (line,) = heard
+    assert line.startswith(f"swept up after perfkit backfill (process {pid}, begun ")
+    assert line.endswith(
+        f" UTC), which was killed: removed {folder}, 1 worktree of {repository.root}, ended 4 processes"
+    )
+
+
+def test_a_second_sweep_has_nothing_to_say(
+    killed: tuple[Path, list[psutil.Process], int],
+) -> None:
+    """What is gone is told once."""
+    heard: list[str] = []
+    sweep(lambda _: None)
+    sweep(heard.append)
+
+    assert [] == heard
+    assert not killed[0].exists()
+
+
+def test_what_lives_or_is_not_perfkits_is_left_alone(temporary: Path, repository: Repository) -> None:
+    """A living one's folder, a user's worktree and a folder that happens to be called so stay."""
+    repository.commit({"a.py": "1"})
+    (temporary / "perfkit-users").mkdir()
+    repository.git.git.worktree("add", "--detach", str(temporary / "perfkit-users/base"))
+    heard: list[str] = []
+    with temporary_folder() as folder:
+        waits = [sys.executable, "-c", "import signal; signal.pause()"]
+        with subprocess.Popen(waits, cwd=folder, start_new_session=True) as process:
+            sweep(heard.append)
+            assert process.poll() is None
+            process.kill()
+        assert folder.exists()
+
+    assert [] == heard
+    assert 2 == len(repository.git.git.worktree("list").splitlines())
+    assert (temporary / "perfkit-users/base/a.py").exists()
+
+
+def test_a_person_who_looks_at_what_was_left_is_not_ended(
+    killed: tuple[Path, list[psutil.Process], int],
+) -> None:
+    """Nothing that perfkit starts has a terminal; a shell that stands in the folder has one."""
+    folder, *_ = killed
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.write(1, b"here")
+        signal.pause()
+    try:
+        assert b"here" in os.read(terminal, 100)
+        sweep(lambda _: None)
+        assert (0, 0) == os.waitpid(pid, os.WNOHANG)
+        assert not folder.exists()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def test_what_cannot_be_removed_is_told(
+    temporary: Path, killed: tuple[Path, list[psutil.Process], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason and what to do; the next sweep tries again."""
+    folder, residents, _ = killed
+    heard: list[str] = []
+
+    def refuse(place: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(place / "file"))
+
+    monkeypatch.setattr(leftovers, "remove_folder", refuse)
+    sweep(heard.append)
+    monkeypatch.undo()
+
+    (line,) = heard
+    assert line.startswith(f"cannot remove {folder}, left by perfkit backfill (process ")
+    assert f"(Permission denied: {folder}/file); remove it by hand" in line
+    assert wait_until(lambda: not any(one.is_running() for one in residents))
+    sweep(heard.append, place=temporary)
+    assert [] == list(temporary.iterdir())
+
+
+def test_a_damaged_owner_is_told(temporary: Path) -> None:
+    """Whose the folder was cannot be known, so a person has to look."""
+    (temporary / "perfkit-0123").mkdir()
+    (temporary / "perfkit-0123.owner").write_text("{")
+    heard: list[str] = []
+
+    sweep(heard.append)
+
+    (line,) = heard
+    assert f"cannot tell whose {temporary}/perfkit-0123 is" in line
+    assert (temporary / "perfkit-0123").exists()

@@ -1,0 +1,118 @@
+"""Temporary folders with an owner: they go with it, and are known as left over once it is dead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from perfkit.temporary import leftovers, remove_folder, temporary_folder
+
+OWNER = """
+import sys
+from pathlib import Path
+sys.argv = ["/bin/perfkit", "gate", "--base", "main"]
+from perfkit.temporary import temporary_folder
+with temporary_folder(place=Path({place!r}), repositories=[Path("/somewhere/repository")]) as folder:
+    (folder / "file").write_text("kept until it is swept")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def owner(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Start a process that owns a folder in a place, until it is killed."""
+    command = [sys.executable, "-c", OWNER.format(place=str(place))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:
+    """With what forbids it, and after a failure inside; links are not followed."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o500)
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def fail() -> None:
+        with temporary_folder(place=place) as folder:
+            (folder / "closed").mkdir()
+            (folder / "closed/file").write_text("")
+            (folder / "link").symlink_to(outside)
+            (folder / "closed").chmod(0)
+            assert folder.resolve() == folder
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+
+    assert [] == list(place.iterdir())
+    assert 0o500 == outside.stat().st_mode & 0o777
+
+
+def test_all_names_are_equally_long(tmp_path: Path) -> None:
+    """A path's length moves what lies behind it in memory."""
+    with temporary_folder(place=tmp_path) as one, temporary_folder(place=tmp_path) as other:
+        assert len(one.name) == len(other.name)
+        assert one != other
+
+
+def test_what_an_owner_holds_is_not_left_over(tmp_path: Path) -> None:
+    """Neither in this process nor in another one; a killed one's is, with what is known of it."""
+    with temporary_folder(place=tmp_path), owner(tmp_path) as (process, folder):
+        assert [] == list(leftovers(tmp_path))
+        process.kill()
+        process.wait()
+
+        (found,) = leftovers(tmp_path)
+
+    assert folder == found.folder
+    assert found.owner is not None
+    assert ("perfkit gate", process.pid) == (found.owner.invocation.short, found.owner.invocation.pid)
+    assert "perfkit gate --base main" == found.owner.invocation.command
+    assert ("/somewhere/repository",) == found.owner.repositories
+    assert "kept until it is swept" == (folder / "file").read_text()
+
+
+def test_no_two_sweep_the_same_folder(tmp_path: Path) -> None:
+    """One that is being looked at is held; when its folder is gone, so is the owner's file."""
+    with owner(tmp_path) as (process, folder):
+        process.kill()
+        process.wait()
+    first = leftovers(tmp_path)
+    found = next(first)
+
+    assert [] == list(leftovers(tmp_path))
+    assert folder == found.folder
+    remove_folder(folder)
+    assert [] == list(first)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "{", "\0"])
+def test_an_owner_that_died_before_it_had_a_folder_leaves_nothing(tmp_path: Path, content: str) -> None:
+    """Its file alone is of no use."""
+    (tmp_path / "perfkit-0123.owner").write_text(content)
+
+    (found,) = leftovers(tmp_path)
+
+    assert found.owner is None
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_what_has_no_owner_is_left_alone(tmp_path: Path) -> None:
+    """A folder that happens to be called so is nobody's to remove; nor is what a link points to."""
+    (tmp_path / "perfkit-mine").mkdir()
+    (tmp_path / "file").write_text("{}")
+    (tmp_path / "perfkit-link.owner").symlink_to(tmp_path / "file")
+
+    assert [] == list(leftovers(tmp_path))
+    assert {"perfkit-mine", "file", "perfkit-link.owner"} == {path.name for path in tmp_path.iterdir()}
