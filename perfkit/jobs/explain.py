@@ -15,8 +15,7 @@ from perfkit.explain.merging import merged
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import output_tail, run_pass
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target, target_on
 from perfkit.reading.files import read_profile
