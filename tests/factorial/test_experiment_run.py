@@ -83,7 +83,7 @@ def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object)
         experiment=experiment,
         setting=setting,
         keeper=kept,
-        listener=kept,
+        progress=kept,
         **known,  # type: ignore[arg-type]
     )
 
