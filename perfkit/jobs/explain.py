@@ -22,8 +22,8 @@ from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
 from perfkit.records import SIDES, Balance, Commit, PassName, Side
 from perfkit.records.differences import Difference
-from perfkit.records.readings import Reading, StepTimes
 from perfkit.records.progress import Voice
+from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, names_commit, resolve_sides
