@@ -222,7 +222,7 @@ def _run(
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_path)
     with StageProgress() as progress:
-        measured = run_experiment(experiment, project=project, ledger=place, listener=progress, wait_s=wait_s)
+        measured = run_experiment(experiment, project=project, ledger=place, progress=progress, wait_s=wait_s)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
 

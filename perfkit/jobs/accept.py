@@ -77,7 +77,8 @@ def _newest_gate(kept: Ledger, sha: str) -> list[Row]:
 
 def _is_judged(row: Row) -> bool:
     policy = row.policy
-    return row.placement.side == "head" and isinstance(policy, JudgedPolicy) and policy.verdict is not None
+    judged = isinstance(policy, JudgedPolicy) and policy.verdict is not None
+    return judged and row.placement.side == "head" and not row.partial
 
 
 def _finding(

@@ -11,7 +11,7 @@ import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError
-from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
+from perfkit.factorial.run import ExperimentRun, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.text_files import replace_texts
@@ -23,6 +23,7 @@ from perfkit.profiling.targets import resolve_target
 from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial
 from perfkit.records.policies import ExperimentPolicy
+from perfkit.records.progress import Progress
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.experiment_rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.views.experiment.markdown import Provenance, experiment_document
@@ -46,7 +47,7 @@ def run_experiment(
     *,
     project: Project,
     ledger: Path,
-    listener: Listener,
+    progress: Progress,
     wait_s: float | None = None,
 ) -> Measured:
     """Run an experiment, or go on with one that was stopped, and put its rows into the ledger.
@@ -66,12 +67,12 @@ def run_experiment(
     target = resolve_target(experiment.target, project, folder=project.root)
     keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
     if keeper.file is not None:
-        listener.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
+        progress.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
         return keeper.recorded()
     known = keeper.known()
     if known is not None:
         trials = len(known.trials)
-        listener.say(f"going on with an experiment that was stopped: {trials} trials are kept")
+        progress.say(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
         setting=TrialSetting(
@@ -82,12 +83,12 @@ def run_experiment(
             environment_reader=_ENVIRONMENT_READER,
         ),
         keeper=keeper,
-        listener=listener,
+        progress=progress,
         fingerprints=dict(known.fingerprints) if known else {},
         trials=list(known.trials) if known else [],
     )
     try:
-        with measuring(listener.say, wait_s=wait_s) as waited_s:
+        with measuring(progress.say, wait_s=wait_s) as waited_s:
             record = run.run()
         return Measured(record=record, rows=keeper.finish(record.stopped), waited_s=waited_s)
     except KeyboardInterrupt:

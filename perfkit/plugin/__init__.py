@@ -56,6 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
         recorder = Recorder.prepare(config)
     except PerfkitError as error:
         raise pytest.UsageError(f"perfkit: {error}") from error
+    except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, no test has failed by it)
+        from perfkit.errors import EXIT_INTERNAL
+        from perfkit.internal_error import internal_error_lines
+
+        pytest.exit("\n".join(f"perfkit: {line}" for line in internal_error_lines(error)), EXIT_INTERNAL)
     config.pluginmanager.register(recorder, _RECORDER_NAME)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_modules
 from perfkit.agent.reports import judge
 from perfkit.config import load_project
-from perfkit.errors import EXIT_NOT_MEASURED, LedgerError
+from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import function_version, new_run_id
+from perfkit.internal_error import internal_error_lines, notes_of
+from perfkit.invocation import ended_like_ctrl_c
 from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
@@ -54,6 +56,9 @@ class Recorder:
         self._run_id = new_run_id()
         self._run: Run | None = None
         self._process = os.getpid()
+        self._problem: tuple[str, ...] = ()
+        self._exit_code: int | None = None
+        self._signals = contextlib.ExitStack()
 
     @classmethod
     def prepare(cls, config: pytest.Config) -> Recorder:
@@ -80,15 +85,22 @@ class Recorder:
             count=project.config.exact.count and not config.getoption("perfkit_no_counts"),
         )
 
+    def pytest_sessionstart(self) -> None:
+        """Have a signal that ends the session do what Ctrl-C does: what is complete by then is kept."""
+        self._signals.enter_context(ended_like_ctrl_c())
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Count a benchmark once its last timed round is over."""
-        since = read_compilation()
-        calls_of = remember_calls(getattr(item, "funcargs", {}).get(FIXTURE_NAME)) if self._count else None
+        calls_of, since = None, read_compilation()
+        with self._apart_from_tests():
+            fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)
+            calls_of = remember_calls(fixture) if self._count else None
         result = yield
-        calls = calls_of() if calls_of is not None else None
-        if calls is not None:
-            self._record.counts[item.nodeid] = _counts(calls, item.config.rootpath, since)
+        with self._apart_from_tests():
+            calls = calls_of() if calls_of is not None else None
+            if calls is not None:
+                self._record.counts[item.nodeid] = _counts(calls, item.config.rootpath, since)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -97,15 +109,23 @@ class Recorder:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep what a phase of a benchmark says."""
         report = yield
-        if FIXTURE_NAME in getattr(item, "fixturenames", ()):
-            self._keep(item, call, report)
-            if report.when == "teardown":
-                self._stage(item.nodeid)
+        with self._apart_from_tests():
+            if FIXTURE_NAME in getattr(item, "fixturenames", ()):
+                self._keep(item, call, report)
+                if report.when == "teardown":
+                    self._stage(item.nodeid)
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the ledger file, whatever else becomes of the session."""
+        with self._signals:
+            with self._apart_from_tests():
+                self._finish(session)
+            if self._exit_code is not None:
+                session.exitstatus = self._exit_code
+
+    def _finish(self, session: pytest.Session) -> None:
         if not self._record.findings:
             self._report = "nothing was measured, so nothing was added to the ledger"
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
@@ -124,7 +144,19 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
         """Say where the rows went."""
-        terminalreporter.write_line(f"perfkit: {self._report}")
+        for line in (self._report, *self._problem):
+            if line:
+                terminalreporter.write_line(f"perfkit: {line}")
+
+    @contextlib.contextmanager
+    def _apart_from_tests(self) -> Iterator[None]:
+        """Keep what goes wrong in perfkit from failing a test: it ends the session with its own code."""
+        try:
+            yield
+        except PerfkitError as error:
+            self._problem, self._exit_code = (str(error), *notes_of(error)), error.exit_code
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean a failed test)
+            self._problem, self._exit_code = tuple(internal_error_lines(error)), EXIT_INTERNAL
 
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)

@@ -121,10 +121,12 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
 
 
 def _of_study(rows: Iterable[Row], study: str) -> Iterator[tuple[CalibrationPolicy, Row]]:
-    """Yield the rows of finished gates: those of an interrupted one have no verdict."""
+    """Yield the rows of finished gates: those of an interrupted one are partial, or have no verdict."""
     for row in rows:
         policy = row.policy
-        if isinstance(policy, CalibrationPolicy) and policy.rehearsal.study == study and policy.verdict:
+        if row.partial or not isinstance(policy, CalibrationPolicy):
+            continue
+        if policy.rehearsal.study == study and policy.verdict:
             yield policy, row
 
 

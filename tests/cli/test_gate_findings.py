@@ -96,7 +96,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     ("name", "verdict", "message"),
     [
         ("test_raises", "FAILED", "on head: ValueError: no such value"),
-        ("test_killed", "FAILED", "on head: its process was killed (out of memory?)"),
+        ("test_killed", "FAILED", "on head: its process was killed by SIGKILL (out of memory?)"),
         ("test_ends", "FAILED", "on head: its process ended with exit status 7"),
         ("test_hangs", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
         ("test_ruled", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),

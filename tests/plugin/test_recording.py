@@ -155,6 +155,82 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
     assert 2 == len(Ledger(suite.path / "rows").files())
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
+    """As after Ctrl-C: pytest's own exit code, and the benchmarks that were over are filed at once."""
+    suite.makepyfile(
+        test_told=f"""
+        import os, signal
+
+        def test_first(benchmark):
+            benchmark(sum, range(10))
+
+        def test_told(benchmark):
+            os.kill(os.getpid(), signal.{number})
+            signal.pause()
+        """
+    )
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "test_told.py")
+
+    assert pytest.ExitCode.INTERRUPTED == done.ret
+    assert ["test_told.py::test_first"] == list(_rows(suite.path / "rows"))
+    done.stdout.fnmatch_lines(["perfkit: 1 benchmarks, commit *.parquet"])
+
+
+def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pytester) -> None:
+    """The plugin leaves signals alone where it has nothing to keep."""
+    suite.makepyfile(
+        test_told="""
+        import os, signal
+
+        def test_told(benchmark):
+            os.kill(os.getpid(), signal.SIGTERM)
+        """
+    )
+
+    assert -15 == suite.runpytest_subprocess("test_told.py").ret
+
+
+@pytest.mark.parametrize("broken", ["remember_calls", "_identify", "read_environment", "_counts"])
+def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) -> None:
+    """It ends the session with exit code 70 and a few lines; tests pass or fail by themselves."""
+    suite.makeconftest(
+        f"""
+        from perfkit.plugin import recorder
+
+        def fail(*_, **__):
+            raise KeyError("unforeseen")
+
+        recorder.{broken} = fail
+        """
+    )
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+
+    assert 70 == done.ret
+    done.assert_outcomes(passed=2, deselected=5)
+    done.stdout.fnmatch_lines(
+        ["perfkit: internal error: KeyError: 'unforeseen'*", "perfkit: the full traceback is in *"]
+    )
+
+
+def test_an_internal_error_before_the_first_test_is_no_failure_either(suite: pytest.Pytester) -> None:
+    """Nothing is measured, and the exit code is 70."""
+    suite.makeconftest(
+        """
+        from perfkit.plugin import recorder
+
+        def fail(*_, **__):
+            raise KeyError("unforeseen")
+
+        recorder.read_machine = fail
+        """
+    )
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows")
+
+    assert 70 == done.ret
+    done.stderr.fnmatch_lines(["*perfkit: internal error: KeyError: 'unforeseen'*"])
+
+
 def _name_and_status(row: Row) -> tuple[str, str, str]:
     return row.outcome.benchmark.name, row.outcome.metric.name, row.outcome.status
 

@@ -110,11 +110,18 @@ def kill(leader: int, strays: tuple[int, ...] = ()) -> None:
     _signal(leader, (*strays, *found), signal.SIGKILL)
 
 
+def kill_descendants() -> None:
+    """End every process below this one."""
+    for process in tree(os.getpid())[1:]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
 def _signal(leader: int, strays: tuple[int, ...], number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
     for pid in strays:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from two_trees import wait_until
+from processes_seen import wait_until
 
-from perfkit.measure.lockstep import processes
-from perfkit.measure.lockstep.processes import Process, read_process, tree
+from perfkit.agent import tree as processes
+from perfkit.agent.tree import Process, read_process, tree
 
 # A leader, a child in its group and a stray in a session of its own, all of them busy.
 FAMILY = """

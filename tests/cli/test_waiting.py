@@ -1,0 +1,105 @@
+"""Every command that measures waits for the machine, says for whom, and ends when it is told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from gating import PERFKIT, GitProject, benchmark, git_project, work
+
+from perfkit.measure.lock import machine_lock
+
+EXPERIMENT = """
+name = "nothing"
+target = "training:main"
+blocks = 2
+budget = "10s"
+[factors]
+size = [1, 2]
+"""
+FILES = {
+    "work.py": work(steady=10),
+    "tests/test_speed.py": "import work\n" + benchmark("a", "work.steady"),
+    "training.py": "def main(size=1):\n    pass\n",
+    "experiment.toml": EXPERIMENT,
+}
+VERBS = {
+    "gate": ("gate",),
+    "backfill": ("backfill", "HEAD", "--benchmarks", "tests"),
+    "calibrate": ("calibrate", "--gates", "1", "--benchmarks", "tests"),
+    "doctor": ("doctor", "--seconds", "1"),
+    "tricks": ("tricks", "--only", "item_per_step"),
+    "experiment": ("experiment", "run", "experiment.toml"),
+    "profile": ("profile", "training:main", "--out", "x.stat"),
+    "explain": ("explain", "HEAD~1", "HEAD", "--target", "training:main"),
+}
+_WAIT_S = 60
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a repository in which every command finds something to measure."""
+    made = git_project(tmp_path_factory.mktemp("waiting"), FILES)
+    made.commit({"work.py": work(steady=11)})
+    return made
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Hold the machine."""
+    with machine_lock(say=print):
+        yield
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_command_measures_beside_another(project: GitProject, verb: str) -> None:
+    """Told not to wait it measures nothing, which is exit code 4, and says who measures."""
+    done = subprocess.run(
+        [PERFKIT, *VERBS[verb], "--wait", "0"],
+        cwd=project.root,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 4 == done.returncode, done.stderr
+    assert f"(process {os.getpid()}, since " in done.stderr
+    assert "held this machine for longer than --wait 0; nothing was measured" in done.stderr
+    assert set() == project.left_behind()
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(
+    ("verb", "number"),
+    [
+        ("gate", signal.SIGHUP),
+        ("profile", signal.SIGTERM),
+        ("backfill", signal.SIGTERM),
+        ("doctor", signal.SIGHUP),
+    ],
+)
+def test_whoever_waits_can_be_ended(project: GitProject, verb: str, number: signal.Signals) -> None:
+    """SIGTERM and SIGHUP are an interruption: exit code 130, a line, nothing left."""
+    with subprocess.Popen(
+        [PERFKIT, *VERBS[verb]],
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if line.startswith("waiting for "))
+        process.send_signal(number)
+        said = process.stdout.read()
+
+    assert 130 == process.returncode, said
+    assert f"(process {os.getpid()}, since " in told
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert set() == project.left_behind()
