@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 from repositories import Repository, create_repository
 
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher
 
 pytest_plugins = ["pytester"]
 

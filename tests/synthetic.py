@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -15,6 +14,7 @@ from perfkit.records import (
     Outcome,
     Placement,
     Row,
+    RowPolicy,
     Side,
     Source,
     Status,
@@ -56,7 +56,7 @@ def build_row(
     environment: Environment = ENVIRONMENT,
     source: Source | None = None,
     side: Side | None = None,
-    policy: Mapping[str, str] | None = None,
+    policy: RowPolicy | None = None,
     diff_hash: str | None = None,
 ) -> Row:
     """Return a synthetic ledger row, recorded ``minute`` minutes after a fixed start."""
@@ -82,7 +82,7 @@ def build_row(
             message=message,
         ),
         placement=Placement(side=side, launch=launch, block=block),
-        policy=policy or {},
+        policy=policy or RowPolicy(),
     )
 
 

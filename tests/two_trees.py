@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.measure.lockstep.pace import Pace
-from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import Side
 
 SIDES: tuple[Side, Side] = ("base", "head")
 FILE = "benchmarks/bench_it.py"
 _CONFIGURATION = "[tool.pytest.ini_options]\npython_files = ['bench_*.py']\n"
-_PATIENCE_S = 20.0
 _TEXTS = ("cmdline", "environ")
 _LINKS = ("cwd", "fd/1")
 
@@ -101,11 +99,3 @@ class TwoTrees:
 def nodes(*tests: str) -> list[str]:
     """Return the node ids of tests in the file of benchmarks."""
     return [f"{FILE}::{test}" for test in tests]
-
-
-def wait_until(condition: Callable[[], object]) -> bool:
-    """Return whether something becomes so before a patient person would give up."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not (holds := bool(condition())) and time.monotonic() < deadline:
-        os.sched_yield()
-    return holds

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
@@ -18,17 +18,24 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 from .clock import synchronised
 
 FIXTURE_NAME = "benchmark"
-_POLICY_OPTIONS = ("disable_gc", "min_rounds", "max_time", "min_time", "precision", "confidence")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a used fixture holds: seconds per iteration in measured order, and how they were taken."""
+    """What a used fixture holds: seconds per iteration in measured order, and how they were taken.
+
+    Of the options, times are in seconds; one that this version of the host does not have is None.
+    """
 
     values: tuple[float, ...]
     loops: int | None
     warmup: int | None
-    policy: Mapping[str, str]
+    mode: str
+    disable_gc: bool | None
+    min_rounds: int | None
+    max_time_s: float | None
+    min_time_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,15 +218,20 @@ def read_fixture(fixture: object) -> Reading | None:
     if not isinstance(fixture, BenchmarkFixture) or fixture.stats is None:
         return None
     metadata = fixture.stats
-    options = {name: metadata.options.get(name) for name in _POLICY_OPTIONS}
+
+    def option(name: str, kind: Callable[[Any], Value]) -> Value | None:
+        value = metadata.options.get(name)
+        return None if value is None else kind(value)
+
     return Reading(
         values=tuple(float(value) for value in metadata.stats.data),
         loops=metadata.iterations,
         warmup=_warmup(fixture),
-        policy={
-            "mode": str(fixture._mode),  # noqa: SLF001 (the seam)
-            **{name: str(value) for name, value in options.items() if value is not None},
-        },
+        mode=str(fixture._mode),  # noqa: SLF001 (the seam)
+        disable_gc=option("disable_gc", bool),
+        min_rounds=option("min_rounds", int),
+        max_time_s=option("max_time", float),
+        min_time_s=option("min_time", float),
     )
 
 

@@ -1,20 +1,34 @@
-"""Entry points of fresh processes; the command line that loads the agent is made in the coordinator."""
+"""Entry points of fresh processes; the command line that loads the agent is made in the coordinator.
+
+Each imports only what it needs: the modules of one kind of process stay out of another's.
+"""
 
 from __future__ import annotations
 
 import json
 
-from .child import run_child
-from .preloader import serve
-from .process import die_with_parent
+
+def guard(descriptor: str, *command: str) -> None:
+    """Run a command, and leave nothing of it once it or the coordinator at the socket's other end is over."""
+    from .guard import guard
+
+    guard(int(descriptor), command)
 
 
-def preload(descriptor: int) -> None:
-    """Be a preloader for the coordinator at the other end of a socket."""
-    serve(descriptor)
+def preload(descriptor: str, entry: str) -> None:
+    """Be a fork server for the coordinator at the other end of a socket; in each fork, do what it orders."""
+    from .preloader import serve
+
+    work = serve(int(descriptor), entry)
+    if work is not None:
+        work()
 
 
-def run_fresh(descriptor: int, assignment: str) -> None:
-    """Be a child that was not forked."""
-    die_with_parent()
-    run_child(json.loads(assignment), descriptor)
+def run_fresh(descriptor: str, log: str, assignment: str) -> None:
+    """Be a measured child that was not forked."""
+    from .child import run_child
+    from .process import become_child
+
+    order = json.loads(assignment)
+    become_child(log, order["root"])
+    run_child(order, int(descriptor))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Message = dict[str, Any]
 _CHUNK_BYTES = 1 << 16
+_MOST_DESCRIPTORS = 4
 
 
 class ChannelClosedError(Exception):
@@ -53,25 +54,36 @@ class Channel:
         message: Message = json.loads(line)
         return message
 
-    def send_descriptor(self, message: Mapping[str, object], descriptor: int) -> None:
-        """Send a message and a file descriptor with it."""
+    def send_descriptors(self, message: Mapping[str, object], descriptors: Sequence[int]) -> None:
+        """Send a message and file descriptors with it, at most four.
+
+        Raises:
+            ChannelClosedError: nobody can receive it any more.
+        """
+        data = json.dumps(message).encode() + b"\n"
         try:
-            socket.send_fds(self._end, [json.dumps(message).encode() + b"\n"], [descriptor])
+            # A socket that has a time limit may take a part only.
+            sent = socket.send_fds(self._end, [data], descriptors)
+            self._end.sendall(data[sent:])
         except OSError as error:
             raise ChannelClosedError from error
 
-    def receive_descriptor(self) -> tuple[Message, int | None]:
-        """Wait for a message and the descriptor that came with it, None where there was none."""
+    def receive_descriptors(self) -> tuple[Message, list[int]]:
+        """Wait for a message and the descriptors that came with it, if any.
+
+        Raises:
+            ChannelClosedError: the other end is gone.
+        """
         descriptors: list[int] = []
         while (end := self._received.find(b"\n")) < 0:
-            data, found, _, _ = socket.recv_fds(self._end, _CHUNK_BYTES, 1)
+            data, found, _, _ = socket.recv_fds(self._end, _CHUNK_BYTES, _MOST_DESCRIPTORS)
             if not data:
                 raise ChannelClosedError
             self._received += data
             descriptors += found
         line = bytes(self._received[:end])
         del self._received[: end + 1]
-        return json.loads(line), descriptors[0] if descriptors else None
+        return json.loads(line), descriptors
 
     def close(self) -> None:
         """Leave the conversation."""

@@ -13,7 +13,6 @@ from .benchmark_fixture import install
 from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
-from .process import adopt_orphans
 from .provenance import check_before_import, foreign_modules, is_library, loaded_files, own_names
 from .session import ChildPlugin, run_session
 from .torch_settings import read_torch_settings
@@ -38,17 +37,9 @@ def run_child(assignment: Message, descriptor: int) -> NoReturn:
 
 
 def _settle(assignment: Message) -> None:
-    """Give the child its own process group, output, folder and place for temporary files."""
-    adopt_orphans()
-    if os.getpgrp() != os.getpid():
-        os.setsid()
-    log = os.open(assignment["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
+    """Give the child a place of its own for temporary files."""
     os.environ["TMPDIR"] = assignment["temporary"]
     Path(assignment["temporary"]).mkdir()
-    os.chdir(assignment["root"])
 
 
 def _measure(assignment: Message, channel: Channel) -> None:

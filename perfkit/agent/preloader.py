@@ -1,4 +1,4 @@
-"""A preloader: a process that has imported what both sides share, and forks launches.
+"""A preloader: a fork server that has imported what its children share, and forks one for each order.
 
 It imports only. A parallel operation before the fork would leave forked children waiting for threads that
 only their parent has.
@@ -7,47 +7,89 @@ only their parent has.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import os
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from _pytest.config import default_plugins
-
 from .channel import Channel, ChannelClosedError, Message
-from .child import run_child
-from .process import adopt_orphans, die_with_parent, faults_of_reuse
+from .process import adopt_orphans, become_child, die_with, faults_of_reuse
+from .tree import children, kill
 
 _HUNG, _RAISED = 3, 4
-# What every session of pytest loads.
-_DEFAULT_PLUGINS = tuple(f"_pytest.{name}" for name in default_plugins)
+Work = Callable[[], object]
 
 
-def serve(descriptor: int) -> None:
-    """Obey the coordinator at the other end of a socket until it leaves."""
-    die_with_parent()
+def serve(descriptor: int, entry: str) -> Work | None:
+    """Obey the coordinator at the other end of a socket: in each forked child, return what it is to do.
+
+    That is a call of ``entry``, "module:function", which all children share. None once nobody gives orders.
+    """
     adopt_orphans()
-    channel = Channel(socket.socket(fileno=descriptor))
-    with contextlib.suppress(ChannelClosedError):
-        while True:
-            order, received = channel.receive_descriptor()
-            channel.send(_obey(order, received, channel))
+    return _Server(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
 
 
-def _obey(order: Message, received: int | None, channel: Channel) -> Message:
-    if order["kind"] == "preload":
-        return {"kind": "preloaded", "failed": _preload(order["modules"])}
-    if order["kind"] == "try_fork":
-        return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
-    if order["kind"] == "fork":
-        assert received is not None  # noqa: S101 (the coordinator's own protocol)
-        return {"kind": "forked", "pid": _fork(order, received, channel)}
-    _, status = os.waitpid(order["pid"], 0)
-    return {"kind": "reaped", "status": os.waitstatus_to_exitcode(status)}
+class _Server:
+    """Obeys orders; ``_forked`` are the children that nobody has asked to be collected yet."""
+
+    def __init__(self, channel: Channel, call: Callable[..., object]) -> None:
+        self._channel, self._call = channel, call
+        self._forked: set[int] = set()
+
+    def serve(self) -> Work | None:
+        with contextlib.suppress(ChannelClosedError):
+            while True:
+                order, received = self._channel.receive_descriptors()
+                if order["kind"] == "fork":
+                    work = self._fork(order, received)
+                    if work is not None:
+                        return work
+                else:
+                    self._channel.send(self._obey(order))
+        return None
+
+    def _obey(self, order: Message) -> Message:
+        if order["kind"] == "preload":
+            return {"kind": "preloaded", "failed": _preload(order["modules"])}
+        if order["kind"] == "try_fork":
+            return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
+        _, status = os.waitpid(order["pid"], 0)
+        self._forked.discard(order["pid"])
+        self._end_orphans()
+        return {"kind": "reaped", "status": os.waitstatus_to_exitcode(status)}
+
+    def _fork(self, order: Message, received: Sequence[int]) -> Work | None:
+        """Fork a child and tell its number; in the child, return its work."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._channel.close()
+            die_with(parent)
+            become_child(order["log"], order["folder"])
+            return functools.partial(self._call, *order["arguments"], *received)
+        for descriptor in received:
+            os.close(descriptor)
+        self._forked.add(pid)
+        self._channel.send({"kind": "forked", "pid": pid})
+        return None
+
+    def _end_orphans(self) -> None:
+        """End what a child left behind: the kernel made it this process's own."""
+        for pid in set(children(os.getpid())) - self._forked:
+            kill(pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def _load(entry: str) -> Callable[..., object]:
+    module, _, name = entry.partition(":")
+    call: Callable[..., object] = getattr(importlib.import_module(module), name)
+    return call
 
 
 def _preload(modules: Sequence[str]) -> list[str]:
@@ -56,7 +98,7 @@ def _preload(modules: Sequence[str]) -> list[str]:
     # Nearly all that an import makes stays: looking for garbage takes a sixth of its time meanwhile, and a
     # tenth afterwards.
     gc.disable()
-    for name in [*modules, *_DEFAULT_PLUGINS]:
+    for name in [*modules, *_modules_of_sessions()]:
         try:
             importlib.import_module(name)
         except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
@@ -67,15 +109,13 @@ def _preload(modules: Sequence[str]) -> list[str]:
     return failed
 
 
-def _fork(order: Message, descriptor: int, channel: Channel) -> int:
-    """Return the number of a forked child; in the child this never returns."""
-    pid = os.fork()
-    if pid == 0:
-        channel.close()
-        die_with_parent()
-        run_child(order["assignment"], descriptor)
-    os.close(descriptor)
-    return pid
+def _modules_of_sessions() -> list[str]:
+    """Return what every session of pytest loads, where sessions are what is forked."""
+    if "pytest" not in sys.modules:
+        return []
+    from _pytest.config import default_plugins
+
+    return [f"_pytest.{name}" for name in default_plugins]
 
 
 def _try_fork(limit_s: float) -> str | None:

@@ -14,15 +14,18 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TRIED_BYTES = 64 << 20
+_ORPHANED = 1
 _RESET_PEAK = "5"
 
 
-def die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent ends, where it can (Linux).
 
-    A parent's wish is not inherited: each forked child asks for itself.
+    A parent's wish is not inherited: each forked child asks for itself, and ends if it was too late to ask.
     """
     _ask_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(_ORPHANED)
 
 
 def adopt_orphans() -> None:
@@ -31,6 +34,23 @@ def adopt_orphans() -> None:
     A daemon that left group and session is so still found in this process's tree.
     """
     _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def become_child(log: str, folder: str) -> None:
+    """Give this process a session, an output and a folder of its own, and nothing to read.
+
+    It adopts the orphans among its descendants, so that all of them stay in its tree.
+    """
+    adopt_orphans()
+    if os.getpgrp() != os.getpid():
+        os.setsid()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(output)
+    os.close(nothing)
+    os.chdir(folder)
 
 
 def move_to(core: int) -> None:

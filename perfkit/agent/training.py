@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 import sys
-import types
 from collections.abc import Callable
 from dataclasses import replace
-from operator import attrgetter
 from pathlib import Path
 
 from .channel import Message
 from .counting.model import Counts, as_message
 from .counting.tensors import TensorWatch
 from .counting.texts import with_texts
-
-_SCRIPT = ".py"
+from .loading import TargetError, compile_script, is_script, load_function, script_call
 
 
 class _EnoughSteps(BaseException):
@@ -30,6 +25,8 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
     """
     try:
         counts = _count(_load(place), TensorWatch(root), steps)
+    except TargetError as error:
+        return {"problem": str(error)}
     except Exception as error:  # noqa: BLE001 (whatever the user's code raises)
         return {"problem": f"{type(error).__name__}: {error}".removesuffix(": ")}
     if isinstance(counts, int):
@@ -71,17 +68,8 @@ def last_iteration(counts: Counts) -> Counts:
 
 def _load(place: str) -> Callable[[], object]:
     sys.argv = [place]
-    if place.endswith(_SCRIPT):
-        return functools.partial(_run_script, Path(place))
-    module, _, name = place.partition(":")
-    call: Callable[[], object] = attrgetter(name)(importlib.import_module(module))
-    return call
-
-
-def _run_script(path: Path) -> None:
-    """Run a script as the interpreter would."""
-    module = types.ModuleType("__main__")
-    module.__file__ = str(path)
-    sys.modules["__main__"] = module
+    if not is_script(place):
+        return load_function(place)
+    path = Path(place)
     sys.path.insert(0, str(path.parent))
-    exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 (what was asked for)
+    return script_call(compile_script(path), path)

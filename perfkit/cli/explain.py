@@ -70,7 +70,7 @@ def explain(
         own=tuple(own or ()),
         wait_s=wait,
     )
-    difference = run_explain(request, project=load_project(Path.cwd()), listener=_Voice())
+    difference = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
     if html is not None:
         replace_text(html, difference_page(difference), option="--html")
     if markdown is not None:

@@ -7,9 +7,10 @@ are added when the last of them is known.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -34,6 +35,7 @@ from perfkit.measure.lockstep.schedule import schedule
 from perfkit.profiling.targets import Target
 from perfkit.records import SIDES, Row, Source
 from perfkit.records.comparisons import Comparison, ExactComparison, Policy
+from perfkit.records.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.records.progress import ComparisonProgress
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
@@ -64,14 +66,14 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Where a comparison is recorded, as what, and under which ``label`` in the policy of its rows.
+    """Where a comparison is recorded, as what, and of which ``rehearsal`` where a calibration makes it.
 
     ``earlier`` are the rows of gates on the same pair, whose tests it may continue.
     """
 
     ledger: Ledger
     source: Source
-    label: Mapping[str, str] = field(default_factory=dict)
+    rehearsal: Rehearsal | None = None
     earlier: Sequence[Row] = ()
 
 
@@ -186,14 +188,24 @@ def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record
         environment=read_environment(environment, torch_settings=surveyed.torch),
         seed=method.seed,
         policy=method.policy,
-        common={
-            "base": sides.pair.base.commit.sha,
-            "budget_s": f"{method.budget_s:g}",
-            "mode": "fresh processes" if sides.launcher.why_no_fork else "forked",
-            "as_is": str(sides.scope.as_is),
-            **record.label,
-        },
+        kind=_policy_kind(sides, method, record.rehearsal),
     )
+
+
+def _policy_kind(
+    sides: OpenSides, method: Method, rehearsal: Rehearsal | None
+) -> Callable[..., JudgedPolicy]:
+    """Return what makes the policy of a row, with all that the rows of the run have in common."""
+    gate = functools.partial(
+        GatePolicy,
+        base=sides.pair.base.commit.sha,
+        budget_s=method.budget_s,
+        mode="fresh processes" if sides.launcher.why_no_fork else "forked",
+        as_is=sides.scope.as_is,
+    )
+    if rehearsal is None:
+        return gate
+    return functools.partial(CalibrationPolicy, rehearsal=rehearsal, **gate.keywords)
 
 
 @dataclass
@@ -294,9 +306,10 @@ class _Comparing:
             ]
         )
         verdicts = {one.benchmark.name: one.verdict for one in comparisons}
-        continued = {"continues": ",".join(self.prior.runs)} if self.prior.runs else {}
-        entries = {"wall_s": f"{time.monotonic() - self.began:.2f}", **continued}
-        return self.run.publish(lambda row: settled(row, verdicts, entries))
+        wall_s = time.monotonic() - self.began
+        return self.run.publish(
+            lambda row: settled(row, verdicts, wall_s=wall_s, continues=tuple(self.prior.runs))
+        )
 
     def _say_counting(self, node: str) -> None:
         self.progress.say(f"counting {node}")

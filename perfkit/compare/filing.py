@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,14 +25,15 @@ from perfkit.records import (
     Status,
 )
 from perfkit.records.comparisons import Comparison, ExactComparison, Policy, Verdict
-from perfkit.verdict.from_rows import count_outcomes, policy_entries
+from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.verdict.from_rows import count_outcomes
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all rows of one gate share; ``common`` are its policy entries."""
+    """What all rows of one run share; ``kind`` makes the policy of a row of what is said of it alone."""
 
     source: Source = "gate"
     run_id: str
@@ -42,7 +43,13 @@ class RunContext:
     environment: Environment
     seed: int
     policy: Policy
-    common: Mapping[str, str]
+    kind: Callable[..., JudgedPolicy] = JudgedPolicy
+
+    def judged(
+        self, *, margin: float, gating: bool, verdict: Verdict | None = None, faults: float | None = None
+    ) -> JudgedPolicy:
+        """Return the policy of a row."""
+        return self.kind(rules=self.policy, margin=margin, gating=gating, verdict=verdict, faults=faults)
 
 
 def launch_rows(
@@ -55,15 +62,9 @@ def launch_rows(
     There is no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
     for one in measured:
-        benchmark = compared[one.node]
-        entries = policy_entries(
-            context.policy,
-            margin=benchmark.margin,
-            gating=benchmark.gating,
-        )
         for side in SIDES:
             for timed in _timed(one.timing, side):
-                yield _launch_row(one, side, benchmark, timed, entries, context)
+                yield _launch_row(one, side, compared[one.node], timed, context)
 
 
 def count_rows(
@@ -73,13 +74,10 @@ def count_rows(
     judged = {(one.benchmark.name, one.metric.name): one for one in exact}
     for pair in pairs:
         for side in SIDES:
-            for outcome, causes in count_outcomes(pair.benchmark, pair.counts[side]):
+            for outcome in count_outcomes(pair.benchmark, pair.counts[side]):
                 one = judged[pair.benchmark.name, outcome.metric.name]
-                entries = policy_entries(
-                    context.policy, margin=one.margin, gating=one.gating, verdict=one.verdict
-                )
-                placement = Placement(side=side, seed=context.seed)
-                yield _row(outcome, side, placement, {**entries, **causes}, context)
+                policy = context.judged(margin=one.margin, gating=one.gating, verdict=one.verdict)
+                yield _row(outcome, Placement(side=side, seed=context.seed), policy, context)
 
 
 def finding_row(comparison: Comparison, context: RunContext) -> Row:
@@ -88,24 +86,22 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
     What earlier gates had decided already is no failure.
     """
     status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
-    entries = policy_entries(
-        context.policy,
-        margin=comparison.margin,
-        gating=comparison.gating,
-        verdict=comparison.verdict,
-    )
+    policy = context.judged(margin=comparison.margin, gating=comparison.gating, verdict=comparison.verdict)
     outcome = Outcome(benchmark=comparison.benchmark, status=status, message=comparison.message)
-    return _row(outcome, "head", Placement(side="head", seed=context.seed), entries, context)
+    return _row(outcome, Placement(side="head", seed=context.seed), policy, context)
 
 
-def settled(row: Row, verdicts: Mapping[str, Verdict], entries: Mapping[str, str]) -> Row:
-    """Return a row with what is known only when its run is over: its benchmark's verdict, and ``entries``.
+def settled(
+    row: Row, verdicts: Mapping[str, Verdict], *, wall_s: float, continues: Sequence[str] = ()
+) -> Row:
+    """Return a row with what is known only when its run is over: seconds, and its benchmark's verdict.
 
     A count has its verdict already; a benchmark that was not judged has none.
     """
-    verdict = verdicts.get(row.outcome.benchmark.name)
-    judged = {} if verdict is None or "verdict" in row.policy else {"verdict": verdict}
-    return replace(row, policy={**row.policy, **judged, **entries})
+    policy = judged_policy(row)
+    verdict = policy.verdict or verdicts.get(row.outcome.benchmark.name)
+    said = replace(policy, verdict=verdict, wall_s=round(wall_s, 2), continues=tuple(continues))
+    return replace(row, policy=said)
 
 
 def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
@@ -120,11 +116,9 @@ def _launch_row(
     side: Side,
     compared: ComparedBenchmark,
     timed: tuple[Metric, tuple[float, ...]],
-    entries: Mapping[str, str],
     context: RunContext,
 ) -> Row:
     timing = one.timing
-    faults = timing.faults_per_iteration[side]
     metric, values = timed
     outcome = Outcome(
         benchmark=compared.benchmark,
@@ -141,21 +135,23 @@ def _launch_row(
         order=0 if one.slot.begins == side else 1,
         seed=context.seed,
     )
-    told = {**entries, "minor_faults_per_iteration": f"{faults:.1f}"}
-    return replace(_row(outcome, side, placement, told, context), recorded_at=one.at)
+    policy = context.judged(
+        margin=compared.margin,
+        gating=compared.gating,
+        faults=round(timing.faults_per_iteration[side], 1),
+    )
+    return replace(_row(outcome, placement, policy, context), recorded_at=one.at)
 
 
-def _row(
-    outcome: Outcome, side: Side, placement: Placement, entries: Mapping[str, str], context: RunContext
-) -> Row:
+def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: RunContext) -> Row:
     return Row(
         run_id=context.run_id,
         recorded_at=context.recorded_at,
         source=context.source,
-        commit=context.commits[side],
+        commit=context.commits[placement.side or "head"],
         machine=context.machine,
         environment=context.environment,
         outcome=outcome,
         placement=placement,
-        policy={**context.common, **entries},
+        policy=policy,
     )

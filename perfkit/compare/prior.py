@@ -11,8 +11,9 @@ from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.ledger.store import Ledger
 from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Row
 from perfkit.records.comparisons import LaunchPair
+from perfkit.records.policies import JudgedPolicy
 from perfkit.repo.sides import SidePair
-from perfkit.verdict.from_rows import joined_pairs, pairs_of, policy_of
+from perfkit.verdict.from_rows import joined_pairs, pairs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,8 @@ def _fits(row: Row, context: RunContext) -> bool:
         and not row.commit.dirty
         and row.machine.machine_id == context.machine.machine_id
         and row.environment.env_id == context.environment.env_id
-        and policy_of([row]) == context.policy
+        and isinstance(row.policy, JudgedPolicy)
+        and row.policy.rules == context.policy
     )
 
 

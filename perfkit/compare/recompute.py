@@ -11,9 +11,10 @@ from perfkit.errors import LedgerError, RepositoryError
 from perfkit.ledger.store import Ledger
 from perfkit.records import Commit, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
+from perfkit.records.policies import gate_policy, judged_policy
 from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts
 from perfkit.verdict.exit_code import exit_code
-from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
+from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count
 
 
 def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
@@ -35,8 +36,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
 
 def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
     """Return the verdicts that the rows of a gate, and of the gates it continued, lead to."""
-    continued = [earlier for earlier in rows[0].policy.get("continues", "").split(",") if earlier]
-    prior = [_by_benchmark(kept.rows_of(earlier)) for earlier in continued]
+    prior = [_by_benchmark(kept.rows_of(earlier)) for earlier in judged_policy(rows[0]).continues]
     return [
         comparison_of(own, [earlier[name] for earlier in prior if name in earlier])
         for name, own in _by_benchmark([row for row in rows if not is_count(row)]).items()
@@ -46,8 +46,7 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
 def _commits(rows: Sequence[Row]) -> Mapping[Side, Commit]:
     """Return the commit of each side; of a base that nothing was timed on, no more than its name is kept."""
     known = {row.placement.side: row.commit for row in rows if row.placement.side is not None}
-    head = known["head"]
-    return {"base": Commit(sha=rows[0].policy.get("base", head.sha)), **known}
+    return {"base": Commit(sha=gate_policy(rows[0]).base), **known}
 
 
 def _report(
@@ -56,7 +55,8 @@ def _report(
     comparisons: Sequence[Comparison],
     exact: Sequence[ExactComparison],
 ) -> GateReport:
-    first = rows[0]
+    first, policy = rows[0], gate_policy(rows[0])
+    until_cut_off_s = (max(row.recorded_at for row in rows) - first.recorded_at).total_seconds()
     return GateReport(
         run_id=first.run_id,
         recorded_at=first.recorded_at,
@@ -64,12 +64,13 @@ def _report(
         head=commits["head"],
         machine=first.machine,
         environment=first.environment,
-        policy=policy_of(rows),
-        budget_s=float(first.policy["budget_s"]),
-        wall_s=float(first.policy["wall_s"]),
+        policy=policy.rules,
+        budget_s=policy.budget_s,
+        wall_s=until_cut_off_s if policy.wall_s is None else policy.wall_s,
         comparisons=tuple(comparisons),
         exit_code=exit_code((*comparisons, *exact)),
         exact=tuple(exact),
+        notes=("This gate was cut off: it may lack launches and counts.",) if first.partial else (),
         from_ledger=True,
     )
 

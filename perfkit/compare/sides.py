@@ -12,7 +12,7 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.measure.lockstep.instructed import Callgrind
-from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
 from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
@@ -75,10 +75,13 @@ class LockstepLaunches:
         self._launcher.renew_when_due(self._made)
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides, in fresh processes."""
+        """Measure benchmarks on both sides, in fresh processes; again if their preloader is lost meanwhile.
+
+        Raises:
+            NotMeasuredError: that of the second attempt was lost as well.
+        """
         self._made += 1
-        children = self._launcher.start_both(slot, nodes=nodes)
-        return run_launch(children, nodes, paces=self._paces, rules=self._rules)
+        return self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Let preloaders import modules that both sides import."""

@@ -1,9 +1,9 @@
 """Divides the time of a cProfile among the user's own functions and what the thread waited for.
 
-A library's time belongs to whoever called it: each function's own time is handed up, from caller to caller
-and in proportion to what each spent in it, to the nearest functions of one's own; its calls in proportion to
-theirs. What stands still is a wait of its own and nobody's cost. So the parts add up to the whole, and each
-names code that can be changed.
+A library's time belongs to whoever called it. So each function's own time is handed from caller to caller, up
+to the nearest functions of the user's own, in proportion to the time that each caller spent in it. Its calls
+are handed up in proportion to their numbers. Time in which a thread stands still is a wait, for which no
+function answers. The parts add up to the whole, and each names code that can be changed.
 """
 
 from __future__ import annotations

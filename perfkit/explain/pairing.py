@@ -30,10 +30,10 @@ class Pair(NamedTuple):
 def pair_functions(base: Sequence[Blame], head: Sequence[Blame], work: Work) -> list[Pair]:
     """Return each own function once, with the function that it was on base.
 
-    First by file and name. What is left over is paired by name and as much of the end of its path as both
-    have in common (moved), and by name alone where it went to a file of another name. The rest is paired
-    within one file by equal calls per unit of work to equal callees (renamed). A pair is made only where
-    no other function fits.
+    Functions of the same file and name are the same. Of the others those are the same that have one name and
+    the longest end of path in common (they moved with their folder), then those with one name alone (they
+    moved to another file), then those of one file with as many calls per unit of work and the same callees
+    (they were renamed). A pair is made only where no other function fits.
     """
     bases, heads = _by_key(base), _by_key(head)
     pairs = [Pair(bases.pop(key), heads.pop(key)) for key in [*bases] if key in heads]

@@ -1,9 +1,9 @@
-"""The wait ledger: calls in which a thread stands still, folded into who was waited for.
+"""Adds up the calls in which a thread stands still, by what it waited for.
 
-A wait is not a cost of the function it shows in: the same debt of a device shows as ``.item`` in one profile
-and as ``.to`` in the next. So each sink's time is handed up from caller to caller until a caller says whom
-the thread stood still for. Where a function has several callers, its time goes to them in proportion to
-what each spent in it, as a profile of calls knows no more.
+The function at which a wait shows did not cause it: the same work of a device shows at ``.item`` in one
+profile and at ``.to`` in the next. So the time of each such call, a sink, is handed from caller to caller
+until a caller tells for whom the thread stood still. A profile does not know which of several callers
+waited, so each gets the share of the time that it spent in the function.
 """
 
 from __future__ import annotations

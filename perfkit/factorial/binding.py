@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.profiling.loading import LoadedTarget, load_function, load_target
+from perfkit.processes.targets import LoadedTarget, load_function, load_target
 from perfkit.profiling.targets import Target
 from perfkit.records.experiments import Level, level_text
 
@@ -35,7 +35,7 @@ def load_bound(target: Target, arguments: Mapping[str, Level]) -> Call:
         UsageError: there is no such target, it takes no such argument, or refuses the value of one.
     """
     if target.is_script:
-        loaded = load_target(target, change_code=lambda code: code)
+        loaded = load_target(target.place, change_code=lambda code: code)
         return functools.partial(_run_script, loaded, target.place, _options(arguments))
     function = load_function(target.place)
     parameters = _parameters(function, target.place)

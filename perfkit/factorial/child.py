@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from perfkit.agent.counting.tensors import TensorWatch
-from perfkit.agent.process import die_with_parent, resident_growth
+from perfkit.agent.process import resident_growth
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.errors import UsageError
 from perfkit.factorial.binding import Call, call_to_its_end, load_bound
@@ -27,9 +27,9 @@ from perfkit.factorial.exchange import (
 from perfkit.factorial.mistakes import OperatorLook, misfit
 from perfkit.factorial.responses import returned_numbers, times_of, with_returned
 from perfkit.identity import source_version
+from perfkit.processes.targets import load_function, prepare_process, wrong_code
 from perfkit.profiling.exchange import Problem
 from perfkit.profiling.failure import describe_exit, describe_failure
-from perfkit.profiling.loading import load_function, prepare_process
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import find_own_code
 from perfkit.profiling.targets import Target
@@ -46,8 +46,16 @@ def main(spec_file: str) -> None:
     spec = read_record(Path(spec_file), TrialSpec)
     assert spec is not None  # noqa: S101 (the parent has just written it)
     import_torch()
-    prepare_process(spec.target, (), root=Path(spec.root))
-    write_record(_do(spec), Path(spec.folder) / RESULT_FILE)
+    prepare_process(spec.target.place, (), root=Path(spec.root))
+    write_record(_proven(_do(spec), Path(spec.root)), Path(spec.folder) / RESULT_FILE)
+
+
+def _proven(found: TrialResult, root: Path) -> TrialResult:
+    """Return a trial's result, or what to say where the code was another; a usage mistake comes first."""
+    if found.problem is not None and found.problem.kind == "usage":
+        return found
+    wrong = wrong_code(root)
+    return TrialResult(problem=Problem(kind="failed", message=wrong)) if wrong else found
 
 
 def _do(spec: TrialSpec) -> TrialResult:
@@ -183,5 +191,4 @@ def _failure(error: BaseException, spec: TrialSpec) -> Problem:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     main(sys.argv[1])

@@ -16,6 +16,7 @@ from perfkit.factorial.process import run_trial
 from perfkit.profiling.targets import Target
 from perfkit.records import Environment
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial, Variant
+from perfkit.records.progress import Progress
 from perfkit.verdict.effects import finished_blocks, is_decided, looks_of
 
 
@@ -45,16 +46,6 @@ class Keeper(Protocol):
         """Keep what a look at a variant showed."""
 
 
-class Listener(Protocol):
-    """Is told how an experiment stands."""
-
-    def say(self, text: str) -> None:
-        """Say what happens."""
-
-    def tell(self, share: float) -> None:
-        """Say which share of the time or the blocks is over."""
-
-
 @dataclass
 class ExperimentRun:
     """Runs an experiment on its setting; what is ``known`` of it from before is not measured again."""
@@ -62,7 +53,7 @@ class ExperimentRun:
     experiment: Experiment
     setting: TrialSetting
     keeper: Keeper
-    listener: Listener
+    progress: Progress
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     trials: list[Trial] = field(default_factory=list)
     _settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -92,8 +83,8 @@ class ExperimentRun:
         for number, variant in enumerate(self.experiment.variants):
             if variant.name in self.fingerprints or variant.name in self._failed():
                 continue
-            self.listener.say(f"looking at what {variant.name} does")
-            self.listener.tell(number / len(self.experiment.variants))
+            self.progress.say(f"looking at what {variant.name} does")
+            self.progress.tell(number / len(self.experiment.variants))
             found = self._launch("look", variant, seed=self.experiment.seed)
             if found.problem is not None:
                 self._keep_failure(Place(variant=variant, block=0, order=number, seed=0), found)
@@ -135,7 +126,7 @@ class ExperimentRun:
                 f" {len(self.experiment.variants)} variants: {elapsed_s:.0f} s are over after"
                 f" {place.order} of them; raise --budget"
             )
-        self.listener.say(f"block {place.block + 1}, {place.variant.name}")
+        self.progress.say(f"block {place.block + 1}, {place.variant.name}")
         found = self._launch("time", place.variant, seed=place.seed)
         wrong = broken_cast(place.variant, found.casts)
         if wrong is not None:
@@ -172,7 +163,7 @@ class ExperimentRun:
         assert found.problem is not None  # noqa: S101 (the caller has seen it)
         if found.problem.kind == "usage":
             raise UsageError(found.problem.message)
-        self.listener.say(f"{place.variant.name} failed: {found.problem.message}")
+        self.progress.say(f"{place.variant.name} failed: {found.problem.message}")
         self._keep(_trial(place, found), found)
 
     def _keep(self, trial: Trial, found: TrialResult) -> None:
@@ -194,7 +185,7 @@ class ExperimentRun:
 
     def _share_of(self, begun: float, block: int) -> None:
         by_time = (time.monotonic() - begun) / self.experiment.budget_s
-        self.listener.tell(min(max(by_time, block / self.experiment.blocks), 1.0))
+        self.progress.tell(min(max(by_time, block / self.experiment.blocks), 1.0))
 
 
 def _trial(place: Place, found: TrialResult) -> Trial:

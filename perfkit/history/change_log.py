@@ -2,7 +2,8 @@
 
 A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
 the row before, else the one with most launches, else the newest; but when the newest run failed, the cell
-says so. A run with uncommitted changes on any side says nothing of any commit.
+says so. A run with uncommitted changes on any side says nothing of any commit, and neither does one that
+changes the code on purpose.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from typing import TypeVar
 
 from perfkit.errors import ConfigError
 from perfkit.history.gates import gate_ratio
-from perfkit.records import Environment, Row
+from perfkit.records import OF_CHANGED_CODE, Environment, Row
 from perfkit.records.change_log import Cell, ChangeLog, Column, Entry, History, Table
+from perfkit.records.policies import JudgedPolicy
 from perfkit.stats.summary import paired_ratio, summarise
 
 Key = TypeVar("Key")
 
 _DEFAULT_COLUMNS = 4
+# Findings of a gate that say how its sides differ; the benchmark itself may have been measured well.
+_NO_FAILURES = frozenset({"NEW", "MISSING", "CHANGED"})
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -33,8 +37,9 @@ def build_change_log(rows: Sequence[Row], columns: Sequence[Column], history: Hi
     Raises:
         ConfigError: a column could mean more than one benchmark.
     """
-    timed = [row for row in rows if row.outcome.metric.name == "time" and not row.outcome.metric.exact]
-    dirty_runs = {row.run_id for row in rows if row.commit.dirty}
+    own = [row for row in rows if row.source not in OF_CHANGED_CODE]
+    timed = [row for row in own if row.outcome.metric.name == "time" and not row.outcome.metric.exact]
+    dirty_runs = {row.run_id for row in own if row.commit.dirty}
     clean = [row for row in timed if row.run_id not in dirty_runs]
     chosen = tuple(columns) or _longest_histories(clean)
     _check_unambiguous(chosen, {row.outcome.benchmark.name for row in clean})
@@ -102,7 +107,7 @@ def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
     if not own:
         return None
     newest = max(own, key=lambda row: row.recorded_at)
-    failed = [row for row in own if row.run_id == newest.run_id and row.outcome.status != "ok"]
+    failed = [row for row in own if row.run_id == newest.run_id and _is_failure(row)]
     if failed:
         return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.environment.env_id)
     measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.values]
@@ -116,6 +121,13 @@ def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
         whole = [row for row in rows if row.run_id == run_id]
         return replace(cell, gate=gate_ratio(whole, base=before, head=sha))
     return replace(cell, ratio=paired_ratio(_pairs(shown, sha, before)))
+
+
+def _is_failure(row: Row) -> bool:
+    """Tell whether a benchmark failed, or was skipped; that a gate could not compare it is no failure."""
+    policy = row.policy
+    compared = not (isinstance(policy, JudgedPolicy) and policy.verdict in _NO_FAILURES)
+    return row.outcome.status != "ok" and compared
 
 
 def _failure(failed: Sequence[Row], own: Sequence[Row], run_id: str) -> str:

@@ -14,6 +14,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records import Row
 from perfkit.records.comparisons import Comparison, ExactComparison
+from perfkit.records.policies import JudgedPolicy
 from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
@@ -75,7 +76,9 @@ def _newest_gate(kept: Ledger, sha: str) -> list[Row]:
 
 
 def _is_judged(row: Row) -> bool:
-    return row.placement.side == "head" and "verdict" in row.policy
+    policy = row.policy
+    judged = isinstance(policy, JudgedPolicy) and policy.verdict is not None
+    return judged and row.placement.side == "head" and not row.partial
 
 
 def _finding(

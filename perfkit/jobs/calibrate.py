@@ -17,13 +17,10 @@ from perfkit.identity import fingerprint
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
+from perfkit.records.policies import Rehearsal
 from perfkit.records.progress import Progress, Quiet
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.verdict.calibration import (
-    CASE,
-    PLANT,
-    PLANTED,
-    STUDY,
     Calibration,
     calibration_of,
     finished_cases,
@@ -121,10 +118,10 @@ def _rehearse(
     progress: Progress,
 ) -> _Rehearsed:
     """Run one gate of a commit against itself, head made slower where the case says so, and record it."""
-    label, plants = {STUDY: study, CASE: str(case.number)}, {}
+    plants = {}
     if case.plant is not None and case.benchmark is not None:
-        label |= {PLANT: repr(case.plant), PLANTED: case.benchmark}
         plants = {case.benchmark: case.plant}
+    rehearsal = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
     with measuring(progress.say, wait_s=request.wait_s):
         began = time.monotonic()
@@ -143,7 +140,7 @@ def _rehearse(
                 sides,
                 surveyed,
                 method,
-                record=Record(ledger=Ledger(request.ledger), source="calibrate", label=label),
+                record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
                 began=began,
                 progress=Quiet(),
             )

@@ -11,7 +11,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RepositoryError
 from perfkit.jobs.compare_counts import compare_counted
 from perfkit.ledger.store import Ledger
-from perfkit.records import WALL_TIME, Benchmark, Commit, Row
+from perfkit.records import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.records.comparisons import ApartReport, Comparison, Policy
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.units import counted
@@ -20,8 +20,6 @@ from perfkit.verdict.exit_code import exit_code
 
 _SHA_DIGITS = 10
 _REPORTED = ("error", "timeout", "oom")
-# Its launches carry planted slowdowns.
-_NOT_COMPARED = ("calibrate",)
 Place = tuple[str, str]
 
 
@@ -112,7 +110,7 @@ def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
 
 
 def _is_time(row: Row) -> bool:
-    return row.outcome.metric == WALL_TIME and row.source not in _NOT_COMPARED
+    return row.outcome.metric == WALL_TIME and row.source not in OF_CHANGED_CODE
 
 
 def _place(row: Row) -> Place:

@@ -11,7 +11,7 @@ import msgspec
 
 from perfkit.config import Project
 from perfkit.errors import LedgerError, RunInterruptedError
-from perfkit.factorial.run import ExperimentRun, Listener, TrialSetting
+from perfkit.factorial.run import ExperimentRun, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.text_files import replace_texts
@@ -22,14 +22,10 @@ from perfkit.measure.clock import utc_now
 from perfkit.profiling.targets import resolve_target
 from perfkit.records import Commit, Environment, Machine, Outcome, Placement, Row
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial
+from perfkit.records.policies import ExperimentPolicy
+from perfkit.records.progress import Progress
 from perfkit.repo.commits import read_commit
-from perfkit.verdict.experiment_rows import (
-    STOPPED,
-    fingerprint_outcome,
-    plan_entries,
-    record_of,
-    trial_outcomes,
-)
+from perfkit.verdict.experiment_rows import fingerprint_outcome, record_of, trial_outcomes
 from perfkit.views.experiment.markdown import Provenance, experiment_document
 from perfkit.views.experiment.picture import effects_picture
 
@@ -51,7 +47,7 @@ def run_experiment(
     *,
     project: Project,
     ledger: Path,
-    listener: Listener,
+    progress: Progress,
     wait_s: float | None = None,
 ) -> Measured:
     """Run an experiment, or go on with one that was stopped, and put its rows into the ledger.
@@ -71,12 +67,12 @@ def run_experiment(
     target = resolve_target(experiment.target, project, folder=project.root)
     keeper = _Keeper.begin(experiment, project=project, ledger=ledger)
     if keeper.file is not None:
-        listener.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
+        progress.say(f"this experiment was over when it was stopped: its rows are in {keeper.file}")
         return keeper.recorded()
     known = keeper.known()
     if known is not None:
         trials = len(known.trials)
-        listener.say(f"going on with an experiment that was stopped: {trials} trials are kept")
+        progress.say(f"going on with an experiment that was stopped: {trials} trials are kept")
     run = ExperimentRun(
         experiment=experiment,
         setting=TrialSetting(
@@ -87,12 +83,12 @@ def run_experiment(
             environment_reader=_ENVIRONMENT_READER,
         ),
         keeper=keeper,
-        listener=listener,
+        progress=progress,
         fingerprints=dict(known.fingerprints) if known else {},
         trials=list(known.trials) if known else [],
     )
     try:
-        with measuring(listener.say, wait_s=wait_s) as waited_s:
+        with measuring(progress.say, wait_s=wait_s) as waited_s:
             record = run.run()
         return Measured(record=record, rows=keeper.finish(record.stopped), waited_s=waited_s)
     except KeyboardInterrupt:
@@ -193,30 +189,39 @@ class _Keeper:
 
     def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
         """Keep a trial."""
-        self._add(trial_outcomes(self.experiment, trial, version=version), environment)
+        self._add(trial_outcomes(self.experiment, trial, version=version), environment, self._policy())
 
     def keep_fingerprint(
         self, variant: str, found: Fingerprint, environment: Environment | None, version: str
     ) -> None:
         """Keep what a look at a variant showed."""
-        self._add([fingerprint_outcome(self.experiment, variant, found, version=version)], environment)
+        outcome = fingerprint_outcome(self.experiment, variant, found, version=version)
+        self._add([outcome], environment, self._policy(found))
 
     def finish(self, stopped: str) -> tuple[Row, ...]:
         """Put all rows into the ledger as one run, and only then let go of what was kept until now."""
         assert self.run is not None  # noqa: S101 (an experiment without a trial was refused)
-        rows = tuple(replace(row, policy={**row.policy, STOPPED: stopped}) for row in self.run.rows)
+        rows = []
+        for row in self.run.rows:
+            assert isinstance(row.policy, ExperimentPolicy)  # noqa: S101 (it was added here)
+            rows.append(replace(row, policy=replace(row.policy, stopped=stopped)))
         self.run.publish(instead=rows)
-        return rows
+        return tuple(rows)
 
     def leave(self) -> None:
         """Let go of what is kept: the same command goes on with it."""
         if self.run is not None:
             self.run.leave()
 
+    def _policy(self, found: Fingerprint | None = None) -> ExperimentPolicy:
+        return ExperimentPolicy(study=self.study, plan=self.experiment, fingerprint=found)
+
     def _add(
-        self, outcomes: Sequence[tuple[Outcome, Placement, dict[str, str]]], environment: Environment | None
+        self,
+        outcomes: Sequence[tuple[Outcome, Placement]],
+        environment: Environment | None,
+        policy: ExperimentPolicy,
     ) -> None:
-        entries = plan_entries(self.experiment, study=self.study)
         now = utc_now()
         if self.run is None:
             self.run = Ledger(self.ledger).run(
@@ -233,8 +238,8 @@ class _Keeper:
                     environment=environment or _UNKNOWN_ENVIRONMENT,
                     outcome=outcome,
                     placement=placement,
-                    policy={**entries, **more},
+                    policy=policy,
                 )
-                for outcome, placement, more in outcomes
+                for outcome, placement in outcomes
             ]
         )

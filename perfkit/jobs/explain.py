@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
@@ -15,8 +14,7 @@ from perfkit.explain.merging import merged
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import output_tail, run_pass
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target, target_on
 from perfkit.reading.files import read_profile
@@ -24,6 +22,7 @@ from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
 from perfkit.records import SIDES, Balance, Commit, PassName, Side
 from perfkit.records.differences import Difference
+from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
@@ -38,13 +37,6 @@ _PATHS = (".", "/")
 _PROFILES = (_STAT, ".prof", ".pstats", ".json", ".json.gz")
 # Each side's cProfile is made twice, in an order in which a drift of the machine weighs on both alike.
 _IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
-
-
-class Listener(Protocol):
-    """Hears what is going on."""
-
-    def say(self, text: str) -> None:
-        """Tell a person."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +57,7 @@ class ExplainRequest:
     wait_s: float | None = None
 
 
-def run_explain(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
+def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
     Raises:
@@ -76,8 +68,8 @@ def run_explain(request: ExplainRequest, *, project: Project, listener: Listener
     if not files:
         both = [] if request.target else [name for name in names if _exists(name)]
         for name in both:
-            listener.say(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
-        return explain_commits(request, project=project, listener=listener)
+            voice.say(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
+        return explain_commits(request, project=project, voice=voice)
     for name in names:
         if not _exists(name) and names_commit(project.root, name):
             raise UsageError(
@@ -113,7 +105,7 @@ def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, .
     return explain(*readings, workers=workers)
 
 
-def explain_commits(request: ExplainRequest, *, project: Project, listener: Listener) -> Difference:
+def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
     """Profile a training loop at two commits and return what differs.
 
     Clean and balance passes go by turns, a few steps of each side at a time; cProfiles are made one after the
@@ -130,25 +122,25 @@ def explain_commits(request: ExplainRequest, *, project: Project, listener: List
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     config = project.config
     with (
-        measuring(listener.say, wait_s=request.wait_s),
+        measuring(voice.say, wait_s=request.wait_s),
         checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
         temporary_folder() as folder,
         PassLauncher() as launcher,
     ):
         scene = _Scene(request, project, target, project_roots(project, pair, laid), folder, launcher)
-        return _measured(scene, pair, listener)
+        return _measured(scene, pair, voice)
 
 
-def _measured(scene: _Scene, pair: SidePair, listener: Listener) -> Difference:
-    listener.say("clean passes, by turns")
+def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> Difference:
+    voice.say("clean passes, by turns")
     clean = scene.side_by_side("clean")
-    listener.say("balance passes, by turns")
+    voice.say("balance passes, by turns")
     balance = scene.side_by_side("balance")
     readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     code = code_names(scene.project, scene.request.own)
     for number, side in enumerate(_IN_TURN, start=1):
-        listener.say(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
+        voice.say(f"cProfile {number} of {len(_IN_TURN)}, on {side}")
         stat = scene.profile(side, number)
         readings[side].append(read_profile(stat, code))
         workers[side] += [found] if (found := _workers(stat, code)) else []

@@ -15,9 +15,8 @@ from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
 from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
-from perfkit.profiling.launch import output_tail, run_pass
+from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.lines import choose_functions
-from perfkit.profiling.processes import PassLauncher
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
 from perfkit.reading.files import read_profile

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfkit.compare.engine import recorded
-from perfkit.compare.filing import RunContext, settled
+from perfkit.compare.filing import RunContext
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.config import Project
 from perfkit.errors import LedgerError, UsageError
@@ -27,6 +27,7 @@ from perfkit.profiling.targets import resolve_target
 from perfkit.records import SIDES, Source
 from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.experiments import Level
+from perfkit.records.policies import TricksRun
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
@@ -40,7 +41,7 @@ from perfkit.tricks.choosing import (
     together,
     trick_named,
 )
-from perfkit.tricks.filing import other_rows, report_of, run_entries, timed_rows
+from perfkit.tricks.filing import other_rows, report_of, settled_trick, timed_rows
 from perfkit.tricks.measuring import Plan, TrickMeasurements, measure
 from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
@@ -162,9 +163,10 @@ class _Run:
             recorded_at=self._recorded_at,
         ) as run:
             self._measure(plan, folder, run, first=first, last=deadline)
-            entries = self._entries(time.monotonic() - begun)
-            run.publish(lambda row: settled(row, self._verdicts, entries))
-            return report_of([settled(row, self._verdicts, entries) for row in run.rows])
+            said, wall_s = self._said(), time.monotonic() - begun
+            rows = [settled_trick(row, self._verdicts, said, wall_s=wall_s) for row in run.rows]
+            run.publish(instead=rows)
+            return report_of(rows)
 
     def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
         """Measure the plan, then the two best on the loop together; each launch is recorded at once."""
@@ -219,14 +221,13 @@ class _Run:
                 ),
                 seed=self._request.seed,
                 policy=plan.policy,
-                common={},
             )
         return self._described
 
-    def _entries(self, wall_s: float) -> Mapping[str, str]:
+    def _said(self) -> TricksRun:
         """Return what all rows of the run say of it."""
-        return run_entries(
-            arguments=self._request.arguments, left_out=self._left_out, claims=self._claims, wall_s=wall_s
+        return TricksRun(
+            arguments=self._request.arguments, left_out=dict(self._left_out), claims=self._claims
         )
 
 

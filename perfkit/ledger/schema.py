@@ -5,13 +5,19 @@ Maps, not structs, hold what varies between machines: files stay readable togeth
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from perfkit.agent.counting.model import Cause
+from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.records import (
     Benchmark,
     Commit,
@@ -24,11 +30,21 @@ from perfkit.records import (
 )
 from perfkit.stats.summary import summarise
 
-# Version 2: `partial`.
+# Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
 SCHEMA_VERSION = 2
 
 _TIME = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
+_CAUSES = pa.list_(
+    pa.struct(
+        [
+            ("what", pa.string()),
+            ("place", pa.string()),
+            ("text", pa.string()),
+            ("amount", pa.float64()),
+        ]
+    )
+)
 
 SCHEMA = pa.schema(
     [
@@ -68,6 +84,8 @@ SCHEMA = pa.schema(
         ("env_id", pa.string()),
         ("env", _MAP),
         ("policy", _MAP),
+        ("causes", _CAUSES),
+        ("training", pa.bool_()),
         ("status", pa.string()),
         ("message", pa.string()),
         ("partial", pa.bool_()),
@@ -78,6 +96,10 @@ SCHEMA = pa.schema(
 _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
+_MAPS = [field.name for field in SCHEMA if field.type == _MAP]
+_DERIVED = ["n", "mean", "sd", "median"]
+# The entries of a policy that held a count's causes in version 1, as JSON, and what was counted.
+_CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -94,7 +116,13 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
 
 def from_table(table: pa.Table) -> list[Row]:
     """Return the rows of a table of the current schema; derived columns follow from ``values``."""
-    return [from_cells(cells) for cells in table.cast(_STORED_TIMES).to_pylist()]
+    columns = table.cast(_STORED_TIMES)
+    maps = {name: _read_maps(columns[name]) for name in _MAPS}
+    others = columns.drop_columns([*_MAPS, *_DERIVED]).to_pylist()
+    return [
+        from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
+        for place, cells in enumerate(others)
+    ]
 
 
 def to_cells(row: Row) -> dict[str, Any]:
@@ -138,7 +166,9 @@ def to_cells(row: Row) -> dict[str, Any]:
         "machine": _items(row.machine.facts),
         "env_id": row.environment.env_id,
         "env": _items(row.environment.facts),
-        "policy": _items(row.policy),
+        "policy": _items(to_entries(row.policy)),
+        "causes": None if outcome.causes is None else list(map(dataclasses.asdict, outcome.causes)),
+        "training": outcome.training,
         "status": outcome.status,
         "message": outcome.message,
         "partial": row.partial,
@@ -147,6 +177,11 @@ def to_cells(row: Row) -> dict[str, Any]:
 
 def from_cells(cells: Mapping[str, Any]) -> Row:
     """Return the row of such values; derived columns follow from ``values``."""
+    entries, causes = dict(cells["policy"] or ()), cells["causes"]
+    if causes is None and _CAUSES_ENTRY in entries:
+        listed = json.loads(entries.pop(_CAUSES_ENTRY))
+        causes = [dict(zip(("what", "place", "text", "amount"), cause, strict=True)) for cause in listed]
+    training = entries.pop(_TRAINING_ENTRY, "") == "true" or bool(cells["training"])
     return Row(
         run_id=cells["run_id"],
         recorded_at=_from_microseconds(cells["recorded_at"]),
@@ -159,13 +194,13 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             dirty=cells["dirty"],
             diff_hash=cells["diff_hash"],
         ),
-        machine=Machine(machine_id=cells["machine_id"], facts=dict(cells["machine"] or ())),
-        environment=Environment(env_id=cells["env_id"], facts=dict(cells["env"] or ())),
+        machine=Machine(machine_id=cells["machine_id"], facts=_facts(cells["machine"])),
+        environment=Environment(env_id=cells["env_id"], facts=_facts(cells["env"])),
         outcome=Outcome(
             benchmark=Benchmark(
                 name=cells["benchmark"],
                 version=cells["version"],
-                params=dict(cells["params"] or ()),
+                params=_facts(cells["params"]),
                 group=cells["group"],
             ),
             metric=Metric(
@@ -176,6 +211,8 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             values=tuple(cells["values"]),
             status=cells["status"],
             message=cells["message"],
+            causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
+            training=training,
         ),
         placement=Placement(
             side=cells["side"],
@@ -185,13 +222,37 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             order=cells["order"],
             seed=cells["seed"],
         ),
-        policy=dict(cells["policy"] or ()),
+        policy=from_entries(cells["source"], entries),
         partial=bool(cells["partial"]),
     )
 
 
 def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:
     return list(facts.items())
+
+
+def _read_maps(column: pa.ChunkedArray) -> list[Mapping[str, str]]:
+    """Return the maps of a column; rows that say the same share one, and few texts are made of many."""
+    return [found for chunk in column.chunks for found in _read_chunk(chunk)]
+
+
+def _read_chunk(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
+    keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
+    names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
+    places = np.stack([_numbers(keys.indices), _numbers(values.indices)], axis=1)
+    known: dict[bytes, Mapping[str, str]] = {}
+    for begin, end in itertools.pairwise(_numbers(chunk.offsets).tolist()):
+        mine = places[begin:end]
+        found = known.get(key := mine.tobytes())
+        if found is None:
+            found = known[key] = {names[name]: texts[text] for name, text in mine.tolist()}
+        yield found
+
+
+def _numbers(array: pa.Int32Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return whole numbers as numpy has them; pyarrow's own way there imports pandas."""
+    whole = np.frombuffer(array.buffers()[1], dtype=np.int32)
+    return whole[array.offset : array.offset + len(array)]
 
 
 def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
@@ -201,6 +262,10 @@ def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)
     if isinstance(value, dict):
         return {name: _escape(one) for name, one in value.items()}
     return type(value)(map(_escape, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _facts(cell: Mapping[str, str] | Iterable[tuple[str, str]] | None) -> Mapping[str, str]:
+    return cell if isinstance(cell, dict) else dict(cell or ())
 
 
 def _to_microseconds(time: datetime) -> int:

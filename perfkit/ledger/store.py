@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError
@@ -128,9 +129,8 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
-        files = (file for file in self.files() if _holds_any(file, commits))
-        rows = (row for file in files for row in from_table(read_table(file)))
-        return [row for row in rows if row.commit.sha in commits]
+        wanted = frozenset(commits)
+        return self._rows_where("commit", wanted.__contains__)
 
     def rows_of(self, run: str) -> list[Row]:
         """Return the rows of the run whose id begins or ends with ``run``.
@@ -138,7 +138,7 @@ class Ledger:
         Raises:
             LedgerError: no run, or more than one, is meant.
         """
-        rows = [row for row in self.rows() if row.run_id.startswith(run) or row.run_id.endswith(run)]
+        rows = self._rows_where("run_id", lambda run_id: run_id.startswith(run) or run_id.endswith(run))
         found = sorted({row.run_id for row in rows})
         if not found:
             raise LedgerError(f'no run "{run}" in {self.path}; see "perfkit ledger list"')
@@ -147,6 +147,10 @@ class Ledger:
                 f'"{run}" could mean {len(found)} runs ({", ".join(found[:3])} …); give more of it'
             )
         return rows
+
+    def _rows_where(self, column: str, wanted: Callable[[str], bool]) -> list[Row]:
+        tables = (_read_where(file, column, wanted) for file in self.files())
+        return [row for table in tables if table is not None for row in from_table(table)]
 
     def _present(self) -> list[Path]:
         return sorted(self.path.glob("*.parquet"))
@@ -190,13 +194,20 @@ def read_table(file: Path) -> pa.Table:
     return _upgrade(table, file)
 
 
-def _holds_any(file: Path, commits: Collection[str]) -> bool:
-    """Tell whether a file has rows of some commits; one that does not say is to be read."""
+def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Table | None:
+    """Return the rows of a ledger file whose text in a column is wanted, None where there is none.
+
+    The file is read whole only where there is one; what is no ledger file is not passed over.
+    """
     with _opened(file) as parquet:
-        if "commit" not in parquet.schema_arrow.names:
-            return True
-        found = parquet.read(columns=["commit"])["commit"].unique().to_pylist()
-    return not set(commits).isdisjoint(found)
+        if column not in parquet.schema_arrow.names:
+            return _upgrade(parquet.read(), file)
+        texts = parquet.read(columns=[column])[column]
+        kept = [text for text in texts.unique().to_pylist() if wanted(text)]
+        if not kept:
+            return None
+        table = parquet.read().filter(pc.is_in(texts, value_set=pa.array(kept, pa.string())))
+    return _upgrade(table, file)
 
 
 @contextmanager

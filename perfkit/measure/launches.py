@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfkit.agent import process
 from perfkit.measure.environment import ALLOCATOR
+from perfkit.processes.commands import run_command
 from perfkit.records import Status
+from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
-# What `python -m pytest` does, in a process that ends with the one that started it.
-_SESSION = """
-import os, runpy, sys
-runpy.run_path(sys.argv.pop(1))["die_with_parent"]()
-sys.path[0] = os.getcwd()
-runpy.run_module("pytest", run_name="__main__", alter_sys=True)
-"""
 _PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
 
 
@@ -86,30 +76,21 @@ def run_launch(
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}", "--perfkit-no-counts"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
-    # A file, not a pipe: a process that leaves the group would hold the pipe open.
-    with tempfile.TemporaryFile() as output:
-        session = subprocess.Popen(
-            [sys.executable, "-c", _SESSION, process.__file__, benchmarks, *places, *selection, *quiet],
-            cwd=root,
-            env=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+    with temporary_folder() as folder:
+        ending = run_command(
+            [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],
+            output=folder / "output.log",
+            limit_s=limit_s,
+            environment=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
+            folder=root,
         )
-        try:
-            returned = session.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            return LaunchResult(status="timeout", tail=f"it took longer than {limit_s:g} s, the limit")
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(session.pid, signal.SIGKILL)
-            session.wait()
-        if returned in _PYTEST_RAN:
-            return LaunchResult()
-        output.seek(0)
-        lines = output.read().decode("utf-8", "replace").strip().splitlines()
-    return LaunchResult(status="error", tail=" | ".join(lines[-_TAIL_LINES:]))
+    if ending.status is None:
+        return LaunchResult(status="timeout", tail=f"it took longer than {limit_s:g} s, the limit")
+    if ending.status in _PYTEST_RAN:
+        return LaunchResult()
+    if ending.status < 0:
+        return LaunchResult(status="error", tail=f"its process {ending.words}")
+    return LaunchResult(status="error", tail=" | ".join(ending.tail[-_TAIL_LINES:]))
 
 
 def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed: int) -> dict[str, str]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
 from perfkit.agent.counting.model import Counts
 from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, Status
+from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
+from perfkit.records.policies import PytestPolicy
 from perfkit.verdict.from_rows import count_outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One benchmark of the session, when it ended, and the settings it was measured with."""
+    """One benchmark or count of the session, when it ended, and the settings it was measured with."""
 
     outcome: Outcome
     at: datetime
-    policy: Mapping[str, str]
+    policy: RowPolicy = field(default_factory=RowPolicy)
 
 
 @dataclass
@@ -44,9 +45,8 @@ class SessionRecord:
             status=status,
             message=message,
         )
-        self.findings[benchmark.name] = Finding(
-            outcome=outcome, at=utc_now(), policy=reading.policy if reading else {}
-        )
+        policy = _policy(reading) if reading else RowPolicy()
+        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy)
 
     def rows(
         self,
@@ -77,5 +77,15 @@ class SessionRecord:
     def _counted(self, name: str) -> Iterator[Finding]:
         timed = self.findings[name]
         if timed.outcome.status == "ok":
-            for outcome, entries in count_outcomes(timed.outcome.benchmark, self.counts[name]):
-                yield Finding(outcome=outcome, at=timed.at, policy=entries)
+            for outcome in count_outcomes(timed.outcome.benchmark, self.counts[name]):
+                yield Finding(outcome=outcome, at=timed.at)
+
+
+def _policy(reading: Reading) -> PytestPolicy:
+    return PytestPolicy(
+        mode=reading.mode,
+        disable_gc=reading.disable_gc,
+        min_rounds=reading.min_rounds,
+        max_time_s=reading.max_time_s,
+        min_time_s=reading.min_time_s,
+    )

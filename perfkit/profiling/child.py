@@ -8,13 +8,13 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from perfkit.agent.process import die_with_parent
 from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.processes.targets import LoadedTarget, load_target, prepare_process, wrong_code
 from perfkit.profiling.exchange import (
     DONE,
     TURN_BYTES,
@@ -27,21 +27,21 @@ from perfkit.profiling.exchange import (
 )
 from perfkit.profiling.failure import describe_exit, describe_failure
 from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
-from perfkit.profiling.loading import LoadedTarget, load_target, prepare_process
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import OwnCode
-from perfkit.profiling.provenance import modules_from_elsewhere
 from perfkit.records import Environment, PassSummary
 
 _REPORT_EVERY_S = 0.5
 
 
-def main(spec_file: str, *, progress: int, turns: int | None) -> None:
+def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     """Make the pass that a file describes, and leave the result in the pass's folder.
 
     How many steps are done is told through the descriptor ``progress``; with ``turns`` the loop waits there
     for its turn, which is a number of steps.
     """
+    # What is shared was kept from being collected before the fork; a target expects a process like any other.
+    gc.unfreeze()
     spec = read_spec(Path(spec_file))
     reporter = Reporter(progress, turns)
     result = _make_pass(spec, reporter)
@@ -108,10 +108,10 @@ class Reporter:
 def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     import_torch()
     instrument = INSTRUMENTS[spec.name](spec)
-    prepare_process(spec.target, spec.arguments, root=Path(spec.root))
+    prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
     loaded = _load(spec, instrument)
     if isinstance(loaded, Problem):
-        return PassResult(problem=loaded, environment=_environment(spec))
+        return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
     # An earlier pass has counted the samples already, and without a profiler in the way.
     first = spec.known_steps is None
 
@@ -125,16 +125,16 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     reporter.wait()
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
-    if spec.from_root and (strangers := modules_from_elsewhere(Path(spec.root))):
-        return replace(found, problem=_other_code(strangers))
-    if isinstance(summary, Problem):
-        return replace(found, problem=summary, steps_before=meter.steps)
+    problem = _proven(summary if isinstance(summary, Problem) else None, spec)
+    if problem is not None:
+        return replace(found, problem=problem, steps_before=meter.steps if problem is summary else 0)
+    assert not isinstance(summary, Problem)  # noqa: S101 (that would be the problem)
     return _written(replace(found, summary=summary), summary, instrument, own_code_of(spec))
 
 
 def _load(spec: PassSpec, instrument: Instrument) -> LoadedTarget | Problem:
     try:
-        loaded = load_target(spec.target, change_code=instrument.change_code)
+        loaded = load_target(spec.target.place, change_code=instrument.change_code)
         instrument.prepare()
     except UsageError as error:
         return Problem(kind="usage", message=str(error))
@@ -178,21 +178,18 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
     )
 
 
+def _proven(problem: Problem | None, spec: PassSpec) -> Problem | None:
+    """Return a pass's problem, or that its code is not the project's; a usage mistake comes before that."""
+    if problem is not None and problem.kind == "usage":
+        return problem
+    wrong = wrong_code(Path(spec.root))
+    return Problem(kind="failed", message=wrong) if wrong else problem
+
+
 def _failure(error: BaseException, spec: PassSpec) -> Problem:
     if isinstance(error, SystemExit):
         return describe_exit(error, spec.target.name)
     return describe_failure(error, spec.target.name, own_code_of(spec))
-
-
-def _other_code(strangers: Mapping[str, str]) -> Problem:
-    name, file = next(iter(strangers.items()))
-    return Problem(
-        kind="failed",
-        message=(
-            f'the code measured is not that of the commit: "{name}" was imported from {file};'
-            " uninstall that copy, or profile both commits by themselves and explain the files"
-        ),
-    )
 
 
 def _is_normal_exit(error: BaseException) -> bool:
@@ -208,6 +205,5 @@ def _environment(spec: PassSpec) -> Environment | None:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    _, file, progress_descriptor, *turn_descriptor = sys.argv
-    main(file, progress=int(progress_descriptor), turns=int(turn_descriptor[0]) if turn_descriptor else None)
+    _, file, *descriptors = sys.argv
+    main(file, *map(int, descriptors))

@@ -38,7 +38,7 @@ class PassSpec:
     ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
     ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
-    ``from_root`` runs the target as if it were started there, and refuses code of the project from elsewhere.
+    ``from_root`` runs the target as if it were started there.
     """
 
     name: PassName

@@ -5,12 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
+from perfkit.errors import NotMeasuredError
+from perfkit.processes.commands import (
+    FAULTHANDLER,
+    SAFE_PATH,
+    ChildProcess,
+    GuardedCommand,
+    ended_in_words,
+    python_command,
+    tail_of,
+)
+from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.profiling.exchange import (
     DONE,
     OUTPUT_FILE,
@@ -23,11 +34,73 @@ from perfkit.profiling.exchange import (
     read_result,
     write_spec,
 )
-from perfkit.profiling.processes import PassLauncher, PassProcess
+from perfkit.temporary import temporary_folder
 
+_CHILD = "perfkit.profiling.child"
+# The first import of torch, and what the first optimizer imports: seconds, paid once for all passes.
+_WITH_OPTIMIZERS = ("torch", "torch._dynamo")
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
-_TAIL_LINES = 20
+
+
+class PassLauncher:
+    """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones.
+
+    Passes that are forked share what the import left, the layout of memory and hash seeds included.
+    """
+
+    def __init__(
+        self, *, fork: bool = sys.platform == "linux", shared: Sequence[str] = _WITH_OPTIMIZERS
+    ) -> None:
+        self._fork, self._shared = fork, shared
+        self._stack = contextlib.ExitStack()
+        self._server: ForkServer | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to import torch in the background, where passes can be forked."""
+        if self._fork:
+            self._raise_server()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the fork server go."""
+        self._stack.close()
+
+    def start(
+        self, spec_file: Path, *, folder: str, output: Path, progress: int, turns: int | None
+    ) -> ChildProcess:
+        """Start a pass in a folder; it inherits the descriptors. The caller closes its own.
+
+        Raises:
+            NotMeasuredError: the fork server was lost, and the one in its place, too.
+        """
+        inherited = [progress, *([turns] if turns is not None else [])]
+        if self._server is None:
+            with output.open("wb") as stream:
+                return GuardedCommand(
+                    python_command(_CHILD, str(spec_file), *map(str, inherited)),
+                    output=stream.fileno(),
+                    folder=Path(folder),
+                    inherit=inherited,
+                )
+        with contextlib.suppress(ForkServerLostError):
+            return self._server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
+        try:
+            server = self._raise_server()
+            return server.start(str(spec_file), log=output, folder=folder, descriptors=inherited)
+        except ForkServerLostError as error:
+            raise NotMeasuredError(f"two in a row were lost: {error}") from error
+
+    def _raise_server(self) -> ForkServer:
+        """Put a fresh server in the place of the present one, if there is one."""
+        self._stack.close()
+        folder = self._stack.enter_context(temporary_folder())
+        server = ForkServer(
+            f"{_CHILD}:main", log=folder / "preloader.log", options=(*SAFE_PATH, *FAULTHANDLER)
+        )
+        self._server = self._stack.enter_context(server)
+        server.begin_preload(self._shared)
+        return server
 
 
 def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher) -> PassResult:
@@ -44,7 +117,7 @@ def run_pass(spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLaun
 def running(
     spec: PassSpec, on_steps: Callable[[int], None], launcher: PassLauncher, *, by_turns: bool = False
 ) -> Iterator[RunningPass]:
-    """Start a pass in a process group of its own, and end whatever is left of that group."""
+    """Start a pass in a process group of its own, and end whatever is left of its tree."""
     reading, writing = os.pipe()
     turn_end, giving = os.pipe() if by_turns else (None, None)
     folder = Path(spec.folder)
@@ -52,31 +125,29 @@ def running(
     ours = [descriptor for descriptor in (reading, giving) if descriptor is not None]
     write_spec(spec, folder / "spec.json")
     try:
-        with (folder / OUTPUT_FILE).open("wb") as output:
-            process = launcher.start(
-                (folder / "spec.json").absolute(),
-                folder=spec.root if spec.from_root else str(Path.cwd()),
-                output=output.fileno(),
-                progress=writing,
-                turns=turn_end,
-            )
+        process = launcher.start(
+            (folder / "spec.json").absolute(),
+            folder=spec.root if spec.from_root else str(Path.cwd()),
+            output=folder / OUTPUT_FILE,
+            progress=writing,
+            turns=turn_end,
+        )
     finally:
         for descriptor in given:
             os.close(descriptor)
     try:
         yield RunningPass(spec, process, reading, giving, on_steps)
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # A lost server has taken its passes along.
+        with contextlib.suppress(ForkServerLostError):
+            process.end()
         for descriptor in ours:
             os.close(descriptor)
 
 
 def output_tail(folder: Path) -> str:
     """Return the last lines that the target of a pass printed."""
-    lines = (folder / OUTPUT_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(lines[-_TAIL_LINES:])
+    return "\n".join(tail_of(folder / OUTPUT_FILE))
 
 
 class RunningPass:
@@ -85,7 +156,7 @@ class RunningPass:
     def __init__(
         self,
         spec: PassSpec,
-        process: PassProcess,
+        process: ChildProcess,
         reading: int,
         giving: int | None,
         on_steps: Callable[[int], None],
@@ -119,7 +190,7 @@ class RunningPass:
     def stop(self) -> None:
         """Stop every process of the pass where it stands."""
         self._stopped_s = time.perf_counter()
-        self._signal(signal.SIGSTOP)
+        self._process.stop()
 
     def resume(self) -> None:
         """Let them go on, and write down for how long they stood still: their own clocks went on."""
@@ -127,30 +198,18 @@ class RunningPass:
             with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
                 stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
             self._stopped_s = None
-        self._signal(signal.SIGCONT)
+        self._process.resume()
 
     def result(self) -> PassResult:
-        """Return what the pass gave, once it is over."""
-        status = self._farewell()
+        """Return what the pass gave, once it is over or has had time for its own clean-up.
+
+        Threads of the target may keep it for ever.
+        """
+        status = self._process.wait(_FAREWELL_S)
         return read_result(Path(self._spec.folder)) or _died(self._spec, status)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-
-    def _farewell(self) -> int | None:
-        """Give the child time for its own clean-up; threads of the target may keep it for ever."""
-        try:
-            return self._process.wait(_FAREWELL_S)
-        except subprocess.TimeoutExpired:
-            return None
 
 
 def _died(spec: PassSpec, status: int | None) -> PassResult:
-    if status is not None and status < 0:
-        name = signal.Signals(-status).name
-        hint = " (out of memory?)" if status == -signal.SIGKILL else ""
-        said = f"was killed by {name}{hint}"
-    else:
-        said = f"ended its process with exit status {status} before the harness could tell the times"
-    return PassResult(problem=Problem(kind="failed", message=f"{spec.target.name} {said}"))
+    how = "did not end" if status is None else ended_in_words(status)
+    message = f"the process of {spec.target.name} {how} before the harness could tell the times"
+    return PassResult(problem=Problem(kind="failed", message=message))

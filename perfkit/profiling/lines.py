@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.profiling.loading import load_function
+from perfkit.processes.targets import load_function
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.targets import Target
 from perfkit.records import LineTime, ProfileEntry

@@ -10,8 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import RunningPass, running
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, RunningPass, running
 from perfkit.records import RatioInterval
 from perfkit.stats.interval import location_interval
 

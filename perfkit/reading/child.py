@@ -1,7 +1,7 @@
 """The process in which a profile's file is read: it has little memory and little time, and runs nothing.
 
-``python -m perfkit.reading.child`` takes an order as JSON on its standard input, and writes the reading, or
-why there is none, to its standard output.
+``python -m perfkit.reading.child ORDER ANSWER``: an order as JSON, and where a reading is written, or why
+there is none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.agent.process import die_with_parent
 from perfkit.errors import UsageError
 from perfkit.reading.formats import LARGEST_BYTES, read_bytes
 from perfkit.reading.names import CodeNames
@@ -41,13 +40,13 @@ class Answer:
     problem: str = ""
 
 
-def main() -> None:
-    """Read the file that the order names, and answer."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+def main(order_file: str, answer_file: str) -> None:
+    """Read what a file orders, and leave the answer in another."""
+    order = msgspec.json.decode(Path(order_file).read_bytes(), type=Order)
     _limit(order)
     # Readings hold no reference cycles, and the search for some would take a third of the time.
     gc.disable()
-    sys.stdout.buffer.write(msgspec.msgpack.encode(_answer(order)))
+    Path(answer_file).write_bytes(msgspec.msgpack.encode(_answer(order)))
 
 
 def _answer(order: Order) -> Answer:
@@ -83,5 +82,4 @@ def _limit(order: Order) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent()
-    main()
+    main(*sys.argv[1:])

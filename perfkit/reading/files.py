@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 
 from perfkit.errors import UsageError
+from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.reading.child import Answer, Order
 from perfkit.reading.names import CodeNames, printable
 from perfkit.records.readings import Reading
+from perfkit.temporary import temporary_folder
 
 _MEMORY_BYTES = 2_000_000_000
 _CPU_S = 120
-_OUT_OF_TIME = -int(getattr(signal, "SIGXCPU", 0)) or None
+# A busy machine gives it less than a core.
+_LIMIT_S = 10.0 * _CPU_S
+_OUT_OF_TIME = -signal.SIGXCPU
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
@@ -36,29 +38,28 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
         memory_bytes=_MEMORY_BYTES,
         cpu_s=_CPU_S,
     )
-    # With -P no module of the current folder is imported in place of one of the harness.
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "perfkit.reading.child"],
-        input=msgspec.json.encode(order),
-        capture_output=True,
-        check=False,
-    )
-    return _reading(done, file)
+    with temporary_folder() as folder:
+        ordered, answer = folder / "order.json", folder / "answer"
+        ordered.write_bytes(msgspec.json.encode(order))
+        ending = run_command(
+            python_command("perfkit.reading.child", str(ordered), str(answer)),
+            output=folder / "output.log",
+            limit_s=_LIMIT_S,
+        )
+        return _reading(answer, ending, file)
 
 
-def _reading(done: subprocess.CompletedProcess[bytes], file: Path) -> Reading:
+def _reading(answer_file: Path, ending: Ending, file: Path) -> Reading:
     try:
-        answer = msgspec.msgpack.decode(done.stdout, type=Answer)
-    except msgspec.DecodeError:
-        if done.returncode == _OUT_OF_TIME:
+        answer = msgspec.msgpack.decode(answer_file.read_bytes(), type=Answer)
+    except (OSError, msgspec.DecodeError):
+        if ending.status in (None, _OUT_OF_TIME):
             raise UsageError(
                 f"{printable(file.name)} takes more than {_CPU_S} s to read; is it damaged, or too large?"
             ) from None
         # A damaged file can crash its reader, and a traceback would not help the person who has the file.
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        why = said[-1] if said else f"exit status {done.returncode}"
         raise UsageError(
-            f"{printable(str(file))} cannot be read: its reader ended ({printable(why)});"
+            f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
             " it is damaged, or no profile"
         ) from None
     if answer.reading is None:

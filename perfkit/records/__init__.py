@@ -16,6 +16,7 @@ from perfkit.records.profiles import (
     RoleProfile,
 )
 from perfkit.records.results import (
+    OF_CHANGED_CODE,
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
@@ -28,6 +29,7 @@ from perfkit.records.results import (
     Outcome,
     Placement,
     Row,
+    RowPolicy,
     RunSummary,
     Side,
     Source,
@@ -35,6 +37,7 @@ from perfkit.records.results import (
 )
 
 __all__ = [
+    "OF_CHANGED_CODE",
     "PHASES",
     "SIDES",
     "TYPICAL_TIME",
@@ -57,6 +60,7 @@ __all__ = [
     "RatioInterval",
     "RoleProfile",
     "Row",
+    "RowPolicy",
     "RunSummary",
     "Side",
     "Source",

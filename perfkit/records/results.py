@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from perfkit.agent.counting.model import Cause
+
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
+# What these time is no commit's code: slowdowns were planted in it, and tricks are tried on their own.
+OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
 SIDES: tuple[Side, Side] = ("base", "head")
@@ -81,7 +85,11 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration."""
+    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration.
+
+    A count, or the reason why there is none, has ``causes``, the largest first; what is no count has None.
+    ``training`` tells that a backward pass and an optimizer's step were among what was counted.
+    """
 
     benchmark: Benchmark
     metric: Metric = WALL_TIME
@@ -90,6 +98,13 @@ class Outcome:
     values: tuple[float, ...] = ()
     status: Status = "ok"
     message: str | None = None
+    causes: tuple[Cause, ...] | None = None
+    training: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPolicy:
+    """The rules that a row was measured under; this one says nothing, those that do are in ``policies``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +122,7 @@ class Row:
     environment: Environment
     outcome: Outcome
     placement: Placement = Placement()
-    policy: Mapping[str, str] = field(default_factory=dict)
+    policy: RowPolicy = RowPolicy()
     partial: bool = False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.agent.process import die_with_parent
 from perfkit.errors import UsageError
 from perfkit.measure.environment import fixed_environment
+from perfkit.processes.commands import python_command, run_command
 from perfkit.records.tricks import CheckedClaim, Equivalence, Loop, TrickCase
 from perfkit.tricks.choosing import trick_named
 from perfkit.tricks.equivalence import compare_sides
@@ -48,7 +47,7 @@ def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Ch
     order, answer = folder / "checks.json", folder / "checked.jsonl"
     order.write_bytes(msgspec.json.encode(checks))
     answer.unlink(missing_ok=True)
-    problem = _run([str(order), str(answer)], environment)
+    problem = _run([str(order), str(answer)], environment, output=folder / "checks.log")
     lines = answer.read_bytes().splitlines() if answer.exists() else []
     found = [msgspec.json.decode(line, type=_Line) for line in lines]
     mistakes = [one.mistake for one in found if one.mistake]
@@ -72,21 +71,17 @@ class _Line:
     mistake: str = ""
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Run the process, and return what went wrong with it."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "perfkit.tricks.checks", *arguments],
-            env=fixed_environment(environment, hash_seed=0),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+def _run(arguments: Sequence[str], environment: Mapping[str, str], *, output: Path) -> str:
+    """Run the process, which prints to a file, and return what went wrong with it."""
+    ending = run_command(
+        python_command("perfkit.tricks.checks", *arguments),
+        output=output,
+        limit_s=_LIMIT_S,
+        environment=fixed_environment(environment, hash_seed=0),
+    )
+    if ending.status is None:
         return f"it took longer than {_LIMIT_S:g} s"
-    return f"its process ended with {done.returncode}" if done.returncode else ""
+    return f"its process {ending.words}" if ending.status else ""
 
 
 def main(order: str, answer: str) -> None:
@@ -125,5 +120,4 @@ def _equivalence(case: TrickCase, loop: LoopComparison | None) -> Equivalence:
 
 
 if __name__ == "__main__":
-    die_with_parent()
     main(*sys.argv[1:])

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
-import msgspec
-
-from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows
+from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
+from perfkit.errors import LedgerError
 from perfkit.records import Benchmark, Row
-from perfkit.records.comparisons import Comparison
-from perfkit.records.experiments import Level
-from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
+from perfkit.records.comparisons import Comparison, Verdict
+from perfkit.records.policies import JudgedPolicy, TrickPolicy, TricksRun
+from perfkit.records.tricks import TrickCase
 from perfkit.tricks.measuring import Plan, TrickMeasurements
 from perfkit.tricks.suite import node_of
 from perfkit.verdict.exact import ExactPolicy
-from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count, policy_of
+from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count
 from perfkit.verdict.tricks import TrickResult, TricksReport
 
-# Entries of a row's policy.
-_CASE = "case"
-_EQUIVALENCE = "equivalence"
-_LEFT_OUT = "left_out"
-_CLAIMS = "claims"
-_WALL = "wall_s"
-_ARGUMENTS = "arguments"
 
-
-def run_entries(
-    *,
-    arguments: Mapping[str, Level],
-    left_out: Mapping[str, str],
-    claims: Sequence[CheckedClaim],
-    wall_s: float,
-) -> dict[str, str]:
-    """Return what all rows of a run say of it."""
-    return {
-        _ARGUMENTS: json.dumps(dict(arguments)),
-        _LEFT_OUT: json.dumps(dict(left_out)),
-        _CLAIMS: msgspec.json.encode(claims).decode(),
-        _WALL: f"{wall_s:.1f}",
-    }
+def settled_trick(row: Row, verdicts: Mapping[str, Verdict], run: TricksRun, *, wall_s: float) -> Row:
+    """Return a row with what is known only when the trial is over: its verdict, and what all rows say."""
+    row = settled(row, verdicts, wall_s=wall_s)
+    return replace(row, policy=replace(_policy(row), run=run))
 
 
 def timed_rows(
@@ -73,22 +53,23 @@ def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: R
 
 def report_of(rows: Sequence[Row]) -> TricksReport:
     """Return what the rows of one run say."""
-    by_case: dict[str, list[Row]] = {}
+    by_case: dict[TrickCase, list[Row]] = {}
     for row in rows:
-        by_case.setdefault(row.policy[_CASE], []).append(row)
-    first = rows[0]
+        by_case.setdefault(_policy(row).case, []).append(row)
+    first, policy = rows[0], _policy(rows[0])
+    run = policy.run or TricksRun(arguments={}, left_out={})
     return TricksReport(
         run_id=first.run_id,
         recorded_at=first.recorded_at,
         commit=first.commit,
         machine=first.machine,
         environment=first.environment,
-        policy=policy_of(rows),
-        wall_s=float(first.policy[_WALL]),
+        policy=policy.rules,
+        wall_s=policy.wall_s or 0.0,
         results=tuple(_result(found) for found in by_case.values()),
-        arguments=json.loads(first.policy[_ARGUMENTS]),
-        left_out=json.loads(first.policy[_LEFT_OUT]),
-        claims=msgspec.json.decode(first.policy[_CLAIMS], type=tuple[CheckedClaim, ...]),
+        arguments=run.arguments,
+        left_out=run.left_out,
+        claims=run.claims,
     )
 
 
@@ -107,18 +88,22 @@ def _unequal(plan: Plan) -> Iterator[Comparison]:
 
 def _labelled(row: Row, plan: Plan) -> Row:
     case = next(case for case in plan.cases if node_of(case) == row.outcome.benchmark.name)
-    label = {
-        _CASE: msgspec.json.encode(case).decode(),
-        _EQUIVALENCE: msgspec.json.encode(plan.equivalences[case.name]).decode(),
-    }
-    return replace(row, policy={**row.policy, **label})
+    judged = {each.name: getattr(row.policy, each.name) for each in fields(JudgedPolicy)}
+    policy = TrickPolicy(**judged, case=case, equivalence=plan.equivalences[case.name])
+    return replace(row, policy=policy)
 
 
 def _result(rows: Sequence[Row]) -> TrickResult:
-    said = rows[0].policy
+    policy = _policy(rows[0])
     return TrickResult(
-        case=msgspec.json.decode(said[_CASE], type=TrickCase),
+        case=policy.case,
         comparison=comparison_of([row for row in rows if not is_count(row)]),
-        equivalence=msgspec.json.decode(said[_EQUIVALENCE], type=Equivalence),
+        equivalence=policy.equivalence,
         exact=tuple(exact_comparisons_of(rows)),
     )
+
+
+def _policy(row: Row) -> TrickPolicy:
+    if isinstance(row.policy, TrickPolicy):
+        return row.policy
+    raise LedgerError(f"a row of the run {row.run_id} does not say which trick it is of")

@@ -11,7 +11,7 @@ from typing import Any
 
 from perfkit.errors import UsageError
 from perfkit.factorial.binding import call_to_its_end, load_bound
-from perfkit.profiling.loading import prepare_process
+from perfkit.processes.targets import prepare_process
 from perfkit.profiling.targets import Target
 from perfkit.records.tricks import Loop
 from perfkit.tricks.choosing import trick_named
@@ -25,7 +25,7 @@ def open_loop(loop: Loop) -> Callable[[], object]:
     """
     os.chdir(loop.folder)
     target = Target(name=loop.name, place=loop.place)
-    prepare_process(target, (), root=Path(loop.root))
+    prepare_process(target.place, (), root=Path(loop.root))
     call = load_bound(target, loop.arguments)
 
     def run() -> object:

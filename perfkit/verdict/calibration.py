@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records import Row
 from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.policies import CalibrationPolicy, judged_policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.components import Components, variance_components
 from perfkit.stats.location import log_ratios
 from perfkit.stats.planning import decidable_margin, minimum_detectable_effect
-from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
+from perfkit.verdict.from_rows import comparison_of, pairs_of
 from perfkit.verdict.judge import interval_error, last_look, pair_location
 
-# The entries by which a row tells what its gate rehearsed.
-STUDY, CASE, PLANT, PLANTED = "study", "case", "plant", "planted_benchmark"
 _ACCUSING = ("REGRESSED", "IMPROVED")
 _TOLERATED_OPEN = 0.1
 
@@ -92,25 +91,25 @@ class _Gate:
 
 def finished_cases(rows: Iterable[Row], study: str) -> frozenset[int]:
     """Return the numbers of the gates of a study that ran to their end."""
-    return frozenset(int(row.policy[CASE]) for row in _of_study(rows, study))
+    return frozenset(policy.rehearsal.case for policy, _ in _of_study(rows, study))
 
 
 def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibration | None:
     """Return what the finished gates of a study say, every verdict recomputed; None where none finished."""
-    gates = _gates(list(_of_study(rows, study)))
+    gates = _gates(_of_study(rows, study))
     if not gates:
         return None
     alike = [gate for gate in gates if gate.plant is None]
     verdicts = [found.verdict for gate in alike for found in gate.comparisons.values() if found.gating]
-    first = next(row for rows in gates[0].rows.values() for row in rows)
+    first = judged_policy(next(row for rows in gates[0].rows.values() for row in rows))
     accused = _share(sum(bool(gate.accused) for gate in alike), len(alike))
     undecided = _share(verdicts.count("INCONCLUSIVE"), len(verdicts))
-    policy = policy_of([first])
+    policy = first.rules
     return Calibration(
         planned=planned,
         gates=len(gates),
         policy=policy,
-        margin=float(first.policy["margin"]),
+        margin=first.margin,
         accused=accused,
         unchanged=_share(verdicts.count("UNCHANGED"), len(verdicts)),
         undecided=undecided,
@@ -121,25 +120,32 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
     )
 
 
-def _of_study(rows: Iterable[Row], study: str) -> Iterator[Row]:
-    """Yield the rows of finished gates: those of an interrupted one have no verdict."""
-    return (row for row in rows if row.policy.get(STUDY) == study and "verdict" in row.policy)
-
-
-def _gates(rows: Sequence[Row]) -> list[_Gate]:
-    cases: dict[int, dict[str, list[Row]]] = {}
+def _of_study(rows: Iterable[Row], study: str) -> Iterator[tuple[CalibrationPolicy, Row]]:
+    """Yield the rows of finished gates: those of an interrupted one are partial, or have no verdict."""
     for row in rows:
-        by_name = cases.setdefault(int(row.policy[CASE]), {})
+        policy = row.policy
+        if row.partial or not isinstance(policy, CalibrationPolicy):
+            continue
+        if policy.rehearsal.study == study and policy.verdict:
+            yield policy, row
+
+
+def _gates(rows: Iterable[tuple[CalibrationPolicy, Row]]) -> list[_Gate]:
+    cases: dict[int, list[tuple[CalibrationPolicy, Row]]] = {}
+    for policy, row in rows:
+        cases.setdefault(policy.rehearsal.case, []).append((policy, row))
+    return [_gate(of_case) for _, of_case in sorted(cases.items())]
+
+
+def _gate(rows: Sequence[tuple[CalibrationPolicy, Row]]) -> _Gate:
+    by_name: dict[str, list[Row]] = {}
+    for _, row in rows:
         by_name.setdefault(row.outcome.benchmark.name, []).append(row)
-    return [_gate(by_name) for _, by_name in sorted(cases.items())]
-
-
-def _gate(by_name: Mapping[str, Sequence[Row]]) -> _Gate:
-    entries = next(iter(by_name.values()))[0].policy
+    first, _ = rows[0]
     return _Gate(
-        plant=float(entries[PLANT]) if PLANT in entries else None,
-        planted=entries.get(PLANTED),
-        wall_s=float(entries["wall_s"]),
+        plant=first.rehearsal.plant,
+        planted=first.rehearsal.planted,
+        wall_s=first.wall_s or 0.0,
         rows=by_name,
         comparisons={name: comparison_of(rows) for name, rows in by_name.items()},
     )

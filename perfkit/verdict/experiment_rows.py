@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from perfkit.records import Benchmark, Metric, Outcome, Placement
 from perfkit.records.experiments import (
     TENSOR_PEAK,
@@ -17,19 +15,13 @@ from perfkit.records.experiments import (
     level_text,
     response_named,
 )
+from perfkit.records.policies import ExperimentPolicy
 from perfkit.records.results import Row
 
-# Entries of a row's policy.
-STUDY = "experiment"
-PLAN = "plan"
-_FINGERPRINT = "fingerprint"
-STOPPED = "stopped"
 _FAILED = "trial"
 
 
-def trial_outcomes(
-    experiment: Experiment, trial: Trial, *, version: str
-) -> list[tuple[Outcome, Placement, dict[str, str]]]:
+def trial_outcomes(experiment: Experiment, trial: Trial, *, version: str) -> list[tuple[Outcome, Placement]]:
     """Return what rows say of a trial: one for each response, or one that says how it failed.
 
     ``version`` is that of the target's source.
@@ -39,31 +31,22 @@ def trial_outcomes(
     if trial.status != "ok":
         metric = Metric(name=_FAILED, unit="1")
         failed = Outcome(benchmark=benchmark, metric=metric, status=trial.status, message=trial.message)
-        return [(failed, placement, {})]
+        return [(failed, placement)]
     return [
-        (
-            Outcome(benchmark=benchmark, metric=_metric(name), values=(value,)),
-            placement,
-            {},
-        )
+        (Outcome(benchmark=benchmark, metric=_metric(name), values=(value,)), placement)
         for name, value in trial.responses.items()
     ]
 
 
 def fingerprint_outcome(
     experiment: Experiment, variant: str, found: Fingerprint, *, version: str
-) -> tuple[Outcome, Placement, dict[str, str]]:
-    """Return what a row says of a variant's fingerprint."""
+) -> tuple[Outcome, Placement]:
+    """Return what a row says of a variant's fingerprint, which its policy has."""
     metric = Metric(name=TENSOR_PEAK.name, unit=TENSOR_PEAK.unit, exact=True)
     outcome = Outcome(
         benchmark=_benchmark(experiment, variant, version), metric=metric, values=(float(found.tensor_peak),)
     )
-    return outcome, Placement(), {_FINGERPRINT: msgspec.json.encode(found).decode()}
-
-
-def plan_entries(experiment: Experiment, *, study: str) -> dict[str, str]:
-    """Return what every row of an experiment says of it; ``study`` tells it from all others."""
-    return {STUDY: study, PLAN: msgspec.json.encode(experiment).decode()}
+    return outcome, Placement()
 
 
 def record_of(rows: Sequence[Row]) -> ExperimentRecord:
@@ -72,18 +55,19 @@ def record_of(rows: Sequence[Row]) -> ExperimentRecord:
     Raises:
         ValueError: the rows are of no experiment.
     """
-    if not rows or PLAN not in rows[0].policy:
+    policies = [row.policy for row in rows if isinstance(row.policy, ExperimentPolicy)]
+    if not policies or len(policies) != len(rows):
         raise ValueError("the rows are of no experiment")
-    experiment = msgspec.json.decode(rows[0].policy[PLAN], type=Experiment)
+    experiment, both = policies[0].plan, list(zip(rows, policies, strict=True))
     return ExperimentRecord(
         experiment=experiment,
         fingerprints={
-            _variant(experiment, row): msgspec.json.decode(row.policy[_FINGERPRINT], type=Fingerprint)
-            for row in rows
-            if _FINGERPRINT in row.policy
+            _variant(experiment, row): policy.fingerprint
+            for row, policy in both
+            if policy.fingerprint is not None
         },
-        trials=tuple(_trials(experiment, (row for row in rows if _FINGERPRINT not in row.policy))),
-        stopped=rows[-1].policy.get(STOPPED, ""),
+        trials=tuple(_trials(experiment, (row for row, policy in both if policy.fingerprint is None))),
+        stopped=policies[-1].stopped,
     )
 
 

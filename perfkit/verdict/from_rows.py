@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import get_args
 
-from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.agent.counting.model import Count, Counts
 from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Benchmark, Metric, Outcome, Row, Side
-from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy, Verdict
+from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy
+from perfkit.records.policies import judged_policy
 from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
 
-# The entry of a row's policy that tells it holds a count, and what stands behind it.
-CAUSES = "causes"
 _MOST_CAUSES = 40
-# The entry that tells that a backward pass and an optimizer's step were among what was counted.
-TRAINING = "training"
 # What the message of a row begins with that holds no count.
 NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
 
 
-def policy_entries(
-    policy: Policy, *, margin: float, gating: bool, verdict: Verdict | None = None
-) -> dict[str, str]:
-    """Return what a row says of the rules it was measured under, and of what came out where that is known."""
-    entries = {
-        "alpha": repr(policy.alpha),
-        "family": str(policy.family),
-        "looks": ",".join(map(str, policy.looks)),
-        "margin": repr(margin),
-        "gating": "true" if gating else "false",
-    }
-    return entries if verdict is None else {**entries, "verdict": verdict}
-
-
 def policy_of(rows: Sequence[Row]) -> Policy:
-    """Return the rules that rows of a gate were measured under."""
-    entries = rows[0].policy
-    return Policy(
-        alpha=float(entries["alpha"]),
-        family=int(entries["family"]),
-        looks=tuple(int(look) for look in entries["looks"].split(",")),
-    )
+    """Return the rules that rows of a gate were measured under.
+
+    Raises:
+        LedgerError: they do not say.
+    """
+    return judged_policy(rows[0]).rules
 
 
 def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
@@ -79,21 +59,21 @@ def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]
 
 def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> Comparison:
     """Return the verdict on one benchmark from its rows in a run, and in the runs that it continued."""
-    policy = policy_of(rows)
     last = rows[-1]
-    margin, gating = float(last.policy["margin"]), last.policy["gating"] == "true"
+    policy = judged_policy(last)
     # The launches before a failure are of no use; the failure's own row, which has the cause, comes last.
-    finding = next((row for row in reversed(rows) if row.policy.get("verdict") in NOT_TIMED), None)
-    if finding is not None:
-        return Comparison(
-            benchmark=finding.outcome.benchmark,
-            verdict=_verdict(finding.policy["verdict"]),
-            margin=margin,
-            gating=gating,
-            message=finding.outcome.message,
-        )
+    for row in reversed(rows):
+        verdict = judged_policy(row).verdict
+        if verdict in NOT_TIMED:
+            return Comparison(
+                benchmark=row.outcome.benchmark,
+                verdict=verdict,
+                margin=policy.margin,
+                gating=policy.gating,
+                message=row.outcome.message,
+            )
     pairs = joined_pairs([pairs_of(run) for run in (*prior, rows)])
-    return compare(last.outcome.benchmark, pairs, policy, margin=margin, gating=gating)
+    return compare(last.outcome.benchmark, pairs, policy_of(rows), margin=policy.margin, gating=policy.gating)
 
 
 def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:
@@ -111,7 +91,7 @@ def counts_of(rows: Sequence[Row]) -> Counts:
     latest = {row.outcome.metric.name: row for row in rows}
     found = {name: count_of(row) for name, row in latest.items()}
     return Counts(
-        training=any(TRAINING in row.policy for row in latest.values()),
+        training=any(row.outcome.training for row in latest.values()),
         counts=tuple(count for count in found.values() if count is not None),
         not_counted={
             name: (latest[name].outcome.message or "").removeprefix(NOT_COUNTED)
@@ -123,67 +103,58 @@ def counts_of(rows: Sequence[Row]) -> Counts:
 
 def is_count(row: Row) -> bool:
     """Tell whether a row holds a count, or says why there is none."""
-    return CAUSES in row.policy
+    return row.outcome.causes is not None
 
 
 def count_of(row: Row) -> Count | None:
     """Return the count that a row holds; None where it says why there is none."""
     if not row.outcome.values:
         return None
-    causes = json.loads(row.policy[CAUSES])
     return Count(
         metric=row.outcome.metric.name,
         unit=row.outcome.metric.unit,
         values=row.outcome.values,
-        causes=tuple(
-            Cause(what=what, place=place, text=text, amount=amount) for what, place, text, amount in causes
-        ),
+        causes=row.outcome.causes or (),
     )
 
 
-def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[tuple[Outcome, Mapping[str, str]]]:
-    """Yield what rows hold of counts, those that could not be made with the reason, and policy entries."""
-    training = {TRAINING: "true"} if counts.training else {}
+def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
+    """Yield what rows hold of counts, the largest of their causes; of those that could not be made, why."""
     for count in counts.counts:
         metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
-        yield (
-            Outcome(benchmark=benchmark, metric=metric, loops=1, values=count.values),
-            {**_causes_entry(count.causes), **training},
+        yield Outcome(
+            benchmark=benchmark,
+            metric=metric,
+            loops=1,
+            values=count.values,
+            causes=count.causes[:_MOST_CAUSES],
+            training=counts.training,
         )
     for name, why in counts.not_counted.items():
-        metric = Metric(name=name, unit="1")
-        message = f"{NOT_COUNTED}{why}"
-        yield (
-            Outcome(benchmark=benchmark, metric=metric, status="skipped", message=message),
-            {**_causes_entry(()), **training},
+        yield Outcome(
+            benchmark=benchmark,
+            metric=Metric(name=name, unit="1"),
+            status="skipped",
+            message=f"{NOT_COUNTED}{why}",
+            causes=(),
+            training=counts.training,
         )
-
-
-def _causes_entry(causes: Sequence[Cause]) -> dict[str, str]:
-    """Return the largest causes of a count as an entry of its row's policy."""
-    kept = [[one.what, one.place, one.text, one.amount] for one in causes[:_MOST_CAUSES]]
-    return {CAUSES: json.dumps(kept)}
 
 
 def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
     row = head or base
     assert row is not None  # noqa: S101 (there is one row at least)
     old, new = (count_of(one) if one is not None else None for one in (base, head))
-    benchmark, gating = row.outcome.benchmark, row.policy["gating"] == "true"
+    benchmark, policy = row.outcome.benchmark, judged_policy(row)
     if old is None or new is None:
         reasons = (_why_not(base), _why_not(head))
-        return not_compared(benchmark, row.outcome.metric.name, old, new, reasons, gating=gating)
-    return compare_count(benchmark, old, new, margin=float(row.policy["margin"]), gating=gating)
+        return not_compared(benchmark, row.outcome.metric.name, old, new, reasons, gating=policy.gating)
+    return compare_count(benchmark, old, new, margin=policy.margin, gating=policy.gating)
 
 
 def _why_not(row: Row | None) -> str | None:
     """Return the reason a row gives for a count that could not be made."""
     return (row.outcome.message or "").removeprefix(NOT_COUNTED) or None if row is not None else None
-
-
-def _verdict(text: str) -> Verdict:
-    known: Mapping[str, Verdict] = {verdict: verdict for verdict in get_args(Verdict)}
-    return known[text]
 
 
 def _values(row: Row | None) -> tuple[float, ...]:

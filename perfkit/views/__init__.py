@@ -1,1 +1,1 @@
-"""Functions from records to what people read: markdown, terminal tables."""
+"""Turns records into what people read: tables in the terminal, markdown, pictures and pages."""

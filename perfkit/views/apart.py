@@ -1,4 +1,4 @@
-"""A comparison of what a ledger has, in the terminal: the table, what stands behind it, the decision."""
+"""Shows a comparison of what a ledger has in the terminal: the table, its remarks and the decision."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _heading(base: Commit, head: Commit) -> Text:
 
 
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield what a reader must know besides the table, once for all benchmarks that it holds for."""
+    """Yield remarks on single benchmarks; a remark that several benchmarks share is made once."""
     alike: dict[tuple[Verdict, str], list[str]] = {}
     for found in comparisons:
         alike.setdefault((found.verdict, "; ".join(_said(found))), []).append(names[found.benchmark.name])
@@ -58,7 +58,7 @@ def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Ite
 
 
 def _said(comparison: Comparison) -> list[str]:
-    """Return what a reader must know of a comparison; without an estimate its message says all."""
+    """Return the remarks on a comparison; where there is no estimate its message is enough."""
     if comparison.estimate is None and comparison.message is not None:
         return [comparison.message]
     return details(comparison)

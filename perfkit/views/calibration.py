@@ -1,4 +1,4 @@
-"""What a calibration found, in the terminal: error rates with bounds, noise, and what to configure."""
+"""Shows what a calibration found in the terminal: error rates, noise, and what to configure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def calibration_view(found: Calibration) -> Group:
 
 
 def decision_sentence(found: Calibration) -> str:
-    """Return in a sentence whether the gate keeps its word here, and the exit code."""
+    """Return a sentence that says whether the gate's error rates hold here, with the exit code."""
     margin, code = percent(found.margin), f"exit code {found.exit_code}"
     if found.exit_code == EXIT_NOT_MEASURED:
         return f"NOT MEASURED: no gate of identical code has run; {code}"
@@ -55,7 +55,7 @@ def decision_sentence(found: Calibration) -> str:
 
 
 def offered_configuration(found: Calibration) -> str:
-    """Return rules for the benchmarks that the margin is too narrow for, empty where it suits all."""
+    """Return rules for the benchmarks whose margin is too narrow, or nothing where the margin suits all."""
     rules = [
         f'[[tool.perfkit.rules]]\nmatch = "{one.benchmark}"\n{_offer(one.decidable)}'
         for one in found.benchmarks

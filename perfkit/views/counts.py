@@ -1,4 +1,4 @@
-"""Counts as people read them, and what stands behind them."""
+"""Writes counts and their moves as people read them."""
 
 from __future__ import annotations
 

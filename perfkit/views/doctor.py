@@ -1,4 +1,4 @@
-"""What the doctor found, in the terminal: conditions, noise, and what a gate could see."""
+"""Shows what the doctor found in the terminal: conditions, noise, and what a gate could see."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def doctor_view(fitness: Fitness) -> Group:
 
 
 def decision_sentence(fitness: Fitness) -> str:
-    """Return in a sentence what the machine is fit for, and the exit code."""
+    """Return a sentence that says what the machine is fit for, with the exit code."""
     margin, code = percent(fitness.margin), f"exit code {fitness.exit_code}"
     if not fitness.noises:
         return f"NOT MEASURED: too few launches to tell the noise; give it more --seconds; {code}"
@@ -56,7 +56,7 @@ def _conditions(fitness: Fitness) -> Table:
 
 
 def _advice(fitness: Fitness) -> Iterator[Text]:
-    """Yield what would help, the worst first."""
+    """Yield advice on each bad condition, the worst condition first."""
     order: tuple[State, ...] = ("bad", "notable", "unknown", "good")
     for condition in sorted(fitness.conditions, key=lambda one: order.index(one.state)):
         if condition.advice is not None:

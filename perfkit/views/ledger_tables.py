@@ -1,4 +1,4 @@
-"""The ledger in the terminal: a table of runs, and a table of one run's rows."""
+"""Shows the ledger in the terminal: a table of runs, and a table of one run's rows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _numbers(outcome: Outcome) -> list[str]:
 
 
 def _name(outcome: Outcome) -> Text:
-    """Return the benchmark's name as it is: the brackets of its parameters are no markup."""
+    """Return a benchmark's name as text, so that the brackets of its parameters are not taken for markup."""
     file, separator, test = outcome.benchmark.name.partition("::")
     name = file.rpartition("/")[2] + separator + test
     metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"

@@ -1,4 +1,4 @@
-"""The lines of a markdown table, and free text in markdown."""
+"""Writes the lines of a markdown table, and free text in markdown."""
 
 from __future__ import annotations
 

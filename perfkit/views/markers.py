@@ -1,4 +1,4 @@
-"""The part of a text file that perfkit writes, told from what people write around it."""
+"""Replaces the part of a text file that perfkit writes, and keeps what people write around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node ids and paths, cut to what tells them apart and to what fits."""
+"""Shortens node ids and paths to what tells them apart, or to what fits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def fitted(name: str, columns: int) -> str:
-    """Return a path or node id that fits: without its first folders, and cut in its middle if need be."""
+    """Return a path or node id that fits, without its first folders or cut in its middle."""
     tail = without_folders(name, columns)
     if cell_len(tail) <= columns:
         return tail
@@ -29,7 +29,7 @@ def fitted(name: str, columns: int) -> str:
 
 
 def without_folders(name: str, columns: int) -> str:
-    """Return a path or node id without as many first folders as do not fit; the file tells most."""
+    """Return a path or node id without the first folders that do not fit; its end says most."""
     path, bracket, parameters = name.partition("[")
     while cell_len(f"{path}{bracket}{parameters}") > columns and "/" in path.removeprefix("…/"):
         path = f"…/{path.removeprefix('…/').partition('/')[2]}"
@@ -37,7 +37,7 @@ def without_folders(name: str, columns: int) -> str:
 
 
 def _endings(name: str) -> list[str]:
-    """Return the endings of a node id, shortest first, the whole one last; parameters are never cut."""
+    """Return the endings of a node id from the shortest to the whole; parameters are never cut."""
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]

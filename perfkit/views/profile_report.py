@@ -1,4 +1,4 @@
-"""What a profile taught, as text that fits a terminal of 80 columns."""
+"""Writes the report of a profile as text that fits a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PASS_TITLES = {
 
 
 def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
-    """Return times, passes, the largest entries, warnings, and what to type next.
+    """Return times, passes, the largest entries, warnings, and the next commands.
 
     ``folder`` is where the artifacts are, as the reader would type it.
     """
@@ -56,12 +56,12 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
 
 
 def warnings(summary: ProfileSummary) -> list[str]:
-    """Return what keeps the numbers from meaning what they seem to mean."""
+    """Return warnings about numbers that do not mean what they seem to mean."""
     return list(_warnings(summary))
 
 
 def waiting_share(summary: ProfileSummary) -> float | None:
-    """Return the part of the whole time spent waiting for data: 1.0 is all of it, None is not known."""
+    """Return the share of the whole time that was spent waiting for data, or None where it is not known."""
     main = summary.main_pass
     return None if main.data_wait_s is None or not main.total_s else main.data_wait_s / main.total_s
 
@@ -110,7 +110,7 @@ def _pass_line(summary: ProfileSummary, found: PassSummary) -> str:
 
 
 def _balance(summary: ProfileSummary) -> str:
-    """Return what a step is made of: median and 95th percentile of each phase, and its share of all steps."""
+    """Return a table of a step's phases: median and 95th percentile of each, and its share of all steps."""
     balance = summary.balance
     if balance is None or not balance.step_s:
         return ""
@@ -136,7 +136,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 
 def _bound(summary: ProfileSummary, balance: Balance) -> str:
-    """Say what the loader could deliver and what the rest of a step could take, in samples a second."""
+    """Return how many samples a second the loader could deliver and the rest of a step could take."""
     main = summary.main_pass
     waits = next((phase.seconds for phase in balance.phases if phase.name == DATA), None)
     if waits is None or not main.samples or not main.steps:
@@ -161,7 +161,7 @@ def _cost(balance: Balance) -> str:
 
 
 def _counts(summary: ProfileSummary) -> str:
-    """Return what a step counts, each with what there is most of, and every sync with its line."""
+    """Return a step's counts, each with its largest cause, and every sync with its line."""
     counts = summary.counts
     if counts is None:
         return ""
@@ -188,7 +188,7 @@ def _cause(cause: Cause, unit: str) -> str:
 
 
 def _backward(summary: ProfileSummary) -> str:
-    """Return the backward pass by what it differentiates, from the torch pass."""
+    """Return a table of the backward pass by operator, from the torch pass."""
     traced = summary.pass_named("torch")
     if traced is None or not summary.backward:
         return ""
@@ -204,7 +204,7 @@ def _backward(summary: ProfileSummary) -> str:
 
 
 def _lines(summary: ProfileSummary) -> str:
-    """Return the lines with the most time, of the functions whose lines were timed."""
+    """Return the lines that took most time, of the functions whose lines were timed."""
     timed = summary.pass_named("lines")
     if timed is None or not summary.lines:
         return ""
@@ -219,7 +219,7 @@ def _lines(summary: ProfileSummary) -> str:
 
 
 def _role_tables(summary: ProfileSummary) -> Iterator[str]:
-    """Yield what the loader's workers and the pinning thread did, the workers together."""
+    """Yield tables of what the loader's workers did together and what the pinning thread did."""
     workers = [role for role in summary.roles if role.role.startswith("worker")]
     if workers:
         total_s = sum(role.total_s for role in workers)
@@ -231,7 +231,7 @@ def _role_tables(summary: ProfileSummary) -> Iterator[str]:
 
 
 def _together(entries: Sequence[ProfileEntry]) -> list[ProfileEntry]:
-    """Return the entries of several processes as one each, by cumulative time."""
+    """Return the entries of several processes added up by function, sorted by cumulative time."""
     merged: dict[tuple[str, int, str], ProfileEntry] = {}
     for entry in entries:
         key = (entry.file, entry.line, entry.function)
@@ -267,7 +267,7 @@ def _entry_tables(summary: ProfileSummary) -> Iterator[str]:
 
 
 def _waits(summary: ProfileSummary, total_s: float) -> str:
-    """Return whom the loop stood still for, wherever that shows."""
+    """Return a table of those for whom the loop stood still."""
     waits = [wait for wait in summary.waits if wait.seconds >= _WORTH_TELLING * total_s]
     head = f"{'waiting for, and through which calls':<{_NAME_COLUMNS}}{'calls':>8}{'seconds':>20}{'share':>9}"
     rows = (
@@ -295,7 +295,7 @@ def _own(entry: ProfileEntry) -> float:
 
 
 def _table(title: str, entries: Sequence[ProfileEntry], total_s: float) -> str:
-    """Return the first entries under a title, with shares of the whole cProfile pass."""
+    """Return a table of the first entries under a title, with their shares of the cProfile pass."""
     if not entries:
         return ""
     head = f"{title:<{_NAME_COLUMNS}}{'calls':>8}{'own':>9}{'cumulative':>11}{'share':>9}"
@@ -319,7 +319,7 @@ def _entry_name(entry: ProfileEntry) -> str:
 
 
 def _shortened(name: str) -> str:
-    """Return a name that fits its column: its beginning, and the end of its path."""
+    """Return a name that fits its column, made of its beginning and the end of its path."""
     room = _NAME_COLUMNS - 3
     if len(name) <= room:
         return name

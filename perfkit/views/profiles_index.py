@@ -1,4 +1,4 @@
-"""The index of saved profiles, as a markdown table."""
+"""Writes the index of saved profiles as a markdown table."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def _commit(summary: ProfileSummary) -> str:
 
 
 def _file(file: str, name: str) -> str:
-    """Return a link to an artifact; a trace is named only: it is too large to be kept with the others."""
+    """Return a link to an artifact, or the name of a trace, which is too large to be kept with the others."""
     kind = file.removeprefix(name).lstrip("._")
     return kind if file.endswith(_TRACE) else f"[{kind}]({file})"

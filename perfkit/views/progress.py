@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar in a terminal, plain lines elsewhere."""
+"""Shows progress on standard error: by a bar in a terminal, by plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _Drawn:
-    """A bar that is there while something lasts."""
+    """A bar that is shown while something runs."""
 
     _bar: Progress
 
@@ -28,7 +28,7 @@ class _Drawn:
 
 
 class PassProgress(_Drawn):
-    """Shows which pass runs and how many steps it has done.
+    """Shows which pass runs, and how many steps it has done.
 
     It redraws only when it is told something: no thread of its own runs beside what is measured.
     """
@@ -58,7 +58,7 @@ class PassProgress(_Drawn):
             sys.stderr.write(f"{text}\n")
 
     def begin(self, name: str, steps: int | None) -> None:
-        """Say that a pass begins, of so many optimizer steps where that is known."""
+        """Say that a pass begins, with the number of its optimizer steps where that is known."""
         self._task = self._bar.add_task(f"{name} pass", total=steps)
         self._bar.refresh()
 
@@ -108,6 +108,6 @@ class StageProgress(_Drawn):
         self._bar.refresh()
 
     def tell(self, share: float) -> None:
-        """Say how much of the stage is done; 1.0 is all."""
+        """Say what share of the stage is done."""
         if self._task is not None:
             self._bar.update(self._task, completed=share, refresh=True)

@@ -1,4 +1,4 @@
-"""A logarithmic axis of ratios: its range, and ticks at round changes."""
+"""Computes a logarithmic axis of ratios: its range, and its ticks at round changes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-# Between ticks, as a share of the range.
+# Ticks are at least this share of the range apart.
 _ROOM = 0.09
 _STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 _FACTORS = (1.0, 2.0, 5.0)
-# Of the range, left free at each end.
+# This share of the range is left free at each end.
 _FREE = 0.04
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """A ratio with its words: "+5 %" or "×2"."""
+    """A ratio with its label: "+5 %" or "×2"."""
 
     ratio: float
     text: str
@@ -26,16 +26,16 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """From ``low`` to ``high``, both ratios."""
+    """An axis from the ratio ``low`` to the ratio ``high``."""
 
     low: float
     high: float
 
     @classmethod
     def around(cls, points: Sequence[float], intervals: Sequence[tuple[float, float]]) -> Self:
-        """Return an axis that shows all points, and of intervals no more than as much again at each end.
+        """Return an axis that shows all points, and intervals up to the range of the points at each end.
 
-        The interval of two blocks may span many powers of ten: it would leave the points no room.
+        The interval of two blocks may span many powers of ten, and would leave the points no room.
         """
         logs = [math.log(point) for point in points]
         low, high = min(logs), max(logs)
@@ -47,12 +47,12 @@ class Axis:
         return cls(low=math.exp(low - free), high=math.exp(high + free))
 
     def share(self, ratio: float) -> float:
-        """Return where a ratio lies: 0 at the low end, 1 at the high one; what lies beyond is put there."""
+        """Return the place of a ratio, 0 at the low end and 1 at the high one; none lies beyond the ends."""
         share = (_log(ratio) - math.log(self.low)) / math.log(self.high / self.low)
         return min(max(share, 0.0), 1.0)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Return ticks in percent, or as factors where a range is too large for it; their words have room."""
+        """Return as many ticks as have room, in percent or, where the range is too large, as factors."""
         for step in _STEPS:
             steps = range(math.ceil((self.low - 1) / step), math.floor((self.high - 1) / step) + 1)
             if len(steps) <= 1 + 1 / _ROOM:

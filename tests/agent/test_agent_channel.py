@@ -44,18 +44,26 @@ def test_a_message_larger_than_the_socket_arrives_whole(ends: tuple[Channel, Cha
     sender.join()
 
 
-def test_a_descriptor_comes_with_its_message_however_large(ends: tuple[Channel, Channel]) -> None:
-    """What is written through the received descriptor arrives where the sent one leads."""
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_descriptor_comes_with_its_message_however_large(
+    ends: tuple[Channel, Channel], *, answered: bool
+) -> None:
+    """What is written through the received descriptor arrives where the sent one leads.
+
+    That holds as well after an answer was waited for, which leaves a limit on the socket.
+    """
     ours, theirs = ends
+    if answered:
+        theirs.send({"kind": "tried"})
+        ours.receive(20.0)
     reading, writing = os.pipe()
-    sender = threading.Thread(target=ours.send_descriptor, args=[LARGE, writing])
+    sender = threading.Thread(target=ours.send_descriptors, args=[LARGE, [writing]])
     sender.start()
 
-    message, received = theirs.receive_descriptor()
+    message, (received,) = theirs.receive_descriptors()
     sender.join()
 
     assert LARGE == message
-    assert received is not None
     os.write(received, b"through")
     assert b"through" == os.read(reading, 100)
     for descriptor in (reading, writing, received):
@@ -67,7 +75,7 @@ def test_an_order_without_a_descriptor_has_none(ends: tuple[Channel, Channel]) -
     ours, theirs = ends
     ours.send({"kind": "preload"})
 
-    assert ({"kind": "preload"}, None) == theirs.receive_descriptor()
+    assert ({"kind": "preload"}, []) == theirs.receive_descriptors()
 
 
 def test_silence_ends_in_time_and_the_conversation_goes_on(ends: tuple[Channel, Channel]) -> None:
@@ -104,8 +112,8 @@ def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> N
     theirs.close()
 
     assert {"kind": "last words"} == ours.receive()
-    for attempt in (ours.receive, ours.receive_descriptor, lambda: ours.send({"kind": "run"})):
+    for attempt in (ours.receive, ours.receive_descriptors, lambda: ours.send({"kind": "run"})):
         with pytest.raises(ChannelClosedError):
             attempt()
     with pytest.raises(ChannelClosedError):
-        ours.send_descriptor({"kind": "fork"}, 0)
+        ours.send_descriptors({"kind": "fork"}, [0])

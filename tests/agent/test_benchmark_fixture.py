@@ -23,7 +23,7 @@ def test_a_called_fixture_tells_loops_and_warmup(benchmark: BenchmarkFixture) ->
     assert reading.loops is not None
     assert 0 < reading.loops * sum(reading.values) < elapsed
     assert (3, "contract") == (reading.warmup, group_of(benchmark))
-    assert "benchmark(...)" == reading.policy["mode"]
+    assert "benchmark(...)" == reading.mode
 
 
 def test_a_pedantic_fixture_does_not_know_its_warmup(benchmark: BenchmarkFixture) -> None:

@@ -8,6 +8,7 @@ import pytest
 from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
+from perfkit.records.policies import judged_policy
 
 # A side that other work holds up for a second is told as the one that hangs.
 pytestmark = pytest.mark.alone
@@ -95,7 +96,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     ("name", "verdict", "message"),
     [
         ("test_raises", "FAILED", "on head: ValueError: no such value"),
-        ("test_killed", "FAILED", "on head: its process was killed (out of memory?)"),
+        ("test_killed", "FAILED", "on head: its process was killed by SIGKILL (out of memory?)"),
         ("test_ends", "FAILED", "on head: its process ended with exit status 7"),
         ("test_hangs", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
         ("test_ruled", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
@@ -133,7 +134,7 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
     raised, hung = (rows[f"tests/test_speed.py::test_{name}"] for name in ("raises", "hangs"))
 
     assert ("error", "on head: ValueError: no such value") == (raised.outcome.status, raised.outcome.message)
-    assert ("timeout", "TIMEOUT") == (hung.outcome.status, hung.policy["verdict"])
+    assert ("timeout", "TIMEOUT") == (hung.outcome.status, judged_policy(hung).verdict)
 
 
 def test_findings_follow_from_the_ledger(broken: Scene) -> None:

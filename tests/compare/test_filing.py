@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import TYPICAL_TIME, WALL_TIME, Benchmark, Commit, Row, Side, Status
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
+from perfkit.records.policies import GatePolicy, judged_policy
 from perfkit.verdict.from_rows import comparison_of
 from perfkit.verdict.judge import compare
 
@@ -30,7 +32,7 @@ CONTEXT = RunContext(
     environment=ENVIRONMENT,
     seed=7,
     policy=Policy(alpha=0.01, family=2, looks=(2, 4)),
-    common={"budget_s": "30", "mode": "forked"},
+    kind=partial(GatePolicy, base="a" * 40, budget_s=30.0, mode="forked", as_is=False),
 )
 COMPARED = {
     BENCHMARK.name: ComparedBenchmark(benchmark=BENCHMARK, margin=0.02, gating=True, limit_s=30.0),
@@ -54,7 +56,8 @@ def _measured(launch: int, *, begins: Side = "base") -> MeasuredLaunch:
 def _settled(measured: Sequence[MeasuredLaunch]) -> list[Row]:
     """Return the rows of launches as they are once the gate has found a regression."""
     rows = launch_rows(measured, COMPARED, CONTEXT)
-    return [settled(row, {BENCHMARK.name: "REGRESSED"}, {}) for row in rows]
+    verdicts: Mapping[str, Verdict] = {BENCHMARK.name: "REGRESSED"}
+    return [settled(row, verdicts, wall_s=12.345, continues=["r1", "r2"]) for row in rows]
 
 
 def test_a_launch_is_a_row_for_each_side() -> None:
@@ -101,21 +104,23 @@ def test_typical_times_are_rows_of_their_own() -> None:
 
 
 def test_a_row_says_under_which_rules_it_was_measured() -> None:
-    """Policy, budget and mode, verdict and page faults are entries of every row."""
+    """Policy, budget and mode, verdict and page faults are in every row."""
     base, head = _settled([_measured(0)])
 
-    shared = {
-        "alpha": "0.01",
-        "family": "2",
-        "looks": "2,4",
-        "margin": "0.02",
-        "gating": "true",
-        "verdict": "REGRESSED",
-        "budget_s": "30",
-        "mode": "forked",
-    }
-    assert {**shared, "minor_faults_per_iteration": "0.5"} == base.policy
-    assert {**shared, "minor_faults_per_iteration": "12.3"} == head.policy
+    shared = GatePolicy(
+        rules=CONTEXT.policy,
+        margin=0.02,
+        gating=True,
+        verdict="REGRESSED",
+        wall_s=12.35,
+        continues=("r1", "r2"),
+        base="a" * 40,
+        budget_s=30.0,
+        mode="forked",
+        as_is=False,
+    )
+    assert replace(shared, faults=0.5) == base.policy
+    assert replace(shared, faults=12.3) == head.policy
 
 
 def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
@@ -123,7 +128,7 @@ def test_an_interrupted_gate_has_rows_without_verdicts() -> None:
     rows = list(launch_rows([_measured(0), _measured(1)], COMPARED, CONTEXT))
 
     assert [0, 0, 1, 1] == [row.placement.launch for row in rows]
-    assert [False] * 4 == ["verdict" in row.policy for row in rows]
+    assert [(None, None)] * 4 == [(judged_policy(row).verdict, judged_policy(row).wall_s) for row in rows]
 
 
 def test_a_verdict_can_be_recomputed_from_the_file(tmp_path: Path) -> None:
@@ -171,4 +176,4 @@ def test_what_earlier_gates_had_decided_is_no_failure() -> None:
     """A gate that needs no launch of a benchmark files its verdict, not a failure."""
     row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), CONTEXT)
 
-    assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, row.policy["verdict"])
+    assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, judged_policy(row).verdict)

@@ -13,7 +13,7 @@ from perfkit.compare.prior import continued_seed, find_prior
 from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
 from perfkit.records.comparisons import Policy
-from perfkit.verdict.from_rows import policy_entries
+from perfkit.records.policies import JudgedPolicy, judged_policy
 
 BASE, HEAD = "a" * 40, "b" * 40
 POLICY = Policy(alpha=0.01, family=2, looks=(10, 15))
@@ -25,17 +25,16 @@ CONTEXT = RunContext(
     environment=ENVIRONMENT,
     seed=0,
     policy=POLICY,
-    common={},
 )
 SIDES: tuple[tuple[Side, str], ...] = (("base", BASE), ("head", HEAD))
 
 
 def _gate(run: str, *, value: float = 1.0, launches: int = 2) -> list[Row]:
     """Return the rows of a gate of the two commits under the same rules."""
-    entries = policy_entries(POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
+    policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
     return [
         replace(
-            build_row(value, sha=sha, run=run, source="gate", policy=entries),
+            build_row(value, sha=sha, run=run, source="gate", policy=policy),
             placement=Placement(side=side, launch=launch, preloader=launch + 1),
         )
         for launch in range(launches)
@@ -70,6 +69,10 @@ def _each(change: Callable[[Row], Row]) -> Callable[[Sequence[Row]], list[Row]]:
     return lambda rows: [change(row) for row in rows]
 
 
+def _under(row: Row, rules: Policy) -> Row:
+    return replace(row, policy=replace(judged_policy(row), rules=rules))
+
+
 def _one_side_dirty(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, commit=replace(row.commit, dirty=row.placement.side == "head")) for row in rows]
 
@@ -89,9 +92,9 @@ def _without_values(row: Row) -> Row:
             _each(lambda row: replace(row, environment=Environment(env_id="e2", facts={}))),
             id="other environment",
         ),
-        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "alpha": "0.05"})), id="alpha"),
-        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "family": "3"})), id="family"),
-        pytest.param(_each(lambda row: replace(row, policy={**row.policy, "looks": "10"})), id="looks"),
+        pytest.param(_each(lambda row: _under(row, replace(POLICY, alpha=0.05))), id="alpha"),
+        pytest.param(_each(lambda row: _under(row, replace(POLICY, family=3))), id="family"),
+        pytest.param(_each(lambda row: _under(row, replace(POLICY, looks=(10,)))), id="looks"),
         pytest.param(_each(_without_values), id="nothing measured"),
         pytest.param(_one_side_dirty, id="uncommitted changes"),
         pytest.param(lambda rows: [row for row in rows if row.placement.side == "head"], id="one side"),

@@ -83,7 +83,7 @@ def _prepared(folder: Path, experiment: Experiment, kept: Kept, **known: object)
         experiment=experiment,
         setting=setting,
         keeper=kept,
-        listener=kept,
+        progress=kept,
         **known,  # type: ignore[arg-type]
     )
 
@@ -223,6 +223,30 @@ def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
     assert ("oom", "batch_size=8") == (failed.status, failed.variant)
     assert "no room for a batch of 8" in (failed.message or "")
     assert ["batch_size=4"] * 2 == [trial.variant for trial in record.trials if trial.status == "ok"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None:
+    """A module that the project has must come from there, also where the target failed with another."""
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    for folder in (root, elsewhere):
+        folder.mkdir()
+        (folder / "helper.py").write_text("")
+    detour = f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport helper\n"
+    (root / "detour.py").write_text(f"{detour}def train(): {'1 / 0' if fails else 'pass'}\n")
+    spec = TrialSpec(
+        task="time",
+        target=Target(name="train", place="detour:train"),
+        arguments=({},),
+        number=0,
+        root=str(root),
+        folder="",
+    )
+
+    problem = run_trial(spec, environment=os.environ, limit_s=100, seed=0).problem
+
+    assert problem is not None
+    assert f'"helper" was imported from {elsewhere}/helper.py' in problem.message
 
 
 def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Row, Status
 from perfkit.records.comparisons import Comparison, Policy, Verdict
+from perfkit.records.policies import JudgedPolicy, judged_policy
 from perfkit.repo.trailers import commits_in
 from perfkit.verdict.acceptance import apply
-from perfkit.verdict.from_rows import policy_entries
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 LEDGER = "benchmarks/ledger"
@@ -50,7 +50,7 @@ def _gate(
     rows: list[Row] = []
     row = partial(build_row, run=run, minute=minute, source="gate")
     for name, verdict in verdicts.items():
-        policy = policy_entries(POLICY, margin=0.02, gating=gating, verdict=verdict)
+        policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=gating, verdict=verdict)
         head = partial(row, name=name, sha=sha, side="head", policy=policy, diff_hash=diff_hash)
         if verdict in UNMEASURED:
             rows.append(head(status=UNMEASURED[verdict]))
@@ -117,7 +117,7 @@ def test_a_finding_is_kept_with_all_that_is_known_of_it(gated: Repository) -> No
 def test_the_ratio_is_read_as_the_gate_reads_it(repository: Repository) -> None:
     """It is the geometric mean over launches, and a launch that has one side only does not count."""
     sha = repository.commit({"pyproject.toml": ""})
-    policy = policy_entries(POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
+    policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=True, verdict="INCONCLUSIVE")
     row = partial(build_row, sha=sha, source="gate", policy=policy)
     ratios = [1.0, 1.1, 1.21, 5.0]
     rows = [row(ratio, ratio, side="head", launch=launch) for launch, ratio in enumerate(ratios)]
@@ -132,7 +132,7 @@ def test_the_launches_of_continued_gates_count(repository: Repository) -> None:
     sha = repository.commit({"pyproject.toml": ""})
     first = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r1")
     second = _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, run="r2", minute=1)
-    continuing = [replace(row, policy={**row.policy, "continues": "r1"}) for row in second[:2]]
+    continuing = [replace(row, policy=replace(judged_policy(row), continues=("r1",))) for row in second[:2]]
     _record(repository, first)
     _record(repository, continuing)
 
@@ -193,7 +193,8 @@ def test_the_newest_gate_of_the_commit_counts(repository: Repository) -> None:
     """Older gates, gates of other commits, other runs and gates without verdicts are passed over."""
     old = repository.commit({"pyproject.toml": ""}, "Old")
     new = repository.commit({"a.py": "1"}, "New")
-    name, policy = "bench_a.py::test_a", {"verdict": "TIMEOUT", "gating": "true"}
+    name = "bench_a.py::test_a"
+    policy = JudgedPolicy(rules=POLICY, margin=0.02, gating=True, verdict="TIMEOUT")
     _record(repository, _gate(new, {name: "FAILED"}, run="r2", minute=2))
     _record(repository, _gate(new, {name: "REGRESSED"}, run="r1", minute=1))
     _record(repository, _gate(old, {name: "CHANGED"}, run="r3", minute=3))

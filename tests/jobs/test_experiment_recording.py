@@ -65,7 +65,7 @@ def test_an_experiment_killed_after_it_was_recorded_is_over(
     os.waitpid(child, 0)
     heard = _Silent()
 
-    measured = run_experiment(EXPERIMENT, project=project, ledger=project.ledger_path, listener=heard)
+    measured = run_experiment(EXPERIMENT, project=project, ledger=project.ledger_path, progress=heard)
 
     assert 2 == len(measured.record.trials)
     assert "all blocks are done" == measured.record.stopped

@@ -41,6 +41,7 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
         "verdict": "REGRESSED",
         "ratio": 1.08,
         "counts": {"operators": 200.0},
+        "uncounted": [],
         "run_id": "run-1",
         "recorded_at": "2026-01-02T03:04:05Z",
         "diff_hash": None,

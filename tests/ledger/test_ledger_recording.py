@@ -28,10 +28,15 @@ from perfkit.ledger.recording import Recovered, Run, recover
 from perfkit.ledger.schema import from_cells, to_cells
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
+from perfkit.records.comparisons import Policy
+from perfkit.records.policies import JudgedPolicy
 from perfkit.repo.commits import read_commit
 from perfkit.repo.working_tree import describe_working_tree
 
 NAME = "20260102T030405Z-gate-run-1"
+SETTLED = JudgedPolicy(
+    rules=Policy(alpha=0.01, family=2, looks=(10, 15)), margin=0.02, gating=True, verdict="UNCHANGED"
+)
 
 
 def _begin(ledger: Path, *, run: str = "run-1", on_step: OnStep = say_nothing) -> Run:
@@ -134,11 +139,11 @@ def test_a_run_is_one_file_at_the_end(tmp_path: Path) -> None:
         assert (0, 1, 2) == tuple(row.placement.launch for row in run.rows)
         assert [".gitignore", f"{NAME}.jsonl"] == _staged(tmp_path)
         assert "*\n" == (tmp_path / ".staged/.gitignore").read_text()
-        file = run.publish(lambda row: dataclasses.replace(row, policy={"verdict": "PASS"}))
+        file = run.publish(lambda row: dataclasses.replace(row, policy=SETTLED))
 
     assert tmp_path / f"{NAME}.parquet" == file == run.file
-    assert [(launch, "PASS", False) for launch in (0, 1, 2)] == [
-        (row.placement.launch, row.policy["verdict"], row.partial) for row in Ledger(tmp_path).rows()
+    assert [(launch, SETTLED, False) for launch in (0, 1, 2)] == [
+        (row.placement.launch, row.policy, row.partial) for row in Ledger(tmp_path).rows()
     ]
     assert [] == _staged(tmp_path)
     assert () == recover(tmp_path)
@@ -340,14 +345,18 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
     """A worker that was forked while a run went on does not make it look alive, nor publish it."""
     reading, writing = os.pipe()
+    hearing, telling = os.pipe()
 
     def work() -> None:
         with _begin(tmp_path) as run:
             run.add(_rows(0))
             if os.fork() == 0:
                 os.close(writing)
+                os.write(telling, b".")
                 os.read(reading, 1)
                 raise KeyboardInterrupt
+            # On a busy machine the child may not have run at all yet.
+            os.read(hearing, 1)
             _die()
 
     _in_child(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from two_trees import TwoTrees, wait_until
+from processes_seen import DEADLY, gone, wait_until
+from two_trees import SIDES, TwoTrees, nodes
 
+from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import ALLOCATOR
+from perfkit.measure.lockstep.launch import LaunchRules
 from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.schedule import Slot, schedule
 from perfkit.measure.lockstep.scout import Scouted, scout
 from perfkit.records import Side
 
@@ -28,6 +34,7 @@ with open("said.txt", "a") as file:
     print(json.dumps(said), file=file)
 def test_it(benchmark): benchmark(sum, [])
 """
+RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
 PLAIN = {name: text for name, text in os.environ.items() if name not in (*ALLOCATOR, "PYTHONHASHSEED")}
 
 
@@ -158,6 +165,103 @@ def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:
     assert "wave" not in said["loaded"]
 
 
+# Kills the preloader from within a launch, once.
+TREACHEROUS = """
+import os, pathlib, signal
+FLAG = pathlib.Path({flag!r})
+def test_it(benchmark):
+    if FLAG.read_text():
+        FLAG.write_text("")
+        os.kill(os.getppid(), signal.SIGKILL)
+        signal.pause()
+    benchmark(sum, [])
+"""
+
+
+def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> None:
+    """Both sides are then forked from a fresh one, which has a number of its own."""
+    with trees.launcher() as launcher:
+        before, _ = visit(trees, launcher, "base")
+        os.kill(before["parent"], signal.SIGKILL)
+        assert wait_until(lambda: gone(before["parent"]))
+        record = launcher.launch(schedule_first(), nodes("test_it"), paces={}, rules=RULES)
+        said = [json.loads(trees.said(side, "said.txt")[-1]) for side in SIDES]
+
+    assert nodes("test_it") == list(record.timings)
+    assert before["parent"] not in {one["parent"] for one in said}
+    assert 1 == len({one["parent"] for one in said})
+    assert 3 == launcher.preloader
+
+
+@pytest.fixture
+def deadly(trees: TwoTrees, tmp_path: Path) -> tuple[Path, Launcher]:
+    """Return the flag of a module that kills preloaders, and a launcher whose preloaders have imported it."""
+    site, flag = tmp_path / "site", tmp_path / "flag"
+    site.mkdir()
+    flag.write_text("")
+    (site / "deadly.py").write_text(DEADLY.format(flag=str(flag)))
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return flag, trees.launcher(preload=["deadly"], environment=environment)
+
+
+def test_a_preloader_that_dies_in_a_fork_is_replaced(trees: TwoTrees, deadly: tuple[Path, Launcher]) -> None:
+    """The order is given again to a fresh one."""
+    flag, launcher = deadly
+    with launcher:
+        launcher.renew()
+        flag.write_text("x")
+        said, _ = visit(trees, launcher, "base")
+
+    assert ("", 3) == (flag.read_text(), launcher.preloader)
+    assert said["parent"]
+
+
+def test_two_preloaders_that_die_in_a_row_are_told(deadly: tuple[Path, Launcher]) -> None:
+    """One line says how, and what to do; nothing goes on for ever."""
+    flag, launcher = deadly
+    with launcher:
+        launcher.renew()
+        flag.write_text("xxx")
+        with pytest.raises(NotMeasuredError, match="two in a row were lost") as told:
+            launcher.start("base", nodes=None)
+
+    assert str(told.value).endswith("then run the command again")
+    assert "failed to fork a child: it was killed by SIGKILL (out of memory?)" in str(told.value)
+    assert "x" == flag.read_text()
+
+
+def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: Path) -> None:
+    """Its children died with it: neither side is accused of that."""
+    flag = tmp_path / "flag"
+    flag.write_text("once")
+    trees.benchmarks(TREACHEROUS.format(flag=str(flag)))
+    paces: dict[str, Pace] = {}
+    with trees.launcher() as launcher:
+        record = launcher.launch(schedule_first(), nodes("test_it"), paces=paces, rules=RULES)
+
+    assert "" == flag.read_text()
+    assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
+    assert (nodes("test_it"), 3) == (list(paces), launcher.preloader)
+
+
+def test_a_preloader_that_died_while_it_learned_is_replaced(trees: TwoTrees) -> None:
+    """What was to be learned is in the fresh one."""
+    trees.benchmarks(SAYS)
+    with trees.launcher(preload=None) as launcher:
+        before, _ = visit(trees, launcher, "head")
+        os.kill(before["parent"], signal.SIGKILL)
+        assert wait_until(lambda: gone(before["parent"]))
+        launcher.warm_up(["wave"])
+        said, _ = visit(trees, launcher, "head")
+
+    assert "wave" in said["loaded"]
+
+
+def schedule_first() -> Slot:
+    """Return the first slot of a schedule."""
+    return next(iter(schedule(seed=1)))
+
+
 # A whole run in a process of its own: it says when both children stand at their benchmark, and waits.
 COORDINATOR = """
 import signal, sys
@@ -170,14 +274,32 @@ with trees.launcher() as launcher:
     children = trees.children(launcher, "test_it")
     for child in children:
         child.channel.receive(20.0)
+    children[0].look()
     children[0].stop()
     print("ready", flush=True)
     signal.pause()
 """
 
 
-def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees) -> None:
-    """Preloaders and children end with it, the stopped ones too, though nobody told them."""
+# Leaves a child of its own and a daemon, both in sessions of their own, which know the tree by their folder.
+FAMILY = """
+import os, subprocess, sys
+DAEMON = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=-3)"
+wait = [sys.executable, "-c", "import signal; signal.pause()"]
+def test_it(benchmark):
+    subprocess.Popen(wait, start_new_session=True)
+    subprocess.run([sys.executable, "-c", DAEMON, *wait], check=True)
+    benchmark(sum, [])
+"""
+
+
+@pytest.mark.parametrize(("code", "least"), [(SAYS, 4), (FAMILY, 8)], ids=["alone", "with strays"])
+def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees, code: str, least: int) -> None:
+    """Preloaders and children end with it, the stopped ones too, though nobody told them.
+
+    Grandchildren in other sessions and daemons, stopped with their side, are no exception.
+    """
+    trees.benchmarks(code)
     environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     place = str(trees.folder.parent)
     with subprocess.Popen(
@@ -188,5 +310,5 @@ def test_nothing_outlives_a_coordinator_that_is_killed(trees: TwoTrees) -> None:
         before = trees.processes()
         coordinator.kill()
 
-    assert len(before) > 3
+    assert len(before) >= least
     assert wait_until(lambda: trees.processes() == [])

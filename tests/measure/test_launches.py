@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfkit.agent.tree import read_process
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.measure.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
-from perfkit.measure.lockstep.processes import read_process
 
 names = st.lists(st.text("abcdef", min_size=4, max_size=4), min_size=1, max_size=6, unique=True)
 

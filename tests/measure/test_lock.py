@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from two_trees import wait_until
+from processes_seen import wait_until
 
+from perfkit.agent.tree import read_process
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.measure.lock import lock_folder, machine_lock, who_measures
-from perfkit.measure.lockstep.processes import read_process
 
 HOLDER = """
 import sys

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import astuple
 from pathlib import Path
 
 import pytest
-from two_trees import FILE, SIDES, TwoTrees, nodes, wait_until
+from processes_seen import wait_until
+from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.launch import LaunchRecord
+from perfkit.measure.lockstep.counted import count_training
+from perfkit.measure.lockstep.launch import Failure, LaunchRecord
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.scout import scout
@@ -69,8 +70,9 @@ def _clean(trees: TwoTrees) -> None:
 
 def failures(record: LaunchRecord) -> list[tuple[str, ...]]:
     """Return the failures of a launch as (test, side, status, message)."""
-    rows = [astuple(failure) for failure in record.failures]
-    return [(node.removeprefix(f"{FILE}::"), *rest) for node, *rest in rows]
+    return [
+        (one.node.removeprefix(f"{FILE}::"), one.side, one.status, one.message) for one in record.failures
+    ]
 
 
 def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) -> None:
@@ -206,7 +208,7 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: La
 ENDS = {
     "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),
     "exit_well": ("os._exit(0)", "error", "its process ended with exit status 0"),
-    "killed": ("os.kill(os.getpid(), 9)", "oom", "its process was killed (out of memory?)"),
+    "killed": ("os.kill(os.getpid(), 9)", "oom", "its process was killed by SIGKILL (out of memory?)"),
     "crash": ("ctypes.string_at(0)", "error", "its process was killed by SIGSEGV"),
     "busy": ("exec('while True: pass')", "timeout", "gave no sign of life within its limit of 1 s"),
     "waits": ("signal.pause()", "timeout", "gave no sign of life within its limit of 1 s"),
@@ -401,3 +403,36 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     assert "its process ended with exit status 3" == record.failures[-1].message
     assert nodes("test_before", "test_after") == list(record.timings)
     assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]
+
+
+def test_a_training_that_failed_with_code_from_elsewhere_is_told(
+    trees: TwoTrees, launcher: Launcher, tmp_path: Path
+) -> None:
+    """The other code may be why it failed: that is no mistake of the training's."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "helper.py").write_text("")
+    detour = f"import sys\nsys.path.insert(0, {str(elsewhere)!r})\nimport helper\n"
+    trees.write({"helper.py": "", "train.py": detour + "1 / 0\n"})
+
+    found = count_training(launcher, dict.fromkeys(SIDES, "train:main"), steps=1, runs=1, limit_s=20.0)
+
+    for side in SIDES:
+        (failure,) = found.runs[side]
+        assert isinstance(failure, Failure)
+        assert (
+            f"wrong code imported: helper came from {elsewhere}/helper.py, not from the checkout"
+            == failure.message
+        )
+        assert not failure.raised
+
+
+def test_a_training_that_is_not_there_is_told(trees: TwoTrees, launcher: Launcher) -> None:
+    """In the words that a profile has for it."""
+    trees.write({"train.py": "def main(): pass\n"})
+
+    found = count_training(launcher, dict.fromkeys(SIDES, "train:mian"), steps=1, runs=1, limit_s=20.0)
+
+    (failure,) = found.runs["head"]
+    assert isinstance(failure, Failure)
+    assert '"train:mian": there is no "mian" in train; did you mean "main"?' == failure.message

@@ -10,6 +10,7 @@ from repositories import create_repository
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import WALL_TIME, Row
+from perfkit.records.policies import PytestPolicy
 
 SUITE = """
 import pytest
@@ -97,7 +98,8 @@ def test_a_row_holds_what_the_host_measured(suite: pytest.Pytester) -> None:
     assert pedantic.benchmark.version != ten.outcome.benchmark.version
     assert all(0 < value < 1 for value in ten.outcome.values)
     assert ("Add a suite", False) == (ten.commit.subject, ten.commit.dirty)
-    assert "0.01" == ten.policy["max_time"]
+    assert isinstance(ten.policy, PytestPolicy)
+    assert (0.01, 5, False) == (ten.policy.max_time_s, ten.policy.min_rounds, ten.policy.disable_gc)
     assert {"python", "torch"} <= set(ten.environment.facts)
 
 

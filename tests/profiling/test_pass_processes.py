@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from processes_seen import DEADLY, gone, read_pids, wait_until
 
+from perfkit.agent.tree import read_process
+from perfkit.errors import NotMeasuredError
+from perfkit.processes.commands import ChildProcess
 from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import output_tail, run_pass
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.targets import Target
 
 FACTS = """
@@ -43,6 +47,17 @@ def main():
 
 def dies():
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lingers():
+    import subprocess
+    wait = [sys.executable, "-c", "import signal; signal.pause()"]
+    daemon = "import subprocess as s, sys; print(s.Popen(sys.argv[1:], process_group=0, stdout=-3).pid)"
+    stray = subprocess.Popen(wait, start_new_session=True)
+    daemon = int(subprocess.check_output([sys.executable, "-c", daemon, *wait]))
+    os.kill(stray.pid, signal.SIGSTOP)
+    print(stray.pid, daemon, os.getpid(), flush=True)
+    signal.pause()
 
 
 def leaves():
@@ -123,14 +138,13 @@ def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) 
     """Its status is told as often as it is asked for, its pipe ends, and nothing of its group is left."""
     (tmp_path / "nothing.json").write_text("{}")
     reading, writing = os.pipe()
-    with (tmp_path / "output.log").open("wb") as output:
-        process = either.start(
-            tmp_path / "nothing.json",
-            folder=str(tmp_path),
-            output=output.fileno(),
-            progress=writing,
-            turns=None,
-        )
+    process = either.start(
+        tmp_path / "nothing.json",
+        folder=str(tmp_path),
+        output=tmp_path / "output.log",
+        progress=writing,
+        turns=None,
+    )
     os.close(writing)
 
     assert [1, 1] == [process.wait(60), process.poll()]
@@ -139,3 +153,84 @@ def test_a_pass_that_cannot_begin_is_over(tmp_path: Path, either: PassLauncher) 
     os.close(reading)
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def _start(folder: Path, launcher: PassLauncher) -> ChildProcess:
+    """Start a pass that waits for what it is to do, and is over when that turns out to be nothing."""
+    spec = folder / "spec.json"
+    spec.unlink(missing_ok=True)
+    os.mkfifo(spec)
+    reading, writing = os.pipe()
+    try:
+        return launcher.start(
+            spec, folder=str(folder), output=folder / "output.log", progress=writing, turns=None
+        )
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def _parent(process: ChildProcess) -> int:
+    found = read_process(process.pid)
+    assert found is not None
+    return found.parent
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a fork is not safe here")
+def test_a_fork_server_that_is_lost_takes_its_pass_along_and_is_replaced(tmp_path: Path) -> None:
+    """The pass was killed with it, and the next one comes from a fresh one."""
+    with PassLauncher(shared=()) as launcher:
+        first = _start(tmp_path, launcher)
+        server = _parent(first)
+        os.kill(server, signal.SIGKILL)
+
+        assert -signal.SIGKILL == first.wait(20)
+        assert wait_until(lambda: gone(server))
+        second = _start(tmp_path, launcher)
+        assert _parent(second) != server
+        (tmp_path / "spec.json").write_text("{}")
+        assert 1 == second.wait(20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a fork is not safe here")
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_fork_server_that_dies_in_a_fork_is_replaced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int
+) -> None:
+    """The second one in a row ends it, with its last words and what to do."""
+    site, flag = tmp_path / "site", tmp_path / "flag"
+    site.mkdir()
+    flag.write_text("x" * deaths)
+    (site / "deadly.py").write_text(DEADLY.format(flag=str(flag)))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    with PassLauncher(shared=["deadly"]) as launcher:
+        if deaths == 1:
+            assert _parent(_start(tmp_path, launcher))
+        else:
+            with pytest.raises(NotMeasuredError, match="two in a row were lost") as told:
+                _start(tmp_path, launcher)
+            assert "it was killed by SIGKILL (out of memory?); see what" in str(told.value)
+
+    assert "" == flag.read_text()
+
+
+COORDINATOR = """
+import sys
+from pathlib import Path
+import test_pass_processes as here
+with here.PassLauncher(shared=()) as launcher:
+    here._run(Path(sys.argv[1]), "lingers", launcher)
+"""
+
+
+def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
+    """The pass, its stopped child in another session and its daemon end with the parent of them all."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    log = tmp_path / "folder/output.log"
+    with subprocess.Popen([sys.executable, "-c", COORDINATOR, str(tmp_path)], env=environment) as coordinator:
+        assert wait_until(lambda: read_pids(log))
+        assert not any(map(gone, read_pids(log)))
+        coordinator.kill()
+
+    assert 3 == len(read_pids(log))
+    assert wait_until(lambda: all(map(gone, read_pids(log))))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.launch import run_pass
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName, PassSummary
@@ -45,6 +44,10 @@ import helper
 
 def main():
     pass
+
+
+def fails():
+    raise RuntimeError("with the other helper")
 """
 
 
@@ -127,9 +130,15 @@ def test_a_side_that_fails_lets_the_other_end(tmp_path: Path, launcher: PassLaun
     assert both.ratio is None
 
 
-def test_code_from_elsewhere_is_refused(tmp_path: Path, launcher: PassLauncher) -> None:
-    """A module that the side has must come from there: else another code would be measured."""
-    spec = _spec(tmp_path / "side")
+@pytest.mark.parametrize(("from_root", "call"), [(True, "main"), (False, "main"), (True, "fails")])
+def test_code_from_elsewhere_is_refused(
+    tmp_path: Path, launcher: PassLauncher, *, from_root: bool, call: str
+) -> None:
+    """A module that the project has must come from there: else another code would be measured.
+
+    That is told of a target that fails as well: the other code may be why.
+    """
+    spec = replace(_spec(tmp_path / "side", call=call), from_root=from_root)
     (tmp_path / "side/slow.py").write_text(DETOUR)
     (tmp_path / "side/helper.py").write_text("")
     (tmp_path / "installed").mkdir()

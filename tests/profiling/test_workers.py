@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.profiling.exchange import PassResult, PassSpec
-from perfkit.profiling.launch import run_pass
-from perfkit.profiling.processes import PassLauncher
+from perfkit.profiling.launch import PassLauncher, run_pass
 from perfkit.profiling.targets import Target
 from perfkit.records import PassName
 

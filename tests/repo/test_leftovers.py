@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from processes_seen import wait_until
 from repositories import Repository
-from two_trees import wait_until
 
 from perfkit.repo import leftovers
 from perfkit.repo.leftovers import sweep

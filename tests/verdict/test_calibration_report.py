@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from synthetic import build_row
 
 from perfkit.records import Row
-from perfkit.verdict.calibration import CASE, PLANT, PLANTED, STUDY, calibration_of, finished_cases
+from perfkit.records.comparisons import Policy
+from perfkit.records.policies import CalibrationPolicy, Rehearsal
+from perfkit.verdict.calibration import calibration_of, finished_cases
 
 NAMES = ("b.py::test_a", "b.py::test_b")
-POLICY = {
-    "alpha": "0.01", "family": "2", "looks": "10,20", "margin": "0.02", "gating": "true", "wall_s": "20",
-}  # fmt: skip
+POLICY = CalibrationPolicy(
+    rules=Policy(alpha=0.01, family=2, looks=(10, 20)),
+    margin=0.02,
+    gating=True,
+    wall_s=20.0,
+    base="a" * 40,
+    budget_s=60.0,
+    mode="forked",
+    as_is=False,
+    rehearsal=Rehearsal(study="s", case=1),
+)
 
 
 def _gate(
@@ -27,18 +38,19 @@ def _gate(
     study: str = "s",
 ) -> Iterator[Row]:
     """Yield the rows of a gate of 20 launches; ``ratios`` are the true ones by benchmark."""
-    entries = {**POLICY, STUDY: study, CASE: str(number)}
-    if finished:
-        entries["verdict"] = "UNCHANGED"
-    if planted is not None:
-        entries |= {PLANTED: planted[0], PLANT: repr(planted[1])}
+    name_planted, plant = planted or (None, None)
+    policy = replace(
+        POLICY,
+        verdict="UNCHANGED" if finished else None,
+        rehearsal=Rehearsal(study=study, case=number, plant=plant, planted=name_planted),
+    )
     source = np.random.default_rng([number, 7])
     for name, ratio in ratios.items():
         for launch in range(20):
             head = 0.01 * ratio * float(np.exp(source.normal(0, sd)))
             for side, seconds in (("base", 0.01), ("head", head)):
                 yield build_row(
-                    seconds, seconds, name=name, run=f"r{number}", launch=launch, policy=entries,
+                    seconds, seconds, name=name, run=f"r{number}", launch=launch, policy=policy,
                     side="base" if side == "base" else "head", source="calibrate",
                 )  # fmt: skip
 

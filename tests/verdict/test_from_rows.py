@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from synthetic import build_row
 
+from perfkit.errors import LedgerError
 from perfkit.records import TYPICAL_TIME, Metric, Placement, Row, Side, Status
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
-from perfkit.verdict.from_rows import comparison_of, joined_pairs, pairs_of, policy_entries, policy_of
+from perfkit.records.policies import JudgedPolicy
+from perfkit.verdict.from_rows import comparison_of, joined_pairs, pairs_of, policy_of
 from perfkit.verdict.judge import compare
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
-shares = st.floats(min_value=1e-9, max_value=1, exclude_max=True)
-ascending = st.lists(st.integers(1, 500), min_size=1, unique=True).map(sorted).map(tuple)
 
 
 def _row(
@@ -26,16 +24,16 @@ def _row(
     launch: int,
     *values: float,
     preloader: int | None = 0,
-    policy: Mapping[str, str] | None = None,
+    policy: JudgedPolicy | None = None,
     status: Status = "ok",
     message: str | None = None,
 ) -> Row:
-    entries = policy or policy_entries(POLICY, margin=0.02, gating=True)
-    row = build_row(*values, source="gate", policy=entries, status=status, message=message)
+    policy = policy or JudgedPolicy(rules=POLICY, margin=0.02, gating=True)
+    row = build_row(*values, source="gate", policy=policy, status=status, message=message)
     return replace(row, placement=Placement(side=side, launch=launch, preloader=preloader))
 
 
-def _rows(ratios: Sequence[float], *, policy: Mapping[str, str] | None = None) -> list[Row]:
+def _rows(ratios: Sequence[float], *, policy: JudgedPolicy | None = None) -> list[Row]:
     return [
         row
         for launch, ratio in enumerate(ratios)
@@ -46,22 +44,10 @@ def _rows(ratios: Sequence[float], *, policy: Mapping[str, str] | None = None) -
     ]
 
 
-@given(alpha=shares, margin=shares, family=st.integers(1, 200), looks=ascending)
-def test_the_rules_survive_in_a_row(alpha: float, margin: float, family: int, looks: tuple[int, ...]) -> None:
-    """What a row says of its policy is that policy to the last digit."""
-    policy = Policy(alpha=alpha, family=family, looks=looks)
-    entries = policy_entries(policy, margin=margin, gating=True)
-
-    assert policy == policy_of([_row("head", 0, 1.0, policy=entries)])
-    assert margin == float(entries["margin"])
-
-
-def test_a_verdict_is_written_where_it_is_known() -> None:
-    """A row of an interrupted gate has the rules and no verdict."""
-    rules = policy_entries(POLICY, margin=0.02, gating=False)
-
-    assert ("false", False) == (rules["gating"], "verdict" in rules)
-    assert {**rules, "verdict": "NEW"} == policy_entries(POLICY, margin=0.02, gating=False, verdict="NEW")
+def test_rows_that_do_not_say_their_rules_are_told() -> None:
+    """In one line with the run: they are of no comparison."""
+    with pytest.raises(LedgerError, match="a row of the pytest run-1 does not say by which rules"):
+        policy_of([build_row(1.0)])
 
 
 def test_pairs_are_the_launches_that_timed_both_sides() -> None:
@@ -128,8 +114,8 @@ def test_runs_are_joined_to_one_series() -> None:
 )
 def test_a_timed_verdict_follows_from_the_rows(verdict: Verdict, ratios: tuple[float, ...]) -> None:
     """It is that of the launches in them, under the margin and gating they state."""
-    entries = policy_entries(POLICY, margin=0.03, gating=False, verdict=verdict)
-    rows = _rows(ratios, policy=entries)
+    policy = JudgedPolicy(rules=POLICY, margin=0.03, gating=False, verdict=verdict)
+    rows = _rows(ratios, policy=policy)
 
     found = comparison_of(rows)
 
@@ -152,10 +138,10 @@ def test_the_launches_of_continued_runs_come_first() -> None:
 @pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"])
 def test_a_finding_is_what_its_row_says(verdict: Verdict) -> None:
     """The cause comes from the finding's own row, also where launches were complete before it."""
-    entries = policy_entries(POLICY, margin=0.05, gating=True, verdict=verdict)
-    own = _row("head", 0, status="error", message="the cause", policy=entries)
+    policy = JudgedPolicy(rules=POLICY, margin=0.05, gating=True, verdict=verdict)
+    own = _row("head", 0, status="error", message="the cause", policy=policy)
 
-    for rows in ([own], [*_rows([1.0, 1.0, 1.0], policy=entries), own]):
+    for rows in ([own], [*_rows([1.0, 1.0, 1.0], policy=policy), own]):
         found = comparison_of(rows)
         assert (verdict, "the cause", 0.05, True, None) == (
             found.verdict,

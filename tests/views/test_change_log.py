@@ -12,8 +12,10 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
 from perfkit.history.change_log import build_change_log
-from perfkit.records import Environment, Machine, Row, Side
+from perfkit.records import Environment, Machine, Row, Side, Source
 from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
+from perfkit.records.comparisons import Policy, Verdict
+from perfkit.records.policies import JudgedPolicy
 from perfkit.views.change_log import (
     format_gate_ratio,
     format_mean_sd,
@@ -22,6 +24,7 @@ from perfkit.views.change_log import (
 )
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
+RULES = Policy(alpha=0.05, family=1, looks=(8, 12))
 COLUMN = Column(title="`loss`", benchmark="test_a")
 HISTORY = History(order={A: 0, B: 1, C: 2}, notes={})
 
@@ -45,7 +48,7 @@ def _interleaved(sha: str, *means: float, run: str = "run-1", minute: int = 0) -
 
 def _gated(base: str, head: str, *ratios: float, launches: int = 8, run: str = "gate") -> list[Row]:
     """Return the rows of a gate in which launches take the ratios in turn."""
-    policy = {"alpha": "0.05", "family": "1", "looks": "8,12", "margin": "0.02"}
+    policy = JudgedPolicy(rules=RULES, margin=0.02, gating=True)
     rows = []
     for launch in range(launches):
         for side, sha, factor in (("base", base, 1.0), ("head", head, ratios[launch % len(ratios)])):
@@ -139,6 +142,34 @@ def test_a_gate_that_needed_no_launch_leaves_the_cell_as_it_was() -> None:
 
     assert _cell(rows, 1) == _cell([*rows, verdict], 1)
     assert None is _log([*_gated(A, C, 1.0), verdict]).tables[0].entries[1].cells[0]
+
+
+@pytest.mark.parametrize("verdict", ["NEW", "MISSING", "CHANGED"])
+def test_a_gate_that_could_not_compare_a_benchmark_hides_no_measurement(verdict: Verdict) -> None:
+    """How its sides differ is no failure of the commit; where nothing was measured the cell stays empty."""
+    measured = [build_row(3.0, sha=A, run="r1"), build_row(2.0, sha=B, run="r1")]
+    policy = JudgedPolicy(rules=RULES, margin=0.02, gating=True, verdict=verdict)
+    finding = build_row(
+        sha=B, run="gate", minute=9, source="gate", side="head", status="skipped", message="x", policy=policy
+    )
+    failed = replace(finding, policy=replace(policy, verdict="FAILED"))
+
+    assert 2.0 == _cell([*measured, finding], 1).mean
+    assert None is _log([measured[0], finding]).tables[0].entries[1].cells[0]
+    assert "skipped: x" == _cell([*measured, failed], 1).failure
+
+
+@pytest.mark.parametrize("source", ["calibrate", "tricks"])
+def test_code_that_was_changed_on_purpose_is_no_commits(source: Source) -> None:
+    """Planted slowdowns and tricks that share the ledger change no cell, and count as no dirty run."""
+    rows = [build_row(1.0, sha=A, run="r1"), build_row(1.1, sha=B, run="r1")]
+    planted = [
+        build_row(9.0, sha=B, run="r2", minute=launch, launch=launch, source=source, dirty=launch == 3)
+        for launch in range(4)
+    ]
+
+    assert _log(rows) == _log([*rows, *planted])
+    assert _log(rows, columns=()) == _log([*rows, *planted], columns=())
 
 
 def test_a_log_without_gates_does_not_speak_of_them() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from perfkit.identity import new_run_id
@@ -10,6 +10,7 @@ from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.exchange import PassResult
 from perfkit.records import Benchmark, Commit, Environment, Metric, Outcome, PassSummary, Row
+from perfkit.records.policies import ProfilePolicy
 from perfkit.verdict.from_rows import count_outcomes
 
 STEP_TIME = Metric(name="step_time", unit="s")
@@ -46,13 +47,13 @@ def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) 
             machine=run.machine,
             environment=result.environment or UNKNOWN_ENVIRONMENT,
             outcome=outcome,
-            policy={**_policy(run), **entries},
+            policy=ProfilePolicy(steps=run.request.steps),
         )
-        for outcome, entries in _outcomes(run, result)
+        for outcome in _outcomes(run, result)
     ]
 
 
-def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, Mapping[str, str]]]:
+def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
     params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
@@ -62,10 +63,10 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[tuple[Outcome, Ma
         failed = Outcome(
             benchmark=benchmark, metric=TOTAL_TIME, status=problem.status, message=problem.message
         )
-        return [(failed, {})]
+        return [failed]
     if result.counts is not None:
         return list(count_outcomes(benchmark, result.counts))
-    return [(outcome, {}) for outcome in _times(benchmark, summary)] if summary is not None else []
+    return _times(benchmark, summary) if summary is not None else []
 
 
 def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
@@ -76,8 +77,3 @@ def _times(benchmark: Benchmark, summary: PassSummary) -> list[Outcome]:
         for metric, values in times.items()
         if values
     ]
-
-
-def _policy(run: SettledProfile) -> Mapping[str, str]:
-    steps = run.request.steps
-    return {"steps": "all" if steps is None else str(steps), "first_step": "has the set-up in it"}

@@ -9,9 +9,9 @@ import msgspec
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.preloading import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
 
@@ -75,7 +75,8 @@ def count_training(
     try:
         for child in children:
             counts = _counted_steps(child, places[child.side], limit_s)
-            report = read_report(child) if isinstance(counts, Counts) else None
+            # One that failed may have done so because its code was another.
+            report = read_report(child) if isinstance(counts, Counts) or counts.raised else None
             if report is not None and report.foreign:
                 counts = _failure(child, places[child.side], "error", _foreign(report.foreign))
             found[child.side].append(counts)

@@ -13,9 +13,9 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.agent.instructed import TURNS, WARM_UP
 from perfkit.measure.environment import fixed_environment
+from perfkit.measure.lockstep.children import Assignment, Child, FreshProcesses
 from perfkit.measure.lockstep.launch import Failure, ended
 from perfkit.measure.lockstep.launcher import MeasuredTrees
-from perfkit.measure.lockstep.preloading import Assignment, Child, FreshProcesses
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
-from perfkit.measure.lockstep.preloading import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns
+from perfkit.processes.commands import ended_in_words
 from perfkit.records import Side, Status
 
 _GOODBYE_S = 30.0
@@ -160,9 +161,8 @@ def ended(failure: Failure, status: int, child: Child) -> Failure:
     """Say how a process ended that could not say it itself."""
     if failure.message:
         return failure
-    words = child.last_words()
+    how = f"its process {ended_in_words(status)}"
     if status == -signal.SIGKILL:
-        return replace(failure, status="oom", message="its process was killed (out of memory?)")
-    if status < 0:
-        return replace(failure, message=f"its process was killed by {signal.Signals(-status).name}")
-    return replace(failure, message=f"its process ended with exit status {status}; {words}".rstrip("; "))
+        return replace(failure, status="oom", message=how)
+    words = child.last_words() if status >= 0 else ""
+    return replace(failure, message="; ".join(filter(None, (how, words))))

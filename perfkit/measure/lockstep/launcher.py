@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from perfkit.agent.imports import preloadable
+from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import fixed_environment
-from perfkit.measure.lockstep.preloading import (
+from perfkit.measure.lockstep.children import (
     HARNESS,
     LIBRARIES,
     Assignment,
@@ -21,8 +23,13 @@ from perfkit.measure.lockstep.preloading import (
     Preloader,
     Source,
 )
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.processes.fork_server import ForkServerLostError
 from perfkit.records import Side
+
+_Found = TypeVar("_Found")
 
 # Children of one preloader share its address layout and hash seed, and so its bias.
 LAUNCHES_PER_PRELOADER = 4
@@ -111,7 +118,10 @@ class Launcher:
         news = [name for name in self._modules if name not in known]
         present = [self._source, *self._spares]
         if news:
-            _preload([source for source in present if isinstance(source, Preloader)], news)
+            try:
+                _preload([source for source in present if isinstance(source, Preloader)], news)
+            except ForkServerLostError:
+                self._replace_lost()
 
     def renew(self) -> None:
         """Put a fresh preloader, with a new hash seed and address layout, in the place of the present one."""
@@ -143,21 +153,48 @@ class Launcher:
 
     def _try(self, preloader: Preloader) -> None:
         """Learn from the first preloader whether fork can be had, and whether the allocator obeys."""
-        self.why_no_fork = preloader.why_no_fork()
-        faults = preloader.faults_of_reuse
+        self.why_no_fork = preloader.server.why_no_fork()
+        faults = preloader.server.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
+
+    def _replace_lost(self) -> None:
+        """Raise preloaders anew: whatever ended one of them may have ended the other too."""
+        self._spares.clear()
+        self.renew()
+
+    def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
+        """Do something with children; where their preloader is lost meanwhile, do it again from a fresh one.
+
+        Raises:
+            NotMeasuredError: that one was lost as well.
+        """
+        with contextlib.suppress(ForkServerLostError):
+            return attempt()
+        try:
+            self._replace_lost()
+            return attempt()
+        except ForkServerLostError as error:
+            raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
     def _fresh_processes(self) -> FreshProcesses:
         self._preloaders += 1
         return FreshProcesses(number=self._preloaders, environment=self._next_environment())
 
     def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
-        """Start a child that runs ``nodes``, or lists the benchmarks where that is None."""
-        return self._start(side, nodes=None if nodes is None else tuple(nodes))
+        """Start a child that runs ``nodes``, or lists the benchmarks where that is None.
+
+        Raises:
+            NotMeasuredError: its preloader was lost, and the one in its place, too.
+        """
+        return self._repeated_once(lambda: self._start(side, nodes=None if nodes is None else tuple(nodes)))
 
     def start_training(self, side: Side, place: str, *, steps: int) -> Child:
-        """Start a child that counts steps of a training loop: "package.module:function", or a script."""
-        return self._start(side, nodes=(), training=place, steps=steps)
+        """Start a child that counts steps of a training loop: "package.module:function", or a script.
+
+        Raises:
+            NotMeasuredError: its preloader was lost, and the one in its place, too.
+        """
+        return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
     def _start(
         self, side: Side, *, nodes: tuple[str, ...] | None, training: str | None = None, steps: int = 0
@@ -182,10 +219,36 @@ class Launcher:
         )
         return self._source.start(side, assignment)
 
-    def start_both(self, slot: Slot, *, nodes: Sequence[str]) -> list[Child]:
+    def launch(
+        self, slot: Slot, nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
+    ) -> LaunchRecord:
+        """Measure ``nodes`` in a child of each side; ``paces`` are those of earlier launches, and change.
+
+        A launch whose preloader is lost is made again, whole, from a fresh one.
+
+        Raises:
+            NotMeasuredError: that one was lost as well.
+        """
+
+        def attempt() -> LaunchRecord:
+            found = dict(paces)
+            record = run_launch(self._start_both(slot, nodes), nodes, paces=found, rules=rules)
+            paces.update(found)
+            return record
+
+        return self._repeated_once(attempt)
+
+    def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
         """Start a child of each side in the order of a slot, and return the one that begins first."""
-        sides = (slot.forked_first, other(slot.forked_first))
-        children = {side: self.start(side, nodes=nodes) for side in sides}
+        children: dict[Side, Child] = {}
+        try:
+            for side in (slot.forked_first, other(slot.forked_first)):
+                children[side] = self._start(side, nodes=tuple(nodes))
+        except ForkServerLostError:
+            for child in children.values():
+                with contextlib.suppress(ForkServerLostError):
+                    child.end()
+            raise
         return [children[slot.begins], children[other(slot.begins)]]
 
     def _next_environment(self) -> dict[str, str]:
@@ -197,6 +260,6 @@ class Launcher:
 
 def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:
     for preloader in preloaders:
-        preloader.begin_preload(modules)
+        preloader.server.begin_preload(modules)
     for preloader in preloaders:
-        preloader.finish_preload()
+        preloader.server.finish_preload()

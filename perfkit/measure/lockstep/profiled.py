@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.measure.lockstep.preloading import Child
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
-from perfkit.measure.lockstep import processes
-from perfkit.measure.lockstep.preloading import Child
+from perfkit.agent.tree import read_process
+from perfkit.measure.lockstep.children import Child
 from perfkit.records import Side, Status
 
 
@@ -61,7 +61,7 @@ class Runner:
     @property
     def core(self) -> int | None:
         """The core that its main thread ran on last, None where that cannot be seen."""
-        process = processes.read_process(self.child.pid)
+        process = read_process(self.child.pid)
         return process.core if process else None
 
     def run(
@@ -177,7 +177,7 @@ class Runner:
 
     def cpu_s(self) -> float:
         """Return the CPU time of the processes listed last."""
-        found = [processes.read_process(pid) for pid in self._watched]
+        found = [read_process(pid) for pid in self._watched]
         return sum(process.cpu_s for process in found if process is not None)
 
     def _send(self, order: Message) -> None:

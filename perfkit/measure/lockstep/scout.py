@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
 from perfkit.identity import source_version
+from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import SideReport, read_report
-from perfkit.measure.lockstep.preloading import Child
 from perfkit.records import Benchmark
 
 EVERYTHING = ""

@@ -1,4 +1,4 @@
-"""The effects of an experiment in the tables in which people read them."""
+"""Arranges the effects of an experiment into tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfkit.views.experiment.told import contrast_text, levels_text, telling_re
 
 @dataclass(frozen=True, kw_only=True)
 class EffectLine:
-    """An effect, and what tells it from the others of its group."""
+    """An effect, with a label that tells it from the others of its group."""
 
     label: str
     effect: Effect
@@ -36,9 +36,9 @@ class EffectTable:
 
 
 def effect_tables(effects: Sequence[Effect]) -> Iterator[EffectTable]:
-    """Yield the main effects on all responses; then simple effects and interactions, where there are any.
+    """Yield a table of the main effects on all responses, then tables of simple effects and interactions.
 
-    Those are told of the time that matters most and of the peak of tensors.
+    The latter are told of the time that matters most and of the peak of tensors.
     """
     ordered = sorted(effects, key=lambda effect: reading_order(effect.response))
     yield from _table("effect", (effect for effect in ordered if effect.contrast.kind == "main"))
@@ -69,7 +69,7 @@ def _label(effect: Effect) -> str:
 
 
 def _merged(lines: Sequence[EffectLine]) -> tuple[EffectLine, ...]:
-    """Return one line in place of several that say the same of different levels."""
+    """Return one line in place of several where the effect is the same at every level."""
     alike = len({told_effect(line.effect) for line in lines}) == 1
     if len(lines) > 1 and alike:
         return (EffectLine(label="at every level", effect=lines[0].effect),)

@@ -1,4 +1,4 @@
-"""An experiment as a document: what was run and where, what each variant did, and what came of it."""
+"""Writes an experiment as a document: what was run and where, what each variant did, and the effects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perfkit.views.markdown_table import cell_code, code, escape, table_head, ta
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Which code ran where and when; ``run_id`` finds its rows in the ledger."""
+    """The code that ran, where and when; ``run_id`` leads to its rows in the ledger."""
 
     commit: str
     subject: str
@@ -63,7 +63,7 @@ def experiment_document(
 
 
 def _section(heading: str, parts: Iterator[str]) -> tuple[str, ...]:
-    """Return the parts that say something, under their heading; nothing where none does."""
+    """Return the parts that are not empty under their heading, or nothing where all are empty."""
     said = tuple(part for part in parts if part)
     return (heading, *said) if said else ()
 

@@ -1,4 +1,4 @@
-"""The effects of an experiment as a picture: each block's ratio, the interval and the verdict in a row."""
+"""Draws the effects of an experiment: each row has the ratios of blocks, the interval and the verdict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perfkit.views.ratio_axis import Axis
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
 _TOP, _ROW, _BELOW, _PLOT = 74, 28, 72, 460
-# What labels need: so much for each letter, and so much besides.
+# A label is as wide as its letters together, and a fixed part besides.
 _LETTER, _INDENT, _FEWEST_LETTERS = 7.5, 50.0, 20
 # Dots of neighbouring blocks stand at different heights, so that equal ones can be told apart.
 _LANES = (0, -7, 7, -4, 4)
@@ -31,7 +31,7 @@ _LANES = (0, -7, 7, -4, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class _Bar:
-    """An interval and its estimate: places along the axis; an end that lies beyond the axis has no cap."""
+    """An interval and its estimate as places along the axis; an end beyond the axis has no cap."""
 
     start: float
     end: float
@@ -42,7 +42,7 @@ class _Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """An effect as the template takes it; ``y`` is the middle of its row."""
+    """An effect in the form that the template needs; ``y`` is the middle of its row."""
 
     label: str
     is_main: bool
@@ -55,7 +55,7 @@ class _Row:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """A tick with its words."""
+    """A tick of the axis with its label."""
 
     x: float
     text: str
@@ -98,7 +98,7 @@ def effects_picture(record: ExperimentRecord) -> str:
 
 
 def _in_order(effects: Sequence[Effect]) -> list[Effect]:
-    """Return each main effect with the simple ones of the same levels after it."""
+    """Return each main effect, followed by the simple effects of the same levels."""
     contrasts = list(dict.fromkeys(contrast_text(effect.contrast) for effect in effects))
     return sorted(effects, key=lambda effect: contrasts.index(contrast_text(effect.contrast)))
 

@@ -1,4 +1,4 @@
-"""An experiment in the forms in which people note one by hand: blocks of text, and two tables."""
+"""Writes an experiment as people note one by hand: as blocks of text, and as two tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REVERSED: Mapping[TimedVerdict, TimedVerdict] = {"REGRESSED": "IMPROVED", "IMPR
 
 
 def variant_blocks(record: ExperimentRecord) -> str:
-    """Return a block of text for each variant: its total time, its memory in bytes, and steps it skipped."""
+    """Return a block of text for each variant: total time, memory in bytes, and the steps that it skipped."""
     return "\n\n".join("\n".join(_block(record, variant)) for variant in record.experiment.variants)
 
 
@@ -55,7 +55,7 @@ def performance_table(record: ExperimentRecord) -> str:
 
 
 def pros_and_cons(record: ExperimentRecord, effects: Sequence[Effect]) -> str:
-    """Return what speaks for lazy and for cached augmentation, as far as it was measured.
+    """Return the measured advantages of lazy and of cached augmentation.
 
     Empty where no factor "augmentation" has these two levels.
     """
@@ -71,7 +71,7 @@ def pros_and_cons(record: ExperimentRecord, effects: Sequence[Effect]) -> str:
 
 
 def variant_title(variant: Variant) -> str:
-    """Return what people call a variant: "Mixed precision (bf16) training"."""
+    """Return a variant's title: "Mixed precision (bf16) training"."""
     precision = variant.levels.get("precision")
     if precision is None:
         return f"{variant.name} training"
@@ -112,12 +112,12 @@ def _mean(record: ExperimentRecord, variant: Variant, response: Response) -> str
 
 
 def _memory(record: ExperimentRecord, variant: Variant) -> str:
-    """Return the memory that bounds what fits: the device's, or the host's with its tensors."""
+    """Return the memory that limits the batch: the device's, or else that of tensors and of the host."""
     on_device = {"allocated": DEVICE_PEAK, "reserved": DEVICE_RESERVED}
     on_host = {"of tensors": TENSOR_PEAK, "of the host": HOST_PEAK}
     for kinds in (on_device, on_host):
         cells = {kind: _mean(record, variant, response) for kind, response in kinds.items()}
-        # Words say why there is no number.
+        # A cell without a number says in words why there is none.
         said = [f"{cell} {kind}" for kind, cell in cells.items() if cell[0].isdigit()]
         if said:
             return ", ".join(said)
@@ -135,7 +135,7 @@ def _method_rows(method: str, compared: Sequence[Effect], margin: float) -> Iter
 
 
 def _seen_from(method: str, effect: Effect) -> Effect:
-    """Return the effect of a method against the other one, whichever was the reference."""
+    """Return the effect of a method against the other one, even where it was the reference."""
     contrast = effect.contrast
     if contrast.level == method:
         return effect
@@ -153,7 +153,7 @@ def _seen_from(method: str, effect: Effect) -> Effect:
 
 
 def _judged(effect: Effect, margin: float) -> tuple[str, str]:
-    """Return whether an effect speaks for its level, and the numbers that say so."""
+    """Return whether an effect is an advantage of its level, with the numbers that show it."""
     told = told_effect(effect)
     if effect.verdict is None or effect.verdict == "INCONCLUSIVE":
         return "Neither", f"{told.title}: cannot tell ({told.verdict})"

@@ -1,4 +1,4 @@
-"""What the trials of each variant gave: means with their scatter, failures, caught mistakes."""
+"""Sums up the trials of each variant: means with their scatter, failures, and mistakes that were caught."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perfkit.records.experiments import (
 from perfkit.stats.interval import student_quantile
 from perfkit.verdict.effects import Effect, judged_blocks
 
-# What people compare instead of seconds per sample.
+# People compare samples per second instead of seconds per sample.
 SAMPLE_RATE = Response(name="sample_rate", title="samples per second", unit="1/s", better="higher")
 _MEAN_ERROR = 0.05
 _FAILED_IN_WORDS: dict[Status, str] = {
@@ -32,7 +32,7 @@ _FAILED_IN_WORDS: dict[Status, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Mean over blocks, and standard deviation and 95 % half-width of the mean.
+    """The mean over blocks, with its standard deviation and the half-width of its 95 % interval.
 
     These are None of a single block, and where a trial gave what is no finite number.
     """
@@ -45,7 +45,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A variant that failed, in words, and after how many trials that did not."""
+    """A variant that failed, how it failed in words, and the number of its trials before that."""
 
     variant: str
     words: str
@@ -55,25 +55,25 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """What is known to go wrong later, and the variants that do it."""
+    """A mistake in a sentence, and the variants that make it."""
 
     sentence: str
     variants: tuple[str, ...]
 
 
 def told_response(response: Response) -> Response:
-    """Return what people are told in place of a response: the rate of samples instead of their time."""
+    """Return the response that is shown in place of another: samples per second instead of their time."""
     return SAMPLE_RATE if response == SAMPLE_TIME else response
 
 
 def reading_order(response: Response) -> tuple[int, str]:
-    """Return by what responses are sorted: the known ones as they are listed, then a user's own by name."""
+    """Return the sort key of a response: known ones come in their listed order, then the user's by name."""
     known = list(RESPONSES)
     return (known.index(response.name) if response.name in known else len(known), response.name)
 
 
 def shown_responses(record: ExperimentRecord) -> tuple[Response, ...]:
-    """Return what there are numbers of, in reading order, as people are told it."""
+    """Return the responses that were measured, as they are shown and in the order in which they are read."""
     names = {name for trial in record.trials for name in trial.responses}
     if record.fingerprints:
         names.add(TENSOR_PEAK.name)
@@ -81,7 +81,7 @@ def shown_responses(record: ExperimentRecord) -> tuple[Response, ...]:
 
 
 def values_of(record: ExperimentRecord, variant: str, response: Response) -> list[float]:
-    """Return what every trial of a variant gave, in the order of the blocks."""
+    """Return the value of a response in each trial of a variant, in the order of the blocks."""
     trials = sorted(
         (trial for trial in record.trials if trial.variant == variant), key=lambda trial: trial.block
     )
@@ -89,7 +89,7 @@ def values_of(record: ExperimentRecord, variant: str, response: Response) -> lis
 
 
 def summary_of(record: ExperimentRecord, variant: str, response: Response) -> Summary | None:
-    """Return the summary of a variant's trials, None where none gave that response."""
+    """Return the summary of a variant's trials, or None where no trial has that response."""
     values = values_of(record, variant, response)
     if not values:
         return None
@@ -104,12 +104,12 @@ def summary_of(record: ExperimentRecord, variant: str, response: Response) -> Su
 
 
 def succeeded_trials(record: ExperimentRecord, variant: str) -> int:
-    """Return how many trials of a variant ended well."""
+    """Return the number of a variant's trials that succeeded."""
     return sum(trial.variant == variant and trial.status == "ok" for trial in record.trials)
 
 
 def failures(record: ExperimentRecord) -> tuple[Failure, ...]:
-    """Return the variants that failed, in the order in which they did; each fails once."""
+    """Return the variants that failed, each once, in the order in which they failed."""
     return tuple(
         Failure(
             variant=trial.variant,
@@ -123,7 +123,7 @@ def failures(record: ExperimentRecord) -> tuple[Failure, ...]:
 
 
 def mistakes(record: ExperimentRecord) -> tuple[Mistake, ...]:
-    """Return each mistake that fingerprints show once, with the variants that make it."""
+    """Return the mistakes that fingerprints show, each once, with the variants that make it."""
     found: dict[str, list[str]] = {}
     for variant, fingerprint in record.fingerprints.items():
         for sentence in fingerprint.mistakes:
@@ -132,7 +132,7 @@ def mistakes(record: ExperimentRecord) -> tuple[Mistake, ...]:
 
 
 def ratios_by_block(record: ExperimentRecord, effect: Effect) -> list[float]:
-    """Return the ratio of each block that an effect rests on, of a response with a scale of ratios."""
+    """Return the ratio in each block on which an effect rests; its response must be compared by ratios."""
     pairs = [pair for pair in effect.contrast.pairs if not set(pair) & set(effect.left_out)]
     judged = judged_blocks(record)
     by_block: dict[int, dict[str, float]] = {}

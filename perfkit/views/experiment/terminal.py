@@ -1,4 +1,4 @@
-"""An experiment's result in the terminal: what went wrong, the variants, and the effects of their factors."""
+"""Shows an experiment in the terminal: what went wrong, the variants, and the effects of their factors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OTHER_STYLE = "yellow"
 
 
 def experiment_view(record: ExperimentRecord) -> RenderableType:
-    """Return the whole result, what was caught first; with names that are not long it fits 80 columns."""
+    """Return the whole result, mistakes first; it fits 80 columns where names are short."""
     effects = effects_of(record)
     sections = (
         Text("\n".join(head_lines(record))),
@@ -65,7 +65,7 @@ def _caught(record: ExperimentRecord) -> Iterator[RenderableType]:
 
 
 def _variants(record: ExperimentRecord) -> Iterator[RenderableType]:
-    """Yield a table of the times, and one of all else; two, so that each fits."""
+    """Yield a table of the times and one of the other responses, as one table would be too wide."""
     times = {told_response(time) for time in TIMES}
     shown = shown_responses(record)
     for responses in ([one for one in shown if one in times], [one for one in shown if one not in times]):

@@ -1,4 +1,4 @@
-"""An effect as people are told it: change, interval and verdict in words; and a mean with its scatter."""
+"""Puts an effect into words: its change, interval and verdict; and a mean with its scatter."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _AS_IT_IS = ((1.0, ""),)
 
 @dataclass(frozen=True, kw_only=True)
 class ToldEffect:
-    """An effect as people read it."""
+    """An effect in words."""
 
     title: str
     change: str
@@ -48,7 +48,7 @@ class ToldEffect:
 
 
 def told_effect(effect: Effect) -> ToldEffect:
-    """Return an effect in words; that on the time of a sample as the one on samples per second."""
+    """Return an effect in words; an effect on the time of a sample is told of samples per second."""
     title, estimate, verdict = told_response(effect.response).title, told_estimate(effect), _verdict(effect)
     if estimate is None:
         change = interval = "-"
@@ -61,7 +61,7 @@ def told_effect(effect: Effect) -> ToldEffect:
 
 
 def told_estimate(effect: Effect) -> Estimate | None:
-    """Return the ratio of what people are told: of rates for times of a sample; None if not measured."""
+    """Return the ratio that is shown, for times of a sample that of their rates; None where not measured."""
     if effect.value is None or effect.low is None or effect.high is None:
         return None
     value, low, high = effect.value, effect.low, effect.high
@@ -78,17 +78,17 @@ def told_estimate(effect: Effect) -> Estimate | None:
 
 
 def contrast_text(contrast: Contrast) -> str:
-    """Return what is compared: "precision: default → bf16"."""
+    """Return the levels that are compared: "precision: default → bf16"."""
     return f"{contrast.factor}: {level_text(contrast.reference)} → {level_text(contrast.level)}"
 
 
 def levels_text(levels: Mapping[str, Level]) -> str:
-    """Return levels as in a variant's name: "batch_size=2, workers=0"."""
+    """Return levels as a variant's name has them: "batch_size=2, workers=0"."""
     return ", ".join(f"{factor}={level_text(level)}" for factor, level in levels.items())
 
 
 def telling_response(effects: Sequence[Effect]) -> Response | None:
-    """Return the time that matters most, None where no time was measured."""
+    """Return the time that matters most, or None where no time was measured."""
     found = main_effects(effects)
     return found[0].response if found else None
 
@@ -104,7 +104,7 @@ def _verdict(effect: Effect) -> str:
 
 
 def _direction(effect: Effect) -> str:
-    """Return what an interval of differences says."""
+    """Return an interval of differences in words."""
     low, high = effect.low or 0.0, effect.high or 0.0
     if math.isnan(low) or math.isnan(high):
         return "no number"
@@ -127,7 +127,7 @@ def _inverse(value: float) -> float:
 def cell_text(
     record: ExperimentRecord, variant: str, response: Response, *, spread: Literal["sd", "half_width"] = "sd"
 ) -> str:
-    """Return what a variant gave: its mean with a spread, a count, or in words why there is none."""
+    """Return a variant's mean with a spread, its count, or the words that say why there is neither."""
     if response == TENSOR_PEAK and variant in record.fingerprints:
         return human_bytes(record.fingerprints[variant].tensor_peak)
     summary = summary_of(record, variant, response)
@@ -137,7 +137,7 @@ def cell_text(
 
 
 def mean_text(response: Response, mean: float, spread: float | None = None) -> str:
-    """Return "53.8 ± 1.2 s": a mean with three digits or as many as its spread needs, and the unit."""
+    """Return "53.8 ± 1.2 s": a mean with its unit, and three digits or as many as its spread needs."""
     if not math.isfinite(mean):
         return str(mean)
     scales = _IN_PERCENT if response == ACCURACY else _SCALES.get(response.unit, _AS_IT_IS)

@@ -1,4 +1,4 @@
-"""The sentences around an experiment's tables, the same in every view."""
+"""Writes the sentences around an experiment's tables, which are the same in every view."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from perfkit.views.experiment.summary import Failure, Mistake
 from perfkit.views.experiment.told import levels_text, telling_response
 from perfkit.views.gate.wording import percent
 
-# Pairs of single runs say how far they disagree from so many blocks on.
+# With fewer blocks pairs of single runs cannot show how far they disagree.
 _FEWEST_BLOCKS = 3
 
 
 def head_lines(record: ExperimentRecord) -> Iterator[str]:
-    """Yield what was run, how many of its blocks count, and why it has stopped."""
+    """Yield what was run, how many of its blocks were judged, and why it stopped."""
     experiment = record.experiment
     judged, finished = judged_blocks(record), finished_blocks(record)
     yield f"experiment {experiment.name} of {experiment.target}"
@@ -36,20 +36,20 @@ def head_lines(record: ExperimentRecord) -> Iterator[str]:
 
 
 def failure_text(failure: Failure) -> str:
-    """Return how a variant failed, with its message, and what it had done before."""
+    """Return how a variant failed, its message, and how many of its trials had succeeded before."""
     said = f": {failure.message}" if failure.message else ""
     before = f" (after {counted(failure.succeeded, 'trial')} that did not)" if failure.succeeded else ""
     return f"{failure.variant}: {failure.words}{said}{before}"
 
 
 def mistake_text(mistake: Mistake, variants: int) -> str:
-    """Return a mistake and which of so many variants make it."""
+    """Return a mistake and the variants that make it, or that all ``variants`` do."""
     alike = len(mistake.variants) == variants
     return f"{mistake.sentence} ({'all variants' if alike else '; '.join(mistake.variants)})"
 
 
 def left_out_lines(effects: Sequence[Effect]) -> Iterator[str]:
-    """Yield which variants the effects do without, nothing where they have all."""
+    """Yield a sentence on the variants that the effects leave out, where there are any."""
     names = sorted({name for effect in effects for name in effect.left_out})
     if names:
         yield f"The effects leave out what was never measured: {'; '.join(names)}."
@@ -71,7 +71,7 @@ def guide_text(record: ExperimentRecord) -> str:
 
 
 def crossover_sentences(record: ExperimentRecord, effects: Sequence[Effect]) -> Iterator[str]:
-    """Yield from or up to which size a level pays, by the time that matters most."""
+    """Yield sentences on the size from which, or up to which, a level pays in the time that matters most."""
     response = telling_response(effects)
     if response is not None:
         yield from map(_sentence, crossovers(record.experiment, effects, response))
@@ -93,9 +93,9 @@ def _sentence(crossing: Crossover) -> str:
 
 
 def single_run_lines(record: ExperimentRecord) -> Iterator[str]:
-    """Yield how far pairs of single runs disagree on total time, and what the place in a block did.
+    """Yield how far single runs disagree on total time, and how much their place in a block mattered.
 
-    Nothing where there are fewer than three blocks.
+    Numbers taken by hand disagree for these reasons. With fewer than three blocks nothing is said.
     """
     seconds = _seconds(record)
     for contrast in contrasts_of(record.experiment):
@@ -115,7 +115,7 @@ def _seconds(record: ExperimentRecord) -> dict[str, list[float]]:
 
 
 def _all_pairs(seconds: dict[str, list[float]], contrast: Contrast) -> list[float]:
-    """Return the ratio of every run of the one to every run of the other."""
+    """Return the ratio of every run of one variant to every run of the other."""
     ((reference, other),) = contrast.pairs
     return [new / old for old, new in product(seconds.get(reference, []), seconds.get(other, []))]
 
@@ -131,7 +131,7 @@ def _disagreement(contrast: Contrast, ratios: Sequence[float]) -> str:
 
 
 def _order(record: ExperimentRecord) -> Iterator[str]:
-    """Yield what runs that came last in their block took against those that came first."""
+    """Yield how long the last run of a block took against the first, on average over blocks."""
     last = len(record.experiment.variants) - 1
     typical = {variant: statistics.fmean(map(math.log, found)) for variant, found in _seconds(record).items()}
     by_place: dict[int, list[float]] = {}

@@ -1,4 +1,4 @@
-"""A difference as markdown, made for a comment or a document."""
+"""Writes a difference as markdown, for a comment or a document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEADINGS = ("base", "head", "moved", "calls")
 
 
 def difference_markdown(difference: Difference) -> str:
-    """Return what differs: the sentences as a list, then each section's parts as a table."""
+    """Return the sentences of a difference as a list, then each section's parts as a table."""
     lines = [f"### {escape(difference.base)} → {escape(difference.head)}, per {difference.unit}", ""]
     lines += [f"- {escape(line)}" for line in difference.findings]
     lines += [f"- note: {escape(line)}" for line in difference.warnings]
@@ -21,7 +21,7 @@ def difference_markdown(difference: Difference) -> str:
 
 
 def section_rows(section: Section, unit: Unit, most: int = MOST_PARTS) -> list[str]:
-    """Return a table of the parts that moved most, what the rest sums up to, and the whole."""
+    """Return a table of the parts that moved most, the sum of the rest, and the whole."""
     shown, rest, count = shown_parts(section, most)
     rows = [[_name(part), *_cells(part.amount)] for part in shown]
     if count:

@@ -1,4 +1,4 @@
-"""A difference as one page that needs no other file: both sides as bars of one scale, and every part."""
+"""Writes a difference as one page that needs no other file, with bars of both sides and a table of parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class _Bar:
-    """A side: as wide as its time, against the longer side."""
+    """The bar of a side, whose width is its time against that of the longer side."""
 
     name: str
     total: str
@@ -55,7 +55,7 @@ class _Row:
 
 @dataclass(frozen=True, kw_only=True)
 class _Drawn:
-    """A section as the template takes it."""
+    """A section in the form that the template needs."""
 
     title: str
     sides: tuple[_Bar, ...]

@@ -1,4 +1,4 @@
-"""A difference in the terminal: what matters most in sentences, then each section's parts."""
+"""Shows a difference in the terminal: first the sentences, then each section's parts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from perfkit.units import human_calls, human_seconds, signed_seconds
 from perfkit.views.names import without_folders
 
 _COLUMNS = 80
-# What the columns of numbers leave for a name and its place.
+# The columns of numbers leave so much for a name and its place.
 _NAME_COLUMNS = 44
 MOST_PARTS = 10
-# Of the whole: what moved less than that is not shown, and is in the line of the rest.
+# A part that moved by a smaller share of the whole is in the line of the rest.
 _WORTH_SHOWING = 0.002
-# Of a function's move, and how many of its callees at most.
+# A callee is shown that took at least this share of a function's move, and so many at most.
 _WORTH_NAMING = 0.2
 _MOST_CALLEES = 2
 
 
 def difference_view(difference: Difference) -> Group:
-    """Return what differs, the sentences first."""
+    """Return the whole difference, the sentences first."""
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
     said = [*listed(difference.findings), *listed(difference.warnings, "note: ")]
     sections = (section_table(section) for section in difference.sections)
@@ -36,11 +36,11 @@ def difference_view(difference: Difference) -> Group:
 
 
 def shown_parts(section: Section, most: int = MOST_PARTS) -> tuple[Sequence[Part], Amount, int]:
-    """Return the parts worth showing, and what the others sum up to and how many they are."""
+    """Return the parts that are shown, the sum of the others, and their number."""
     least = _least(section)
     by_move = most_moved_first(section.parts)
     kept = {id(part) for part in by_move[:most] if abs(part.amount.moved_s) >= least}
-    # Phases stand as a step goes through them, all of them.
+    # All phases are shown, in the order of a step.
     shown = [part for part in section.parts if id(part) in kept or part.kind == "phase"]
     seen = {id(part) for part in shown}
     rest = [part for part in section.parts if id(part) not in seen]
@@ -55,14 +55,14 @@ def _least(section: Section) -> float:
 
 
 def telling_callees(part: Part) -> Sequence[Part]:
-    """Return the callees that took a good part of a function's move; waits have lines of their own."""
+    """Return the callees that took a good part of a function's move; waits are parts of their own."""
     working = [callee for callee in part.through if callee.kind != "wait"]
     least = _WORTH_NAMING * abs(part.amount.moved_s)
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
 def listed(lines: Sequence[str], begin: str = "") -> list[str]:
-    """Return sentences as entries of a list, folded."""
+    """Return sentences as the folded entries of a list."""
     return [
         textwrap.fill(f"{begin}{line}", width=_COLUMNS, initial_indent="- ", subsequent_indent="  ")
         for line in lines
@@ -70,7 +70,7 @@ def listed(lines: Sequence[str], begin: str = "") -> list[str]:
 
 
 def section_table(section: Section, most: int = MOST_PARTS) -> Table:
-    """Return the parts that moved most, what the rest sums up to, and the whole."""
+    """Return a table of the parts that moved most, the sum of the rest, and the whole."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
     table.add_column(Text(section.title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in ("base", "head", "moved", "calls"):
@@ -109,7 +109,7 @@ def _cells(amount: Amount) -> tuple[str, str, str, str]:
 
 
 def calls_text(amount: Amount) -> str:
-    """Return the calls on both sides, once where they are the same."""
+    """Return the numbers of calls on both sides, or one number where they are equal."""
     if amount.base_calls is None or amount.head_calls is None:
         return ""
     base, head = human_calls(amount.base_calls), human_calls(amount.head_calls)

@@ -1,4 +1,4 @@
-"""What a gate decided, and how to read its numbers, in words that need no explanation."""
+"""Says what a gate decided and how to read its numbers, in words that need no explanation."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WORDS = {
     EXIT_INCONCLUSIVE: "INCONCLUSIVE",
     EXIT_NOT_MEASURED: "NOT MEASURED",
 }
-# Benchmarks that a decision names.
+# A decision names so many benchmarks.
 _MOST_NAMES = 3
 _EXPLAINED_IN = "docs/gate.md"
 _WORTH_A_WORD_S = 1.0
 
 
 def decision_word(report: GateReport | ApartReport) -> str:
-    """Return the decision in a word or two: what its exit code means."""
+    """Return the decision, which the exit code stands for, in a word or two."""
     return _WORDS.get(report.exit_code, "NOT DECIDED")
 
 
 def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -> list[str]:
-    """Return what was decided, in a plain sentence; then what else there is, and how far it can be trusted.
+    """Return a plain sentence that says what was decided, then what else was found and how to read on.
 
     ``names`` are the benchmarks' names as the tables have them.
     """
@@ -51,7 +51,7 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
 
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:
-    """Yield what it took, the exit code, how probable an error is, and where everything is explained."""
+    """Yield how to go on, the time and exit code, the probability of an error, and where to read on."""
     took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
     if _can_go_on(report):
         yield "The same command again goes on from here."
@@ -71,7 +71,7 @@ def _time_taken(report: GateReport) -> str:
 
 
 def _can_go_on(report: GateReport | ApartReport) -> bool:
-    """Tell whether a further gate of the two sides would continue this one's test."""
+    """Tell whether a second gate of the two sides would continue the test of this one."""
     is_open = report.exit_code == EXIT_INCONCLUSIVE and isinstance(report, GateReport)
     return is_open and not report.base.dirty and not report.head.dirty
 
@@ -82,7 +82,7 @@ def _reasons(
     counts: Sequence[ExactComparison],
     names: Mapping[str, str],
 ) -> Iterator[str]:
-    """Yield why the decision is what it is: by the times, by the counts, or by both."""
+    """Yield the reasons for the decision, in times and in counts."""
     if causes:
         yield _of_times(report, causes, names)
     elif not counts:
@@ -99,7 +99,7 @@ def _reasons(
 def _of_times(
     report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]
 ) -> str:
-    """Say which benchmarks decided and how."""
+    """Return which benchmarks decided and how."""
     slower = f"slower by more than {_margin(causes)}"
     some = f"{len(causes)} of {counted(len(report.comparisons), 'benchmark')}"
     if report.exit_code == EXIT_PASS:
@@ -125,7 +125,7 @@ def _named(causes: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[s
 
 
 def _without_cause(report: GateReport | ApartReport) -> str:
-    """Say why no benchmark decided."""
+    """Return why no benchmark decided."""
     if report.comparisons and all(one.verdict == "NEW" for one in report.comparisons):
         return "nothing was compared, since every benchmark is new"
     nothing = report.exit_code == EXIT_PASS or not report.comparisons
@@ -133,7 +133,7 @@ def _without_cause(report: GateReport | ApartReport) -> str:
 
 
 def _margin(comparisons: Sequence[Comparison]) -> str:
-    """Return the margin, or the range of the margins: "2 %", "their margins (1 to 5 %)"."""
+    """Return the margin or the range of the margins: "2 %", "their margins (1 to 5 %)"."""
     margins = sorted({found.margin for found in comparisons})
     if len(margins) == 1:
         return percent(margins[0])
@@ -145,7 +145,7 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
 
 
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
-    """Tell whether a comparison is worth a word besides the cause of the decision."""
+    """Tell whether a comparison is to be mentioned although it is no cause of the decision."""
     return comparison.verdict == "IMPROVED" or (
         comparison not in causes and not (comparison.verdict == "UNCHANGED" and decides(comparison))
     )
@@ -162,7 +162,7 @@ def _kind(comparison: Comparison) -> str:
 
 
 def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
-    """Return what the numbers are, the confidence they hold with, and the margins."""
+    """Return how to read the table: its numbers, their confidence, and the margins."""
     policy = report.policy
     together = f" for all {policy.family} of them at once" if policy.family > 1 else ""
     sentences = (
@@ -176,7 +176,7 @@ def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
 
 
 def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Say that times are of typical calls, and what all calls may have lost where those did not change."""
+    """Say that times are of typical calls, and how much slower all calls together may have become."""
     typical = [found for found in comparisons if found.estimate and found.estimate.calls == "typical"]
     if not typical:
         return ""
@@ -190,14 +190,14 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
 
 
 def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Say which intervals are wider, as launches of one preloader were too much alike to count alone."""
+    """Say which intervals are wider because launches of one preloader were too much alike."""
     found = [entry for entry in comparisons if entry.estimate and entry.estimate.unit == "preloaders"]
     listed = ", ".join(names[entry.benchmark.name] for entry in found)
     return f"Launches of {listed} were alike in groups, and its interval is wider for that." if found else ""
 
 
 def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Return the margin most have, and the others with their benchmarks."""
+    """Return the margin of most benchmarks, and the other margins with their benchmarks."""
     if not comparisons:
         return ""
     by_margin: dict[float, list[str]] = defaultdict(list)

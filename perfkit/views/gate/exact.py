@@ -1,4 +1,4 @@
-"""The counts of a gate: what moved, with the operators and lines behind it, and what could not be counted."""
+"""Shows the counts of a gate: those that moved, with their causes, and those that could not be counted."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ _STYLES = {True: "bold red", False: "dim"}
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
 _ALL_HEADINGS = (*_HEADINGS, "Behind it")
 _NUMBERS = ("base", "head", "moved", "")
-# The columns that a name has at least, however wide the numbers beside it are.
+# A name has at least so many columns, however wide the numbers beside it are.
 _LEAST_NAMES = 24
-# A space at which no line is folded.
+# No line is folded at this space.
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def exact_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]:
-    """Yield a table of the counts that moved, what is behind them, and a line about all others."""
+    """Yield a table of the counts that moved, their causes, and remarks on all other counts."""
     if not exact:
         return
     names, entries = _names(exact), folded(moved_counts(exact))
@@ -62,7 +62,7 @@ def exact_sections(exact: Sequence[ExactComparison]) -> Iterator[RenderableType]
 
 
 def exact_markdown(exact: Sequence[ExactComparison]) -> str:
-    """Return the same for a comment; every count that moved, by itself, is in a part that opens."""
+    """Return the same for a comment, with a part that opens for every single count that moved."""
     if not exact:
         return ""
     moved, names = moved_counts(exact), _names(exact)
@@ -125,7 +125,7 @@ def _cause_text(cause: MovedCause, one: ExactComparison) -> str:
 
 @dataclass(frozen=True)
 class _Moved:
-    """The counts that moved in columns; names are shortened to what the numbers leave of the terminal."""
+    """The table of counts that moved; names are shortened to the room that the numbers leave."""
 
     entries: Sequence[Alike]
     names: Mapping[str, str]
@@ -156,7 +156,7 @@ def _numbers(entry: Alike) -> tuple[str, str, str, str]:
 def _line(
     name: Text, numbers: tuple[str, str, str, str], widths: Sequence[int], room: int, *, style: str = ""
 ) -> Text:
-    """Return a line of the table: a name, numbers that end at their columns' ends, and a verdict."""
+    """Return a line of the table: a name, numbers at the right of their columns, and a verdict."""
     *amounts, word = numbers
     name.append(" " * (room - name.cell_len))
     for amount, width in zip(amounts, widths, strict=False):
@@ -166,7 +166,7 @@ def _line(
 
 @dataclass(frozen=True)
 class _Causes:
-    """What is behind the counts that moved, each cause once, folded between words."""
+    """The list of causes behind the counts that moved, each told once."""
 
     causes: Sequence[Behind]
     more: int
@@ -212,7 +212,7 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
 
 
 def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
-    """Name counts, or where they are many their benchmarks, or how many those are."""
+    """Return the names of counts; of many their benchmarks, and of many benchmarks the number."""
     if len(found) <= _MOST_NAMES:
         return ", ".join(f"{names[one.benchmark.name]} {count_title(one)}" for one in found)
     benchmarks = list(dict.fromkeys(names[one.benchmark.name] for one in found))
@@ -220,7 +220,7 @@ def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
 
 
 def _missing(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield, for each benchmark, what decides and could not be counted on head, and how to let that pass."""
+    """Yield for each benchmark the counts that decide and that head lacks, and how to let that pass."""
     found: dict[tuple[str, str], list[ExactComparison]] = {}
     for one in filter(_is_missing, exact):
         found.setdefault((one.benchmark.name, one.message or ""), []).append(one)
@@ -237,7 +237,7 @@ def _is_missing(one: ExactComparison) -> bool:
 
 
 def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
-    """Yield how many counts are the same, and which are not though their move is no news."""
+    """Yield how many counts are the same, and which are not although they are in no table."""
     digits = [one for one in exact if one.metric.name != INSTRUCTIONS]
     if digits:
         alike = sum(one.base == one.head and one.base is not None for one in digits)
@@ -252,7 +252,7 @@ def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
 
 
 def _moved_by_little(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the counts that are in no table: known on both sides, not the same, and too little to tell."""
+    """Yield the counts that differ between the sides by too little to be in the table."""
     both = [one for one in exact if one.base is not None and one.head is not None and one.base != one.head]
     told = {(one.benchmark.name, one.metric.name) for one in moved_counts(both)}
     found = [one for one in both if (one.benchmark.name, one.metric.name) not in told]

@@ -1,4 +1,4 @@
-"""Counts that moved alike are told once, and so is each cause behind them."""
+"""Folds counts that moved alike into one entry, and tells each cause behind them once."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from perfkit.views.gate.wording import decides
 _MOST_CAUSES = 3
 _MOST_CAUSES_OF_ALL = 6
 _MOST_LETTERS = 60
-# From here on a factor reads better than percent.
+# From this ratio on a factor is easier to read than percent.
 _LARGE_RATIO = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """One count of benchmarks that differ in their parameters alone, and in which it moved the same way."""
+    """One count of benchmarks that differ only in their parameters, and in which it moved the same way."""
 
     counts: tuple[ExactComparison, ...]
 
     @property
     def first(self) -> ExactComparison:
-        """The one whose numbers are told."""
+        """The count whose numbers are shown."""
         return self.counts[0]
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """The node ids."""
+        """The node ids of the benchmarks."""
         return tuple(one.benchmark.name for one in self.counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Behind:
-    """A cause, and the counts that it stands behind."""
+    """A cause, and the counts that it moved."""
 
     what: str
     place: str
@@ -46,7 +46,7 @@ class Behind:
 
 
 def folded(moved: Iterable[ExactComparison]) -> list[Alike]:
-    """Return the counts that moved, those of one benchmark together; what decides most comes first."""
+    """Return the counts that moved, those of one benchmark next to each other, the first to decide first."""
     found: dict[tuple[object, ...], list[ExactComparison]] = defaultdict(list)
     for one in moved:
         stem = one.benchmark.name.partition("[")[0]
@@ -62,7 +62,7 @@ def _benchmarks(entries: Iterable[Alike]) -> list[tuple[str, ...]]:
 
 
 def entry_name(entry: Alike, names: Mapping[str, str]) -> str:
-    """Return the benchmark whose numbers are told, and how many more moved alike."""
+    """Return the benchmark whose numbers are shown, and how many more moved alike."""
     return f"{names[entry.first.benchmark.name]}{more_alike(entry)}"
 
 
@@ -96,24 +96,24 @@ def causes_behind(entries: Sequence[Alike], names: Mapping[str, str]) -> tuple[l
 
 
 def _causes(entries: Sequence[Alike]) -> Iterator[tuple[Alike, MovedCause]]:
-    """Yield what moved each count most, of those that block first; then what moved each second most."""
+    """Yield the largest cause of each count, blocking counts first; then each second largest, and so on."""
     in_order = sorted(entries, key=lambda entry: not blocks(entry))
     for rank in range(_MOST_CAUSES):
         yield from ((entry, cause) for entry in in_order for cause in entry.first.causes[rank : rank + 1])
 
 
 def _of_each(counts: Mapping[str, Sequence[str]]) -> str:
-    """Return the counts behind which a cause stands, those of each benchmark behind its name."""
+    """Return the counts that a cause moved, those of each benchmark after its name."""
     return "; ".join(f"{whose} {', '.join(found)}".strip() for whose, found in counts.items())
 
 
 def count_title(one: ExactComparison) -> str:
-    """Return what a count is of, in words."""
+    """Return the words for a count."""
     return TITLES.get(one.metric.name, one.metric.name)
 
 
 def verdict_word(one: ExactComparison) -> str:
-    """Return what a count that moved means: its verdict where it decides, else that it informs."""
+    """Return the verdict on a count that moved, or the word for a count that cannot decide."""
     if one.accepted is not None:
         return "accepted"
     if not one.metric.exact:
@@ -129,7 +129,7 @@ def blocks(entry: Alike) -> bool:
 
 
 def moved_text(entry: Alike) -> str:
-    """Return by how much a count moved: "+2 (+10.0 %)"; where benchmarks differ, from what to what."""
+    """Return by how much a count moved: "+2 (+10.0 %)", or the range where benchmarks differ."""
     ratios = sorted(one.ratio for one in entry.counts if one.ratio is not None)
     if ratios and (least := _change(ratios[0], ratios[-1])) != (most := _change(ratios[-1], ratios[-1])):
         return f"{least.removesuffix(' %')} to {most}"
@@ -143,11 +143,11 @@ def _change(ratio: float, largest: float) -> str:
 
 
 def short_cause(what: str) -> str:
-    """Return the beginning and the end of a name that C++ made too long to be read."""
+    """Return a name, or the beginning and the end of a C++ name that is too long to be read."""
     half = _MOST_LETTERS // 2
     return what if len(what) <= _MOST_LETTERS else f"{what[:half]} … {what[-half:]}"
 
 
 def more_causes(count: int) -> str:
-    """Return where to find the causes that are not told."""
+    """Return how many causes are not told and where they are."""
     return f"and {counted(count, 'cause')} more: --json has them all"

@@ -21,7 +21,7 @@ _REDRAW_S = 0.5
 
 
 class GateProgress:
-    """Shows on standard error how far a gate has come.
+    """Shows the progress of a gate on standard error.
 
     It redraws only when it is told something: no thread of its own runs beside what is measured. In a
     terminal the table vanishes at the end, where the result takes its place.
@@ -29,7 +29,7 @@ class GateProgress:
 
     def __init__(self, *, enabled: bool) -> None:
         console = Console(stderr=True, highlight=False)
-        # A CI that forces colours has no terminal for all that: rich's own answer would redraw there.
+        # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
         self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
         self._lines = PlainLines() if enabled and not self._in_terminal else None
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
@@ -58,7 +58,7 @@ class GateProgress:
         self._tell(text)
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        """Say where the benchmarks stand, INCONCLUSIVE while undecided, and what time is gone and left."""
+        """Show the benchmarks, which are INCONCLUSIVE until they are decided, with the time gone and left."""
         if self._lines is not None:
             self._lines.update(states, elapsed_s)
         news = _verdicts(states) != _verdicts(self._states)
@@ -86,7 +86,7 @@ def _verdicts(states: Sequence[Comparison]) -> list[tuple[str, str]]:
 
 
 def _table(states: Sequence[Comparison]) -> Table:
-    """Return one line per benchmark, in the order they came: a line that jumps cannot be followed."""
+    """Return one line per benchmark, always in the same order, as a moving line is hard to follow."""
     names = short_names(state.benchmark.name for state in states)
     table = plain_table("change", "interval")
     table.add_column("verdict", no_wrap=True, min_width=len("INCONCLUSIVE"))
@@ -104,7 +104,7 @@ def _table(states: Sequence[Comparison]) -> Table:
 
 
 class PlainLines:
-    """Writes stages and decided benchmarks to standard error, each once."""
+    """Writes each stage and each decided benchmark to standard error, once."""
 
     def __init__(self) -> None:
         self._decided: set[str] = set()
@@ -114,7 +114,7 @@ class PlainLines:
         sys.stderr.write(f"{text}\n")
 
     def update(self, states: Sequence[Comparison], elapsed_s: float) -> None:
-        """Write a line for each benchmark that is decided and was not before."""
+        """Write a line for each benchmark that has been decided since the last call."""
         names = short_names(state.benchmark.name for state in states)
         for state in states:
             if state.verdict != "INCONCLUSIVE" and state.benchmark.name not in self._decided:

@@ -1,4 +1,4 @@
-"""A gate's result as a comment on a pull request."""
+"""Writes a gate's result as a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LINE_BREAK = "\\\n"
 
 
 def render_comment(report: GateReport) -> str:
-    """Return the decision, the table, what a reader must know besides, and how to reproduce it."""
+    """Return the decision, the table, the remarks, and how to reproduce the gate."""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     sections = (

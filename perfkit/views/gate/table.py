@@ -1,4 +1,4 @@
-"""A gate's result in the terminal: the table, what a reader must know besides, and the decision."""
+"""Shows a gate's result in the terminal: the table, the remarks, and the decision."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def gate_view(report: GateReport) -> Group:
 def result_table(
     comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and how many units it rests on."""
+    """Return one line per benchmark: times, change, interval, verdict, and the number of launches or runs."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
@@ -73,7 +73,7 @@ def result_table(
 
 
 def plain_table(*headings: str) -> Table:
-    """Return an empty table: benchmarks, whose names may fold, and columns of numbers."""
+    """Return an empty table with a column of benchmarks, whose names may fold, and columns of numbers."""
     table = Table(box=SIMPLE, padding=0, show_edge=False)
     table.add_column("benchmark", overflow="fold", ratio=1)
     for heading in headings:
@@ -95,13 +95,13 @@ def _heading(report: GateReport) -> Text:
 
 
 def commit_text(commit: Commit) -> str:
-    """Return a commit in a line: its digits, whether it was changed, its subject."""
+    """Return a line for a commit: its first digits, whether it had changes, and its subject."""
     dirty = " with uncommitted changes" if commit.dirty else ""
     return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
 
 
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield what a reader must know of single benchmarks, with what to type where something blocks."""
+    """Yield the remarks on single benchmarks, with the command that lets a finding pass."""
     remarks = [_remark(found, names) for found in comparisons if details(found)]
     if remarks:
         yield Group(*remarks)
@@ -118,12 +118,12 @@ def _remark(comparison: Comparison, names: Mapping[str, str]) -> RenderableType:
 
 
 def _in_columns(command: str) -> str:
-    """Break a long command where a shell reads on."""
+    """Break a long command at a place where a shell accepts it."""
     return command if len(command) <= _COLUMNS else command.replace(" --reason", " \\\n    --reason")
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
-    """Return what moved most, as a profile of each side saw it."""
+    """Return what moved most between the profiles of both sides."""
     name = names.get(explanation.benchmark, explanation.benchmark)
     return Group(
         Text(f"{name}: what moved, per call under cProfile"),

@@ -1,4 +1,4 @@
-"""The words for one comparison, the same in every view."""
+"""Puts one comparison into words, which are the same in every view."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, GateReport, Need, Verdict
 from perfkit.units import human_seconds
 
-# The order of a table: what needs a reader most comes first.
+# Verdicts that need attention come first in a table.
 _ORDER: tuple[Verdict, ...] = (
     "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "IMPROVED", "UNCHANGED",
 )  # fmt: skip
-# Functions shown of a regressed benchmark.
+# So many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 _CAUSES: dict[Verdict, str] = {
@@ -28,17 +28,17 @@ _SMALLEST_IN_PERCENT = 0.1
 
 
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Return comparisons by verdict, REGRESSED first; of one verdict, those that decide come first."""
+    """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first."""
     return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
 
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
-    """Tell whether a comparison has a say in the exit code."""
+    """Tell whether a comparison can change the exit code."""
     return comparison.gating and comparison.accepted is None
 
 
 def is_timed(report: GateReport) -> bool:
-    """Tell whether a gate timed anything, or was to."""
+    """Tell whether a gate timed anything, or would have."""
     return any(found.estimate is not None for found in report.comparisons) or not report.exact
 
 
@@ -48,7 +48,7 @@ def percent(share: float) -> str:
 
 
 def change_text(estimate: Estimate | None) -> str:
-    """Return the change of the time, "+3.1 %", or as a factor where percent would mislead: "×12.3"."""
+    """Return the change of the time as "+3.1 %", or as a factor where percent would mislead: "×12.3"."""
     if estimate is None:
         return "-"
     if _is_factor(estimate):
@@ -74,21 +74,21 @@ def upper_text(estimate: Estimate | None) -> str:
 
 
 def times_text(comparison: Comparison) -> tuple[str, str]:
-    """Return the times of both sides; none where they would look like a change that may not be there."""
+    """Return the times of both sides, or none where they would suggest a change that may not exist."""
     if _is_open(comparison):
         return "-", "-"
     return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
 
 
 def _is_open(comparison: Comparison) -> bool:
-    """Tell whether an undecided benchmark may as well not have changed at all."""
+    """Tell whether an undecided benchmark may not have changed at all."""
     estimate = comparison.estimate
     undecided = comparison.verdict == "INCONCLUSIVE"
     return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
 
 
 def direction_text(estimate: Estimate | None) -> str:
-    """Return in which direction a benchmark moved, if that is known: "slower by 0.4 to 2.6 %"."""
+    """Return the direction in which a benchmark moved, if it is known: "slower by 0.4 to 2.6 %"."""
     if estimate is None:
         return "too few launches to compare"
     if estimate.low <= 1 <= estimate.high:
@@ -109,13 +109,13 @@ def _rests_on(estimate: Estimate) -> str:
 
 
 def need_text(need: Need) -> str:
-    """Return what it would take to decide: "needs about 12 more launches, 21.3 s"."""
+    """Return what a decision would take: "needs about 12 more launches, 21.3 s"."""
     launches = "1 more launch" if need.launches == 1 else f"{need.launches} more launches"
     return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
 
 
 def details(comparison: Comparison) -> list[str]:
-    """Return what a reader must know of a comparison besides its numbers."""
+    """Return the remarks that a reader of a comparison needs besides its numbers."""
     said = [comparison.message or _CAUSES.get(comparison.verdict)]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         said = [direction_text(comparison.estimate), comparison.message]
@@ -160,7 +160,7 @@ def _factor(ratio: float) -> str:
 
 
 def _limits(estimate: Estimate) -> tuple[float, float]:
-    """Return the limits of the change in percent, to a tenth, outward: none looks tighter than it is."""
+    """Return the limits of the change in percent, rounded outward to a tenth, so none looks too tight."""
     low, high = (round(1000 * (limit - 1), 6) for limit in (estimate.low, estimate.high))
     return math.floor(low) / 10, math.ceil(high) / 10
 

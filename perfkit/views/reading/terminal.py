@@ -1,4 +1,4 @@
-"""A profile that was read, as it fits a terminal: totals, steps, balance, waits, and the largest entries."""
+"""Shows a profile that was read in the terminal: totals, steps, phases, waits, and the largest entries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = 80
 
 
 def reading_view(reading: Reading) -> Group:
-    """Return what a profile says, the most telling first."""
+    """Return all that is shown of a profile, the most important first."""
     sections = (
         _headline(reading),
         _phases(reading),
@@ -35,7 +35,7 @@ def reading_view(reading: Reading) -> Group:
 
 
 def notes(reading: Reading) -> list[str]:
-    """Return what keeps the numbers from meaning what they seem to mean."""
+    """Return notes on numbers that do not mean what they seem to mean."""
     found = list(reading.warnings)
     if reading.steps is None and reading.origin != "torch trace":
         found.append("no optimizer and no backward pass was called: there is no time per step")
@@ -48,7 +48,7 @@ def notes(reading: Reading) -> list[str]:
 
 
 def function_name(one: FunctionTime) -> str:
-    """Return a function with the place where it stands; a builtin stands nowhere."""
+    """Return a function's name with its file and line; a builtin has neither."""
     return one.function if one.kind == "builtin" or not one.line else f"{one.function}  {one.file}:{one.line}"
 
 
@@ -160,12 +160,12 @@ def _each(reading: Reading, seconds: float) -> float:
 
 
 def _share(reading: Reading, seconds: float) -> str:
-    """Return seconds as a share of the whole, which of an empty profile is none."""
+    """Return seconds as a share of the whole; an empty profile has no shares."""
     return human_percent(seconds / reading.total_s if reading.total_s else None)
 
 
 def _table(title: str, *headings: str) -> Table:
-    """Return an empty table: names, cut where they do not fit, and columns of numbers."""
+    """Return an empty table with a column of names, which are cut to fit, and columns of numbers."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
     table.add_column(Text(title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in headings:

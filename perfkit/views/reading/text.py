@@ -1,4 +1,4 @@
-"""All functions of a profile as plain text, in the columns of pstats, its header and totals kept."""
+"""Writes all functions of a profile as plain text in the columns of pstats, under its header and totals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from perfkit.units import counted
 
 
 def reading_text(reading: Reading, *, own_only: bool = False) -> str:
-    """Return every function or operator, by cumulative time; with ``own_only`` those of one's own code."""
+    """Return every function or operator by cumulative time, with ``own_only`` those of the user's code."""
     functions = [one for one in reading.functions if one.kind == "own" or not own_only]
     lines = [
         _totals(reading),

@@ -1,4 +1,4 @@
-"""Tricks as a document: the ranked table with equivalence, and what is to be known of each."""
+"""Writes tricks as a document: the ranked table with equivalence, and what the catalogue knows of each."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class Lore(Protocol):
 
     @property
     def title(self) -> str:
-        """Its title."""
+        """The trick's title."""
 
     @property
     def what(self) -> str:
-        """What it does."""
+        """What the trick does."""
 
     @property
     def helps(self) -> str:
-        """When it helps."""
+        """When the trick helps."""
 
     @property
     def caveat(self) -> str:
-        """What to look out for."""
+        """What to look out for when using it."""
 
     @property
     def source(self) -> str:
-        """What it rests on."""
+        """Where the trick is described."""
 
     @property
     def code(self) -> str:
-        """How it is written."""
+        """The code of the trick."""
 
 
 def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: str | None = None) -> str:
@@ -79,7 +79,7 @@ def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: 
 
 def _told(report: TricksReport) -> Iterable[str]:
     tried = dict.fromkeys([name for one in ranked(report.results) for name in one.case.tricks])
-    # Of a loop, only those that it could use: the others are told of where all are tried.
+    # Of a loop only the tricks that it could use are told; the others are in the document of all tricks.
     return tried if _loops(report) else tried | dict.fromkeys(report.left_out)
 
 
@@ -89,7 +89,7 @@ def _title(report: TricksReport) -> str:
 
 
 def _loops(report: TricksReport) -> list[str]:
-    """Return the loops that tricks were tried on; none where some were tried by themselves."""
+    """Return the loops on which tricks were tried, or none where some were tried by themselves."""
     loops = dict.fromkeys(one.case.loop for one in report.results)
     return [] if "" in loops else list(loops)
 

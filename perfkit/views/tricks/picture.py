@@ -1,4 +1,4 @@
-"""What each trick does at each of its sizes, as a picture: a small plot for each trick."""
+"""Draws a small plot for each trick with its ratio at each size."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
 _COLUMNS = 3
 _PLOT_WIDTH, _PLOT_HEIGHT = 220, 110
 _LEFT, _TOP, _ACROSS, _DOWN, _BELOW = 70, 80, 310, 200, 10
-# Less would leave ticks no room.
+# A smaller plot would leave its ticks no room.
 _LEAST_MARGIN = 0.1
 _Tried = tuple[TrickResult, Estimate]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Point:
-    """A size; ``low`` and ``high`` are the interval's ends, all of them places in the plot."""
+    """The ratio at one size and its interval from ``low`` to ``high``, all of them places in the plot."""
 
     x: float
     y: float
@@ -36,7 +36,7 @@ class _Point:
 
 @dataclass(frozen=True, kw_only=True)
 class _Mark:
-    """A tick with its words."""
+    """A tick of the axis with its label."""
 
     y: float
     text: str
@@ -44,7 +44,7 @@ class _Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class _Panel:
-    """A trick as the template takes it."""
+    """A trick in the form that the template needs."""
 
     x: float
     y: float
@@ -57,7 +57,7 @@ class _Panel:
 
 
 def sizes_picture(report: TricksReport) -> str | None:
-    """Return an SVG of the tricks that were tried by themselves at several sizes; None without such.
+    """Return an SVG of the tricks that were tried by themselves at several sizes, or None without any.
 
     It loads nothing from elsewhere.
     """

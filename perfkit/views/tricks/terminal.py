@@ -1,4 +1,4 @@
-"""Tricks in the terminal, those that help first."""
+"""Shows tricks in the terminal, those that help first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STYLES: dict[Answer, str] = {
 
 
 def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
-    """Return the ranked table, what else moved, crossovers, what is suggested and what was left out.
+    """Return the ranked table, what else moved, crossovers, suggestions, and what was left out.
 
     It fits 80 columns; ``codes`` are how tricks are written.
     """
@@ -60,7 +60,7 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
 
 
 def guide(report: TricksReport) -> str:
-    """Return how the table is to be read."""
+    """Return how to read the table."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
     loops = any(one.case.loop for one in report.results)
     steps = " On a loop times are of a whole run, counts of a step." if loops else ""
@@ -73,7 +73,7 @@ def guide(report: TricksReport) -> str:
 
 
 def suggestions(report: TricksReport, codes: Mapping[str, str]) -> list[str]:
-    """Return what to change in the loops that tricks were tried on, the best first."""
+    """Return what to change in the loops on which tricks were tried, the best change first."""
     loops = dict.fromkeys(one.case.loop for one in report.results if one.case.loop)
     lines = []
     for loop in loops:

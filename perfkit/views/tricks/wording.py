@@ -1,4 +1,4 @@
-"""The words for one trick, the same in every view."""
+"""Puts one trick into words, which are the same in every view."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from perfkit.units import human_bytes
 from perfkit.verdict.tricks import Interaction, SizeCrossing, TrickResult
 from perfkit.views.gate.wording import change_text, interval_text
 
-# Counts that a reader of the time wants beside it.
+# These counts are told beside the time.
 _TOLD_COUNTS = ("syncs", "operators", "allocated")
 _INTERACTIONS: dict[TimedVerdict, str] = {
     "REGRESSED": "They take from each other",
@@ -39,7 +39,7 @@ def memory_text(result: TrickResult) -> str:
 
 
 def equivalence_text(result: TrickResult) -> str:
-    """Return how alike both sides' results are."""
+    """Return in words how far the results of both sides agree."""
     found = result.equivalence
     if found.problem:
         return found.problem
@@ -51,18 +51,18 @@ def equivalence_text(result: TrickResult) -> str:
 
 
 def counts_text(result: TrickResult) -> str:
-    """Return what else moved: "host syncs 20 to 1"."""
+    """Return the counts that moved: "host syncs 20 to 1"."""
     moved = [one for one in result.exact if one.metric.name in _TOLD_COUNTS and _moved(one)]
     return ", ".join(_count_text(one) for one in moved)
 
 
 def suggestion_sentence(result: TrickResult, code: str) -> str:
-    """Return what a trick gains on a loop, and how it is written."""
+    """Return what a trick gains on a loop, with its code."""
     return f"{result.case.trick}: {time_text(result)} ({bounds_text(result)}), {code}"
 
 
 def interaction_sentence(found: Interaction) -> str:
-    """Return what two tricks give together, and whether that is what each gives by itself."""
+    """Return what two tricks gain together, and whether that is what each gains by itself."""
     names = " and ".join(found.both.case.tricks)
     expected = f"{100 * (found.expected - 1):+.1f} %"
     between = f"{100 * (found.low - 1):+.1f} to {100 * (found.high - 1):+.1f} %"
@@ -73,7 +73,7 @@ def interaction_sentence(found: Interaction) -> str:
 
 
 def crossing_sentence(found: SizeCrossing) -> str:
-    """Return where a trick begins or ceases to pay."""
+    """Return the size from which or up to which a trick pays."""
     verb = "pays from" if found.helps_above else "ceases to pay at"
     return (
         f"{found.trick} {verb} about {found.size:.3g} {found.size_means}"

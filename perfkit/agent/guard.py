@@ -1,0 +1,123 @@
+"""A guard: it runs one command, and lets no process of it outlive the command or the coordinator.
+
+The kernel makes a guard the parent of every process below it that loses its own: stopped ones and daemons,
+too, stay within its reach. It does nothing that could hang. The kernel is not asked to end it with the
+coordinator, for then it could not end the others any more: it ends when the coordinator's socket does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .process import adopt_orphans, die_with
+from .tree import kill, kill_descendants
+
+_NO_SUCH_COMMAND = 127
+_FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20
+# What the interpreter ignores and a command expects to be as usual.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
+    """Run a command in a session of its own and end as it ended, once all that came of it has ended, too.
+
+    Its number is told through the socket, and everything is ended when the other end of that is closed.
+    """
+    os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
+    adopt_orphans()
+    waking, woken = socket.socketpair()
+    for end in (waking, woken):
+        os.set_blocking(end.fileno(), False)
+    signal.set_wakeup_fd(woken.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    pid = _start(command)
+    _close_all_but(descriptor, waking.fileno(), woken.fileno())
+    coordinator = socket.socket(fileno=descriptor)
+    with contextlib.suppress(OSError):
+        coordinator.sendall(f"{pid}\n".encode())
+    status = _wait(pid, coordinator, waking)
+    _end_like(_end_all(pid, status))
+
+
+def _start(command: Sequence[str]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            die_with(parent)
+            for number in _IGNORED:
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], list(command))  # noqa: S606 (no shell is wanted)
+        except OSError as error:
+            os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
+        finally:
+            os._exit(_NO_SUCH_COMMAND)
+    return pid
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close what only the command was to inherit: an end held here would hide that the command has left."""
+    begin = _FIRST_AFTER_STANDARD
+    for descriptor in (*sorted(kept), _NO_DESCRIPTOR):
+        os.closerange(begin, descriptor)
+        begin = descriptor + 1
+
+
+def _wait(pid: int, coordinator: socket.socket, waking: socket.socket) -> int | None:
+    """Return the command's status as ``waitpid`` has it; None where the coordinator left before its end."""
+    while True:
+        ready, _, _ = select.select([coordinator, waking], [], [])
+        if waking in ready:
+            with contextlib.suppress(BlockingIOError):
+                waking.recv(1 << 10)
+            status = _reap(pid)
+            if status is not None:
+                return status
+        if coordinator in ready:
+            return None
+
+
+def _reap(pid: int) -> int | None:
+    """Collect what has ended, and return the status of the command if it is among that."""
+    found = None
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+            if ended == 0:
+                break
+            if ended == pid:
+                found = status
+    return found
+
+
+def _end_all(pid: int, status: int | None) -> int:
+    """End every process below this one, and return the command's status."""
+    # Where the kernel does not show who is below, the group is what can be reached.
+    kill(pid)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            kill_descendants()
+            # Whatever still begins a process meanwhile loses it to this one.
+            ended, found = os.waitpid(-1, 0)
+            if ended == pid:
+                status = found
+    return status or 0
+
+
+def _end_like(status: int) -> NoReturn:
+    """End as the command did, so that who waits for the guard learns of it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else 128 - code)

@@ -1,0 +1,133 @@
+"""Process trees as the kernel shows them: who belongs to a child, whether it runs, what it has used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_STOPPED = frozenset("Tt")
+_ENDED = frozenset("ZX")
+_STOP_LIMIT_S = 1.0
+_STOP_POLL_S = 5e-5
+# Some kernels do not list them; to ask every process for its parent takes as long as the machine is busy.
+_CHILDREN_LISTED = (_PROC / "thread-self/children").exists()
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
+
+    ``core`` is where its main thread ran last.
+    """
+
+    pid: int
+    parent: int
+    group: int
+    state: str
+    cpu_s: float
+    core: int
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was stopped, and waits to be told to go on."""
+        return self.state in _STOPPED
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is stopped or over."""
+        return self.state in _STOPPED | _ENDED
+
+
+def tree(leader: int) -> tuple[Process, ...]:
+    """Return the living processes of a child, which adopts its orphans; none without /proc."""
+    found, unseen = [], [leader]
+    while unseen:
+        pid = unseen.pop()
+        unseen += children(pid)
+        process = read_process(pid)
+        if process is not None and process.state not in _ENDED:
+            found.append(process)
+    return tuple(found)
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Return the processes whose parent a process is, those that are over included."""
+    if not _CHILDREN_LISTED:
+        return tuple(process.pid for process in _everyone() if process.parent == pid)
+    listed: list[str] = []
+    # A process is the child of the thread that made it. Any thread may end meanwhile.
+    with contextlib.suppress(OSError):
+        for thread in (_PROC / str(pid) / "task").iterdir():
+            with contextlib.suppress(OSError):
+                listed += (thread / "children").read_text().split()
+    return tuple(map(int, listed))
+
+
+def read_process(pid: int) -> Process | None:
+    """Return one process, None where it is gone or cannot be seen."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    # The name stands in parentheses and may hold anything; the fields after it are plain (proc(5)).
+    fields = text[text.rindex(")") + 2 :].split()
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        state=fields[0],
+        cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
+        core=int(fields[36]),
+    )
+
+
+def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
+    """Stop a child's group, and processes of its tree that left the group; return once its leader rests."""
+    _signal(leader, strays, signal.SIGSTOP)
+    deadline = time.monotonic() + _STOP_LIMIT_S
+    while (process := read_process(leader)) is not None and not process.rests:
+        if time.monotonic() > deadline:
+            break
+        # The leader may need this very core to take the signal.
+        time.sleep(_STOP_POLL_S)
+
+
+def resume(leader: int, strays: tuple[int, ...] = ()) -> None:
+    """Let a child's tree go on."""
+    _signal(leader, strays, signal.SIGCONT)
+
+
+def kill(leader: int, strays: tuple[int, ...] = ()) -> None:
+    """End a child's whole tree, whatever state it is in; ``strays`` are those known to have been of it."""
+    found = tuple(process.pid for process in tree(leader) if process.group != leader)
+    _signal(leader, (*strays, *found), signal.SIGKILL)
+
+
+def kill_descendants() -> None:
+    """End every process below this one."""
+    for process in tree(os.getpid())[1:]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def _signal(leader: int, strays: tuple[int, ...], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+    for pid in strays:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _everyone() -> Iterator[Process]:
+    if not _PROC.is_dir():
+        return
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit() and (process := read_process(int(entry.name))) is not None:
+            yield process

@@ -1,0 +1,223 @@
+"""Commands in processes of their own: each under a guard, so that nothing of it outlives its end or ours."""
+
+from __future__ import annotations
+
+import select
+import signal
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit import agent
+from perfkit.agent import tree
+
+# The agent is loaded from its folder under a name of its own, so that it may serve other versions of perfkit.
+AGENT = "_perfkit_agent"
+_BOOTSTRAP = f"""
+import importlib.util, sys
+folder, entry, *arguments = sys.argv[1:]
+spec = importlib.util.spec_from_file_location(
+    {AGENT!r}, folder + "/__init__.py", submodule_search_locations=[folder]
+)
+sys.modules[{AGENT!r}] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+from {AGENT} import bootstrap
+getattr(bootstrap, entry)(*arguments)
+"""
+# A guard needs nothing that is installed and no word of the environment.
+_GUARD_OPTIONS = ("-I", "-S")
+# -P: the current folder must not shadow the modules that the harness needs before a target runs.
+SAFE_PATH = ("-P",)
+FAULTHANDLER = ("-X", "faulthandler")
+_END_LIMIT_S = 20.0
+_PID_BYTES = 32
+
+
+class ChildProcess(ABC):
+    """A process that leads a group of its own, with all that descends from it."""
+
+    def __init__(self) -> None:
+        self._strays: tuple[int, ...] = ()
+
+    @property
+    @abstractmethod
+    def pid(self) -> int:
+        """Its number, and its group's."""
+
+    @abstractmethod
+    def wait(self, limit_s: float | None = None) -> int | None:
+        """Return its exit status (below zero: the signal) once it has one, None if that takes longer."""
+
+    @abstractmethod
+    def end(self) -> int:
+        """End it with its whole tree, if it has not ended, and return its exit status."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, None while it runs."""
+        return self.wait(0)
+
+    def stop(self) -> None:
+        """Stop the whole tree; those that left the group are known from the last look."""
+        tree.stop(self.pid, self._strays)
+
+    def resume(self) -> None:
+        """Let the whole tree go on."""
+        tree.resume(self.pid, self._strays)
+
+    def kill(self) -> None:
+        """End the whole tree without waiting."""
+        tree.kill(self.pid, self._strays)
+
+    def look(self) -> tuple[tree.Process, ...]:
+        """Return the tree; processes that left the group are stopped with it from now on."""
+        found = tree.tree(self.pid)
+        self._strays = tuple(process.pid for process in found if process.group != self.pid)
+        return found
+
+
+class GuardedCommand(ChildProcess):
+    """A command under a guard, which ends all of it when this end of a socket is closed, by whatever death.
+
+    It has a session of its own and nothing to read; its output goes to the descriptor ``output``, and it
+    inherits the descriptors in ``inherit``. The caller closes its own.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        output: int,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+        inherit: Sequence[int] = (),
+    ) -> None:
+        super().__init__()
+        self._end, theirs = socket.socketpair()
+        with theirs:
+            self._guard = subprocess.Popen(
+                agent_command("guard", str(theirs.fileno()), *command, options=_GUARD_OPTIONS),
+                env=None if environment is None else dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs.fileno(), *inherit],
+                start_new_session=True,
+            )
+        self._pid: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the command's process, and its group's; the guard has another."""
+        if self._pid is None:
+            said = self._end.recv(_PID_BYTES)
+            # A guard that could not even begin has no group: a number that no process has.
+            self._pid = int(said) if said else self._guard.pid
+        return self._pid
+
+    def wait(self, limit_s: float | None = None) -> int | None:
+        """Return the command's exit status once the whole tree is over; None if that takes longer."""
+        if self._guard.returncode is None:
+            _ = self.pid
+            # The guard says nothing more: what can be read is the end of its own process.
+            readable, _, _ = select.select([self._end], [], [], limit_s)
+            if not readable:
+                return None
+            self._end.close()
+        return self._guard.wait()
+
+    def end(self) -> int:
+        """End the whole tree, if it has not ended, and return the command's exit status."""
+        self._end.close()
+        try:
+            return self._guard.wait(_END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            return self._guard.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a command ended: its exit status, None where its time was over, and its last lines of output."""
+
+    status: int | None
+    tail: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """What to say of it after "its process": how it ended, and its last line where it ended by itself."""
+        if self.status is None:
+            return "was ended when its time was over"
+        last = self.tail[-1].strip() if self.tail and self.status >= 0 else ""
+        return "; ".join(filter(None, (ended_in_words(self.status), last)))
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether it was killed as the kernel does when memory is used up."""
+        return self.status == -signal.SIGKILL
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    output: Path,
+    limit_s: float | None,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Ending:
+    """Run a command for ``limit_s`` seconds at most and say how it ended; nothing of it outlives the call.
+
+    What it prints goes to the file ``output``.
+    """
+    with output.open("wb") as stream:
+        process = GuardedCommand(command, output=stream.fileno(), environment=environment, folder=folder)
+        try:
+            status = process.wait(limit_s)
+        finally:
+            process.end()
+    return Ending(status=status, tail=tail_of(output))
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of perfkit as a child; a crash leaves a traceback."""
+    return [sys.executable, *SAFE_PATH, *FAULTHANDLER, "-m", module, *arguments]
+
+
+def agent_command(entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH) -> list[str]:
+    """Return the command that begins at an entry of the agent."""
+    folder = str(Path(agent.__path__[0]))
+    return [sys.executable, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]
+
+
+def ended_in_words(status: int) -> str:
+    """Say how a process ended, after "its process"."""
+    if status >= 0:
+        return f"ended with exit status {status}"
+    hint = " (out of memory?)" if status == -signal.SIGKILL else ""
+    return f"was killed by {signal_name(-status)}{hint}"
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, or its number where it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def tail_of(output: Path, lines: int = 20) -> tuple[str, ...]:
+    """Return the last lines that a process printed to a file, none where there is no file."""
+    try:
+        text = output.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ()
+    return tuple(text.rstrip().splitlines()[-lines:])
+
+
+def last_line(output: Path) -> str:
+    """Return the last line that a process printed to a file, empty where there is none."""
+    return (tail_of(output, 1) or ("",))[0].strip()

@@ -1,0 +1,207 @@
+"""The coordinator's side of a fork server, which imports once what its children share, and forks them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.errors import NotMeasuredError
+from perfkit.processes.commands import (
+    SAFE_PATH,
+    ChildProcess,
+    GuardedCommand,
+    agent_command,
+    ended_in_words,
+    last_line,
+)
+
+_IMPORT_LIMIT_S = 120.0
+_FORK_LIMIT_S = 20.0
+
+
+class ForkServerLostError(NotMeasuredError):
+    """A fork server has ended, or does not answer any more."""
+
+
+class ForkServer:
+    """Forks children that each call ``entry``, "module:function"; the server writes to the file ``log``."""
+
+    def __init__(
+        self,
+        entry: str,
+        *,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = SAFE_PATH,
+    ) -> None:
+        self.faults_of_reuse: int | None = None
+        self._log = log
+        self._preloading = False
+        ours, theirs = socket.socketpair()
+        with theirs, log.open("w") as output:
+            descriptor = theirs.fileno()
+            self._process = GuardedCommand(
+                agent_command("preload", str(descriptor), entry, options=options),
+                output=output.fileno(),
+                environment=environment,
+                inherit=[descriptor],
+            )
+        self._channel = Channel(ours)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it with all its children."""
+        self._channel.close()
+        self._process.end()
+
+    @property
+    def pid(self) -> int:
+        """The number of the server's process."""
+        return self._process.pid
+
+    def begin_preload(self, modules: Sequence[str]) -> None:
+        """Let it import modules; those that cannot be imported are passed over.
+
+        Raises:
+            ForkServerLostError: it is not there any more.
+        """
+        self.finish_preload()
+        with self._told_when_lost("import what is shared"):
+            self._channel.send({"kind": "preload", "modules": list(modules)})
+        self._preloading = True
+
+    def finish_preload(self) -> None:
+        """Wait until it has.
+
+        Raises:
+            ForkServerLostError: the server did not survive them.
+        """
+        if self._preloading:
+            self._preloading = False
+            with self._told_when_lost("import what is shared"):
+                self._channel.receive(_IMPORT_LIMIT_S)
+
+    def why_no_fork(self) -> str | None:
+        """Let a throwaway child compute; return why forked children cannot, None where they can.
+
+        Raises:
+            ForkServerLostError: the server did not survive it.
+        """
+        with self._told_when_lost("try a fork"):
+            answer = self._ask({"kind": "try_fork", "limit_s": _FORK_LIMIT_S}, 2 * _FORK_LIMIT_S)
+        self.faults_of_reuse = answer["faults"]
+        reason: str | None = answer["reason"]
+        return reason
+
+    def start(
+        self, *arguments: object, log: Path, folder: str, descriptors: Sequence[int] = ()
+    ) -> ForkedProcess:
+        """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``.
+
+        It does so in ``folder``, and what it prints goes to the file ``log``.
+
+        Raises:
+            ForkServerLostError: the server is not there any more, or gave no answer in time.
+        """
+        self.finish_preload()
+        order = {"kind": "fork", "arguments": arguments, "log": str(log.absolute()), "folder": folder}
+        with self._told_when_lost("fork a child"):
+            self._channel.send_descriptors(order, descriptors)
+            pid = self._channel.receive(_FORK_LIMIT_S)["pid"]
+        return ForkedProcess(pid, self)
+
+    def reap(self, pid: int) -> int:
+        """Return the exit status of a child that has ended; what it left behind is ended too.
+
+        Raises:
+            ForkServerLostError: nobody is there any more who knows it.
+        """
+        with self._told_when_lost("tell how a child ended"):
+            return int(self._ask({"kind": "reap", "pid": pid}, _FORK_LIMIT_S)["status"])
+
+    def _ask(self, order: Message, limit_s: float) -> Message:
+        self.finish_preload()
+        self._channel.send(order)
+        return self._channel.receive(limit_s)
+
+    @contextlib.contextmanager
+    def _told_when_lost(self, task: str) -> Iterator[None]:
+        try:
+            yield
+        except (ChannelClosedError, ChannelTimeoutError) as error:
+            raise ForkServerLostError(
+                f"the process that children are forked from failed to {task}: {self._how_lost(error)};"
+                " see what else takes memory or ends processes here, then run the command again"
+            ) from error
+
+    def _how_lost(self, error: Exception) -> str:
+        if isinstance(error, ChannelTimeoutError):
+            said = "it gave no answer in time"
+        else:
+            said = f"it {ended_in_words(self._process.end())}"
+        return "; ".join(filter(None, (said, last_line(self._log))))
+
+
+class ForkedProcess(ChildProcess):
+    """A child of a fork server, which alone hears how it ended."""
+
+    def __init__(self, pid: int, server: ForkServer) -> None:
+        super().__init__()
+        self._pid = pid
+        self._server = server
+        self._status: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number, and its group's."""
+        return self._pid
+
+    def wait(self, limit_s: float | None = None) -> int | None:
+        """Return its exit status once it has one, None if that takes longer.
+
+        One whose server is lost was ended with it.
+        """
+        if self._status is None and self._is_over(limit_s):
+            try:
+                self._status = self._server.reap(self._pid)
+            except ForkServerLostError:
+                self._status = -signal.SIGKILL
+        return self._status
+
+    def end(self) -> int:
+        """End it with its whole tree, if it has not ended, and return its exit status.
+
+        Raises:
+            ForkServerLostError: its server was lost, and it with it.
+        """
+        if self._status is None:
+            self.kill()
+            self._status = self._server.reap(self._pid)
+        return self._status
+
+    def _is_over(self, limit_s: float | None) -> bool:
+        # Until the server is asked for its status, its number belongs to nobody else.
+        try:
+            descriptor = os.pidfd_open(self._pid)
+        except ProcessLookupError:
+            return True
+        try:
+            readable, _, _ = select.select([descriptor], [], [], limit_s)
+        finally:
+            os.close(descriptor)
+        return bool(readable)

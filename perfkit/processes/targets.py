@@ -1,0 +1,89 @@
+"""A target in the process that will run it: what it finds there, how it is loaded, and proof of its code."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfkit.agent import loading
+from perfkit.agent.loading import TargetError, compile_script, is_script, script_call
+from perfkit.agent.provenance import foreign_modules
+from perfkit.errors import UsageError
+from perfkit.identity import function_version, source_version
+
+CodeChange = Callable[[types.CodeType], types.CodeType]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedTarget:
+    """A target ready to be called without arguments; ``version`` hashes its own source."""
+
+    call: Callable[[], object]
+    version: str
+
+
+def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> None:
+    """Make ``sys.path`` and ``sys.argv`` what the target would find if it were run by hand."""
+    sources = [root / "src"] if (root / "src").is_dir() else []
+    places = [Path(place).parent] if is_script(place) else [Path.cwd(), root, *sources]
+    sys.path[:0] = dict.fromkeys(map(str, places))
+    sys.argv = [place, *arguments]
+
+
+def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
+    """Import the target's module or compile its script; ``change_code`` has a last look at a script's code.
+
+    Raises:
+        UsageError: there is no such module or function, or the function cannot be called without arguments.
+    """
+    if is_script(place):
+        path = Path(place)
+        return LoadedTarget(
+            call=script_call(change_code(compile_script(path)), path),
+            version=source_version(path.read_bytes().decode(errors="replace")),
+        )
+    function = load_function(place)
+    _check_no_parameters(function, place)
+    return LoadedTarget(call=function, version=function_version(function))
+
+
+def load_function(place: str) -> Callable[..., object]:
+    """Return the function or method at "package.module:name".
+
+    Raises:
+        UsageError: there is no such module, or nothing callable of this name in it.
+    """
+    try:
+        return loading.load_function(place)
+    except TargetError as error:
+        raise UsageError(str(error)) from None
+
+
+def wrong_code(root: Path) -> str | None:
+    """Return what to say if the code that this process has loaded is not that of ``root``, None if it is."""
+    strangers = foreign_modules(root)
+    if not strangers:
+        return None
+    name, file = min(strangers.items())
+    return (
+        f'the code measured is not that of {root}: "{name}" was imported from {file};'
+        " uninstall that copy, or install the project in its place (pip install -e)"
+    )
+
+
+def _check_no_parameters(function: Callable[..., object], place: str) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind()
+    except TypeError:
+        raise UsageError(
+            f'"{place}" needs arguments {signature}, and a target is called without any;'
+            " name a function that needs none and calls it"
+        ) from None

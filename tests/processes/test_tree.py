@@ -1,0 +1,217 @@
+"""Process trees are stopped, resumed and ended whole, whatever left the group."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from processes_seen import wait_until
+
+from perfkit.agent import tree as processes
+from perfkit.agent.tree import Process, read_process, tree
+
+# A leader, a child in its group and a stray in a session of its own, all of them busy.
+FAMILY = """
+import os, subprocess, sys
+burn = "print(flush=True)\\nwhile True: pass"
+for alone in (False, True):
+    child = subprocess.Popen([sys.executable, "-c", burn], start_new_session=alone, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print(child.pid, flush=True)
+exec(burn)
+"""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A real process tree."""
+
+    leader: int
+    child: int
+    stray: int
+
+    @property
+    def everyone(self) -> tuple[int, int, int]:
+        """All of its processes."""
+        return self.leader, self.child, self.stray
+
+
+@pytest.fixture
+def family() -> Iterator[Family]:
+    """Start a busy tree in a session of its own, and end it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAMILY], start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child, stray = (int(process.stdout.readline()) for _ in range(2))
+    process.stdout.readline()
+    yield Family(process.pid, child, stray)
+    processes.kill(process.pid, (child, stray))
+    process.stdout.close()
+    process.wait()
+
+
+def states(*pids: int) -> list[str]:
+    """Return the states of processes, X for one that is gone."""
+    found = [read_process(pid) for pid in pids]
+    return [process.state if process else "X" for process in found]
+
+
+def cpu_s(*pids: int) -> float:
+    """Return the CPU time of processes together."""
+    return sum(process.cpu_s for pid in pids if (process := read_process(pid)) is not None)
+
+
+def spend_cpu(seconds: float) -> None:
+    """Be busy here, so that processes that run could use some CPU time of their own."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def test_a_process_is_read_as_the_kernel_shows_it() -> None:
+    """Parent, group, state and CPU time are those that the process itself knows."""
+    spend_cpu(0.03)
+    before = time.process_time()
+    found = read_process(os.getpid())
+    after = time.process_time()
+
+    assert found is not None
+    assert (os.getpid(), os.getppid(), os.getpgrp(), "R") == (
+        found.pid,
+        found.parent,
+        found.group,
+        found.state,
+    )
+    assert before - 0.03 < found.cpu_s < after + 0.03
+    assert found.core in range(os.cpu_count() or 1)
+
+
+def test_a_name_with_parentheses_and_spaces_confuses_nobody(tmp_path: Path) -> None:
+    """The fields are counted from the end of the name, which may hold anything."""
+    odd = tmp_path / "a) R (b"
+    odd.symlink_to(shutil.which("cat") or "")
+    with subprocess.Popen([odd], stdin=subprocess.PIPE) as process:
+        found = read_process(process.pid)
+
+        assert found is not None
+        assert (os.getpid(), os.getpgrp()) == (found.parent, found.group)
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_a_process_that_is_gone_is_none() -> None:
+    """One that ended and was waited for is no longer there."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+
+    assert read_process(process.pid) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "rests"), [("T", True), ("t", True), ("Z", True), ("R", False), ("D", False)]
+)
+def test_only_what_is_stopped_or_over_rests(state: str, *, rests: bool) -> None:
+    """One that waits for a disk may go on by itself at any moment."""
+    assert rests is Process(pid=1, parent=0, group=1, state=state, cpu_s=0.0, core=0).rests
+
+
+@pytest.fixture(params=[True, False], ids=["listed", "searched for"])
+def _children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the kernel list the children of a process, which this one may be able to, or not."""
+    monkeypatch.setattr(processes, "_CHILDREN_LISTED", processes._CHILDREN_LISTED and request.param)
+
+
+@pytest.mark.usefixtures("_children")
+def test_a_tree_holds_the_group_and_whoever_left_it(family: Family) -> None:
+    """Descendants belong to it even in a session of their own; other processes do not."""
+    assert set(family.everyone) == {process.pid for process in tree(family.leader)}
+    strays = [process.pid for process in tree(family.leader) if process.group != family.leader]
+    assert [family.stray] == strays
+
+
+@pytest.mark.usefixtures("_children")
+def test_the_children_of_a_process_are_its_own_alone(family: Family) -> None:
+    """Those of any of its threads; none of one that is gone."""
+    assert {family.child, family.stray} == set(processes.children(family.leader))
+    assert () == processes.children(family.child)
+    with ThreadPoolExecutor(1) as threads:
+        process = threads.submit(subprocess.Popen, ["sleep", "60"]).result()
+        assert process.pid in processes.children(os.getpid())
+    process.kill()
+    process.wait()
+    assert () == processes.children(process.pid)
+
+
+@pytest.mark.usefixtures("_children")
+def test_a_tree_holds_no_process_that_is_over(family: Family) -> None:
+    """One that nobody has waited for yet is still shown by the kernel, but does nothing any more."""
+    os.kill(family.child, signal.SIGKILL)
+
+    assert wait_until(lambda: states(family.child) == ["Z"])
+    assert {family.leader, family.stray} == {process.pid for process in tree(family.leader)}
+
+
+def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
+    """Its CPU time stands still while others run, and moves again afterwards."""
+    processes.stop(family.leader, (family.stray,))
+    assert wait_until(lambda: states(*family.everyone) == ["T", "T", "T"])
+    stopped = cpu_s(*family.everyone)
+    spend_cpu(0.1)
+    assert stopped == cpu_s(*family.everyone)
+
+    processes.resume(family.leader, (family.stray,))
+
+    assert wait_until(lambda: all(cpu_s(pid) > 0 for pid in family.everyone))
+    assert wait_until(lambda: cpu_s(*family.everyone) > stopped + 0.05)
+    assert not {"T", "X", "Z"} & set(states(*family.everyone))
+
+
+def test_stopping_returns_once_the_leader_rests(family: Family) -> None:
+    """Nobody need wait before reading the leader's CPU time."""
+    processes.stop(family.leader)
+
+    assert ["T"] == states(family.leader)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: bool) -> None:
+    """Stopped or not, the stray that left the group included."""
+    if stopped:
+        processes.stop(family.leader, (family.stray,))
+
+    processes.kill(family.leader)
+
+    assert wait_until(lambda: set(states(*family.everyone)) <= {"X", "Z"})
+
+
+def test_a_known_stray_is_ended_after_its_leader_is_gone(family: Family) -> None:
+    """Whose tree it was can no longer be seen, but it was seen before."""
+    for pid in (family.leader, family.child):
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: states(family.leader) == ["Z"])
+
+    processes.kill(family.leader, (family.stray,))
+
+    assert wait_until(lambda: set(states(*family.everyone)) <= {"X", "Z"})
+
+
+def test_a_leader_that_is_gone_is_no_error() -> None:
+    """It may end at any moment, also right before it is stopped."""
+    process = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    process.wait()
+
+    processes.stop(process.pid)
+    processes.resume(process.pid)
+    processes.kill(process.pid)
+
+    assert () == tree(process.pid)
