@@ -13,7 +13,7 @@ _HARDEST = "gate"
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_kill_loses_nothing_and_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
-    """Every row that was staged is in the ledger, once; no worktree, folder, stopped or other process stays."""
+    """Every row that was staged is in the ledger, once; no worktree, folder or process stays."""
     hardest = kind.name == _HARDEST
     outcome = kill_once(kind, tmp_path, once_staged, stop=hardest, again=1.5 if hardest else None)
 
