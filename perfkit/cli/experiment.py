@@ -96,78 +96,73 @@ def run_(
     _run(changes.made_to(read_experiment(file)), repo, ledger, markdown, json, wait_s=wait)
 
 
-@_experiment.command(
-    "precision",
-    epilog=examples(
-        "perfkit experiment precision --workload image_classification",
-        "perfkit experiment precision --workload image_classification --factor batch_size=1,2"
-        " --factor workers=1,2",
-        "perfkit experiment precision --workload text_inference --factor precision=default,bf16,fp16",
+@dataclass(frozen=True, kw_only=True)
+class _Shipped:
+    """An experiment that comes with perfkit; the first of its workloads is the default."""
+
+    name: str
+    what: str
+    workloads: tuple[str, ...]
+    examples: tuple[str, ...]
+
+
+_SHIPPED = (
+    _Shipped(
+        name="precision",
+        what="Compare mixed with default precision on a workload that comes with perfkit.",
+        workloads=("image_classification", "text_training", "text_inference"),
+        examples=(
+            "perfkit experiment precision --workload image_classification",
+            "perfkit experiment precision --workload image_classification --factor batch_size=1,2",
+            "perfkit experiment precision --workload text_inference --factor precision=default,bf16,fp16",
+        ),
+    ),
+    _Shipped(
+        name="augmentation",
+        what="Compare images augmented at every access with images augmented once and kept.",
+        workloads=("metric_learning", "image_classification"),
+        examples=(
+            "perfkit experiment augmentation",
+            "perfkit experiment augmentation --workload image_classification --factor workers=0,2",
+        ),
     ),
 )
-def precision(
-    *,
-    workload: Annotated[
-        str, typer.Option(help="image_classification, text_training or text_inference.")
-    ] = "image_classification",
-    factor: FactorOption = None,
-    fixed: SetOption = None,
-    blocks: BlocksOption = None,
-    budget: BudgetOption = None,
-    margin: MarginOption = None,
-    seed: SeedOption = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    ledger: LedgerOption = None,
-    markdown: DocumentOption = None,
-    json: JsonOption = None,
-) -> None:
-    """Compare mixed with default precision on a workload that comes with perfkit.
-
-    Exit code: as for `perfkit experiment run`.
-    """
-    from perfkit.factorial.definition import shipped_experiment
-
-    shipped = shipped_experiment("precision", workload)
-    _check_installed(workload)
-    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
 
 
-@_experiment.command(
-    "augmentation",
-    epilog=examples(
-        "perfkit experiment augmentation",
-        "perfkit experiment augmentation --workload image_classification --factor workers=0,2",
-    ),
-)
-def augmentation(
-    *,
-    workload: Annotated[
-        str, typer.Option(help="metric_learning or image_classification.")
-    ] = "metric_learning",
-    factor: FactorOption = None,
-    fixed: SetOption = None,
-    blocks: BlocksOption = None,
-    budget: BudgetOption = None,
-    margin: MarginOption = None,
-    seed: SeedOption = None,
-    wait: WaitOption = None,
-    repo: RepoOption = None,
-    ledger: LedgerOption = None,
-    markdown: DocumentOption = None,
-    json: JsonOption = None,
-) -> None:
-    """Compare images augmented at every access with images augmented once and kept.
+def _add_shipped(shipped: _Shipped) -> None:
+    """Add the command of an experiment that comes with perfkit."""
 
-    Exit code: as for `perfkit experiment run`.
-    """
-    from perfkit.factorial.definition import shipped_experiment
+    def command(
+        *,
+        workload: Annotated[str, typer.Option(help="One of those named above.")] = shipped.workloads[0],
+        factor: FactorOption = None,
+        fixed: SetOption = None,
+        blocks: BlocksOption = None,
+        budget: BudgetOption = None,
+        margin: MarginOption = None,
+        seed: SeedOption = None,
+        wait: WaitOption = None,
+        repo: RepoOption = None,
+        ledger: LedgerOption = None,
+        markdown: DocumentOption = None,
+        json: JsonOption = None,
+    ) -> None:
+        from perfkit.factorial.definition import shipped_experiment
 
-    shipped = shipped_experiment("augmentation", workload)
-    _check_installed(workload)
-    changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
-    _run(changes.made_to(shipped), repo, ledger, markdown, json, wait_s=wait)
+        experiment = shipped_experiment(shipped.name, workload)
+        _check_installed(workload)
+        changes = _Changes(factor, fixed, blocks=blocks, budget=budget, margin=margin, seed=seed)
+        _run(changes.made_to(experiment), repo, ledger, markdown, json, wait_s=wait)
+
+    told = (
+        f"{shipped.what}\n\nWorkloads: {', '.join(shipped.workloads)}."
+        "\n\nExit code: as for `perfkit experiment run`."
+    )
+    _experiment.command(shipped.name, help=told, epilog=examples(*shipped.examples))(command)
+
+
+for _one in _SHIPPED:
+    _add_shipped(_one)
 
 
 @_experiment.command(

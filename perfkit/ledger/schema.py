@@ -239,14 +239,20 @@ def _read_maps(column: pa.ChunkedArray) -> list[Mapping[str, str]]:
 def _read_chunk(chunk: pa.MapArray) -> Iterator[Mapping[str, str]]:
     keys, values = chunk.keys.dictionary_encode(), chunk.items.dictionary_encode()
     names, texts = keys.dictionary.to_pylist(), values.dictionary.to_pylist()
-    places = np.stack([keys.indices.to_numpy(), values.indices.to_numpy()], axis=1)
+    places = np.stack([_numbers(keys.indices), _numbers(values.indices)], axis=1)
     known: dict[bytes, Mapping[str, str]] = {}
-    for begin, end in itertools.pairwise(chunk.offsets.to_numpy().tolist()):
+    for begin, end in itertools.pairwise(_numbers(chunk.offsets).tolist()):
         mine = places[begin:end]
         found = known.get(key := mine.tobytes())
         if found is None:
             found = known[key] = {names[name]: texts[text] for name, text in mine.tolist()}
         yield found
+
+
+def _numbers(array: pa.Int32Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return whole numbers as numpy has them; pyarrow's own way there imports pandas."""
+    whole = np.frombuffer(array.buffers()[1], dtype=np.int32)
+    return whole[array.offset : array.offset + len(array)]
 
 
 def _escape(value: Any) -> Any:  # noqa: ANN401 (whatever a column holds)

@@ -345,14 +345,18 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
 def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
     """A worker that was forked while a run went on does not make it look alive, nor publish it."""
     reading, writing = os.pipe()
+    hearing, telling = os.pipe()
 
     def work() -> None:
         with _begin(tmp_path) as run:
             run.add(_rows(0))
             if os.fork() == 0:
                 os.close(writing)
+                os.write(telling, b".")
                 os.read(reading, 1)
                 raise KeyboardInterrupt
+            # On a busy machine the child may not have run at all yet.
+            os.read(hearing, 1)
             _die()
 
     _in_child(work)
