@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# glibc hands freed memory back to the kernel above these sizes; raised, page faults no longer decide.
+# glibc returns freed memory above these sizes to the kernel. They are raised, so that page faults, which
+# come and go by chance, do not decide how long a round takes.
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 
 def fixed_environment(environment: Mapping[str, str], *, hash_seed: int) -> dict[str, str]:
-    """Return ``environment`` with what would otherwise differ or decide from launch to launch."""
+    """Return ``environment`` with fixed values for what would otherwise make launches differ."""
     return {
         **environment,
         **ALLOCATOR,
         "PYTHONHASHSEED": str(hash_seed),
-        # Without it a mere question for a GPU may initialise CUDA, and forked children could not use it.
+        # Without it, asking whether there is a GPU may initialise CUDA, and forked children could not use it.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }

@@ -15,7 +15,7 @@ from perfkit.records import Status
 from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
-_PYTEST_RAN = (0, 1)  # all passed; some failed, which rows of their own say
+_PYTEST_RAN = (0, 1)  # all passed; some failed, and each failure has a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchResult:
-    """How a launch ended; ``tail`` is the end of its output, or says why, where it did not run."""
+    """How a launch ended; ``tail`` is the end of its output, or says why it did not run."""
 
     status: Status = "ok"
     tail: str = ""
@@ -72,7 +72,7 @@ def run_launch(
 
     After ``limit_s`` seconds it is ended. No process of the session outlives the call.
     """
-    # "=" keeps pytest from taking the paths for places to look for its root in.
+    # With "=" pytest does not take these paths for places in which to look for its root.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}", "--perfkit-no-counts"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]

@@ -1,4 +1,4 @@
-"""One measuring perfkit a machine: two at once would measure each other."""
+"""Only one perfkit measures on a machine at a time: two at once would disturb each other's times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVERYONE = 0o666
 _MOST_BYTES = 1 << 16
 _POLL_S = 0.25
 _TELL_EVERY_S = 60.0
-# The first that every user of the machine may write to; whoever looks finds the same one.
+# The lock lies in the first of these that every user may write to, so that all users find the same one.
 _PLACES = (Path("/run/lock"), Path("/var/lock"), Path("/tmp"))  # noqa: S108 (a lock that all users share)
 
 
@@ -56,8 +56,8 @@ def machine_lock(
 ) -> Iterator[float]:
     """Hold the machine for measuring, and yield the seconds that another perfkit kept this one waiting.
 
-    ``say`` hears at once, and every minute, who holds it; after ``wait_s`` seconds this one gives up, with
-    None never. The kernel lets go of the lock of a process that ends, however it ends.
+    ``say`` is told at once, and every minute, who holds it. After ``wait_s`` seconds this perfkit gives up,
+    with None never. The kernel releases the lock of a process that ends, however it ends.
 
     Raises:
         NotMeasuredError: the machine was not let go in time.
@@ -116,7 +116,7 @@ def _taken(path: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        # Who tidies up old temporary files may have removed it meanwhile: a lock on it would keep nobody out.
+        # A cleaner of old temporary files may have removed it by now: locking that would keep nobody out.
         if os.fstat(descriptor).st_nlink:
             return descriptor
         os.close(descriptor)
@@ -125,7 +125,7 @@ def _taken(path: Path) -> int | None:
 def _open(path: Path) -> int:
     """Open the lock's file, which belongs to whoever measured first and serves everyone.
 
-    It lies where all may write, so what stands there in its place is neither followed nor written to.
+    Everyone may write to its folder, so a link or another kind of file in its place is refused.
     """
     try:
         descriptor = _open_or_create(path)
@@ -144,7 +144,7 @@ def _open(path: Path) -> int:
 def _open_or_create(path: Path) -> int:
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        # The kernel refuses to open another user's file there by a call that could have made it.
+        # The kernel refuses to open another user's file there with O_CREAT, so that comes second.
         with contextlib.suppress(FileNotFoundError):
             try:
                 return os.open(path, os.O_RDWR | flags)

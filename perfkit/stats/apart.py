@@ -1,4 +1,4 @@
-"""Samples measured apart: what runs of the same code differ by is in every difference between them."""
+"""Samples measured at different times: their differences include what runs of the same code differ by."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def runs_to_decide(
 ) -> int | None:
     """Return how many more values of each sample would decide, None where a hundred would not.
 
-    ``difference`` is a log ratio, taken with the spread for the truth; each value adds a degree of freedom.
+    ``difference`` (a log ratio) and the spread are taken for the true ones; each value adds a degree of
+    freedom.
     """
     distance = distance_to_margin(difference, margin)
     for more in range(1, _MOST_RUNS + 1):

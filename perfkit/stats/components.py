@@ -14,8 +14,8 @@ from perfkit.stats.apart import pooled_spread
 class Components:
     """Standard deviations of log ratios: between preloaders, between launches of one, and between its rounds.
 
-    What a higher level shows because of the level below it is taken off; ``launches`` is as seen, with the
-    error of each launch's own rounds in it. None where a level was not replicated.
+    ``preloaders`` excludes what launches alone would make preloaders differ by; ``launches`` is as seen and
+    includes the error from each launch's own rounds. None where a level was not replicated.
     """
 
     preloaders: float | None

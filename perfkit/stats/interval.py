@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-# Of the values at each end. Bursts of whole launches would otherwise leave every gate undecided.
+# The share of the values that is left out at each end: bursts that slow whole launches would otherwise leave
+# every gate undecided.
 _TRIMMED = 0.1
-# Preloaders count as differing at this p-value. At 0.05 hardly more biases are noticed, and where there are
-# none one comparison in twenty would rest on the two or three preloaders there are, and never be decided.
+# Preloaders count as differing below this p-value. With 0.05 hardly more biases would be noticed, and without
+# any bias one comparison in twenty would rest on two or three preloaders and never be decided.
 _DIFFERING = 0.001
 
 
@@ -60,7 +61,7 @@ def location_interval(logs: npt.ArrayLike, preloaders: npt.ArrayLike, *, error: 
 
 
 def trimmed_from_each_end(units: int) -> int:
-    """Return how many of so many values the mean leaves out at each end."""
+    """Return how many of ``units`` values the mean leaves out at each end."""
     return int(_TRIMMED * units)
 
 

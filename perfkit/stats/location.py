@@ -1,8 +1,8 @@
 """The location of a launch: one log ratio head / base from its paired rounds.
 
-Every candidate changes its sign when the sides are swapped and nothing when all values are scaled. The median
-is taken because launches scatter least by it on recorded launches; what it overlooks is a slowdown of fewer
-than half of the rounds. ``docs/method.md`` has the figures.
+Every candidate changes its sign when the sides are swapped, and stays the same when all values are scaled.
+The median is used because it scattered least from launch to launch on recorded launches. It overlooks a
+slowdown of fewer than half of the rounds. ``docs/method.md`` has the figures.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def hodges_lehmann(base: Sequence[float], head: Sequence[float]) -> float:
 
 
 def ratio_of_lower_quartiles(base: Sequence[float], head: Sequence[float]) -> float:
-    """Return the log of the ratio of the sides' lower quartiles; it takes no notice of the pairs."""
+    """Return the log of the ratio of the sides' lower quartiles; it ignores how rounds are paired."""
     log_ratios(base, head)
     return math.log(np.quantile(head, _LOWER)) - math.log(np.quantile(base, _LOWER))
 
@@ -72,7 +72,7 @@ def winsorised_mean(base: Sequence[float], head: Sequence[float]) -> float:
     """Return the mean of the paired log ratios, those far out counted as if they stood at the fence.
 
     The fence stands five deviations (by the median absolute deviation) from the median, and never nearer
-    than 0.25: a burst of twice the time is tamed, a real slowdown of some calls keeps its weight.
+    than 0.25: a burst of twice the time counts for less, a real slowdown of some calls counts in full.
     """
     ratios = log_ratios(base, head)
     median = np.median(ratios)

@@ -10,7 +10,7 @@ from perfkit.stats.interval import degrees_of_freedom, student_quantile
 
 
 def expected_half_width(sd: float, units: int, *, error: float) -> float:
-    """Return the half-width, on the log scale, that ``units`` values of deviation ``sd`` will give."""
+    """Return the half-width to expect, on the log scale, from ``units`` values of deviation ``sd``."""
     return student_quantile(degrees_of_freedom(units), error) * sd / math.sqrt(units)
 
 

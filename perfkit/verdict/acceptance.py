@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 from perfkit.records.results import meant_by
 
-# What may keep a gate from passing; new benchmarks do where there is nothing else to compare.
+# Verdicts that may keep a gate from passing. NEW does so where there is nothing else to compare.
 BLOCKING: frozenset[Verdict] = frozenset(
     {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}
 )
-# What blocks of a count: it grew, or head could not count what base counts.
+# Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
 SHOWN_DIGITS = 8
 
@@ -37,9 +37,9 @@ class Acceptance:
 
     @property
     def of_counts_alone(self) -> bool:
-        """Whether no time was accepted: that of a regression always has its ratio, and none has "MISSING".
+        """Whether only counts were accepted: an accepted slowdown has a ratio, and no time is MISSING.
 
-        A benchmark that head lacks altogether has no counts there, so it names none.
+        An acceptance of a whole benchmark that head lacks names no counts, so it is not one of these.
         """
         named = bool(self.counts) or bool(self.uncounted)
         return named and self.ratio is None and self.verdict in COUNTED

@@ -1,7 +1,7 @@
-"""A verdict from runs that were measured apart, each commit in its own: not interleaved, so widened.
+"""A verdict from runs that measured each commit at another time, not in turns, so its interval is wider.
 
-Between two runs of the same code the machine, its neighbours and the hour have changed. How much that does
-is read off the commits that were measured more than once; it is in the interval, and in every verdict.
+Two runs of the same code differ, since the machine and what else runs on it change from hour to hour. Commits
+that were measured more than once show by how much; every interval and every verdict includes that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perfkit.stats.apart import Spread, half_width_apart, pooled_spread, runs_to
 from perfkit.units import counted
 from perfkit.verdict.judge import LARGEST_LOG, look_error, timed_verdict
 
-# A deviation from one repetition may be anything: its interval would span a factor of thousands.
+# One repetition does not tell a deviation: the interval would span a factor of thousands.
 _FEWEST_DEGREES = 2
 
 

@@ -33,7 +33,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """How often a plant (a relative slowdown) was found, and in how many gates another one was accused."""
+    """How often a plant (a relative slowdown) was found, and how many gates accused another benchmark."""
 
     plant: float
     found: Share
@@ -209,7 +209,7 @@ def _reach(
 
 
 def _most_launches(gate: _Gate) -> int:
-    """Return how many launches the benchmark had that had most: so many the budget allowed."""
+    """Return the most launches that any benchmark had, which is how many the budget allowed."""
     return max(len(pairs_of(rows)) for rows in gate.rows.values())
 
 

@@ -27,9 +27,9 @@ from perfkit.stats.interval import error_per_look, location_interval
 from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
 
 Kind = Literal["main", "simple", "interaction"]
-# A deviation needs two.
+# Fewer blocks have no standard deviation.
 _FEWEST_BLOCKS = 2
-# Numbers of blocks at which an experiment is judged; those above what it may run are no looks of it.
+# Numbers of blocks at which an experiment is judged, as far as it may run so many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
 
@@ -118,9 +118,9 @@ def looks_of(experiment: Experiment) -> tuple[int, ...]:
 
 
 def interval_error(experiment: Experiment) -> float:
-    """Return the error of one interval: alpha shared over looks, contrasts and the times they are told of.
+    """Return the error of one interval: alpha shared over looks, contrasts and kinds of times.
 
-    Where the budget ends it is one look more, whose moment does not depend on what was seen.
+    The end of the budget is one more look, since its moment does not depend on the values seen.
     """
     family = len(contrasts_of(experiment)) * len(TIMES)
     return error_per_look(experiment.alpha, family=family, looks=len(looks_of(experiment)) + 1)
@@ -160,12 +160,12 @@ def finished_blocks(record: ExperimentRecord) -> int:
 
 
 def is_decided(record: ExperimentRecord) -> bool:
-    """Tell whether every main effect on the time that matters most has a verdict that more blocks would keep.
+    """Tell whether every main effect on the time that matters most has a verdict that ends the experiment.
 
     That time is the one per sample where samples are known, else that of a step, else the total.
     """
     found = main_effects(effects_of(record))
-    # Of variants that failed more blocks say nothing.
+    # More blocks would say nothing about variants that failed.
     effects = [effect for effect in found if effect.blocks or not effect.left_out]
     return bool(effects) and all(effect.verdict not in {None, "INCONCLUSIVE"} for effect in effects)
 
@@ -190,7 +190,7 @@ def main_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
 def crossovers(experiment: Experiment, effects: Sequence[Effect], response: Response) -> list[Crossover]:
     """Return where the simple effect of one factor changes its sign along another, which holds sizes.
 
-    Between two neighbours that may both be no change there is nothing to cross.
+    Two neighbouring sizes whose intervals both contain no change give no crossing.
     """
     simple = [
         effect
@@ -303,7 +303,7 @@ def _measured_effect(
 
 
 def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
-    """Return the effect on what was counted, which repeats: no interval but the value itself."""
+    """Return the effect on a count: it repeats, so both ends of its interval are the value itself."""
     counted = {
         name: float(found.tensor_peak) for name, found in record.fingerprints.items() if found.tensor_peak
     }
@@ -327,7 +327,7 @@ def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:
 
 
 def _ratio(log: float) -> float:
-    """Return the ratio of a log ratio; infinite where no number is as large, as of two blocks it may be."""
+    """Return the ratio of a log ratio; infinite where that overflows, as with two blocks it may."""
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 

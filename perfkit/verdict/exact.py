@@ -14,7 +14,7 @@ from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
 
 SYNCS = "syncs"
-# What a count is, where its name alone does not say it.
+# Titles of the counts whose names alone do not say what they are.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
     SYNCS: "host-device syncs",
@@ -33,11 +33,11 @@ TITLES: Mapping[str, str] = {
     "graphs": "compiled graphs",
 }
 _MOST_CAUSES = 20
-# Of a count that is not exact: by less it says nothing.
+# A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
 _NEWS = 0.05
 _FEW_BYTES = 16 << 20
-# What lies where in memory moves instructions a little: two turns may differ by so much, and what two commits
-# differ by is news from there on.
+# Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
+# the first share, and a difference between two commits is reported above the second.
 _SPREAD_OF_INSTRUCTIONS = 0.005
 NEWS_OF_INSTRUCTIONS = 0.001
 
@@ -46,7 +46,7 @@ NEWS_OF_INSTRUCTIONS = 0.001
 class ExactPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
-    A sync is worth a word in any benchmark, and decides in a training step alone: there one more is too many.
+    A sync is reported in any benchmark but decides in a training step only, where one more is too many.
     """
 
     gating: tuple[str, ...]
@@ -64,7 +64,7 @@ class ExactPolicy:
 def compare_counts(
     benchmark: Benchmark, base: Counts, head: Counts, policy: ExactPolicy, *, training: bool, gating: bool
 ) -> Iterator[ExactComparison]:
-    """Yield a comparison for each count that either side has, or says why it has it not.
+    """Yield a comparison for each count that either side has, or gives a reason not to have.
 
     A benchmark that trains on either side is a training step like that of a target.
     """
@@ -101,7 +101,7 @@ def compare_count(
 
 
 def repeated(count: Count) -> bool:
-    """Tell whether a count is exact: to the digit, instructions within half a percent."""
+    """Tell whether a count repeated: to the digit, or for instructions within half a percent."""
     if count.metric != INSTRUCTIONS or len(count.values) < 2:  # noqa: PLR2004 (one alone repeats nothing)
         return count.exact
     return max(count.values) <= min(count.values) * (1 + _SPREAD_OF_INSTRUCTIONS)
@@ -114,7 +114,7 @@ def _verdict(base: float, head: float, margin: float) -> Verdict:
 
 
 def _typical(count: Count) -> float:
-    """Return the count; of values that differ their mean."""
+    """Return the count, or the mean of its values where they differ."""
     return count.values[-1] if count.exact else math.fsum(count.values) / len(count.values)
 
 
@@ -129,8 +129,8 @@ def not_compared(
 ) -> ExactComparison:
     """Return a count that a side lacks, with the reasons that base and head give.
 
-    One that decides, and that base alone has, is missing: it could have grown without anyone knowing. What
-    did not repeat on base would not have decided.
+    A count that decides and that only base has is MISSING: it could have grown unseen. A count that did not
+    repeat on base would not have decided.
     """
     known = new or old
     missing = gating and old is not None and new is None and repeated(old)
@@ -178,10 +178,9 @@ def _by_file(causes: Iterable[Cause]) -> Mapping[tuple[str, str], Sequence[Cause
 
 
 def _pairs(olds: Sequence[Cause], news: Sequence[Cause]) -> Iterator[tuple[list[Cause], list[Cause]]]:
-    """Pair the lines of a file: by their text, since numbers move with every change above them.
+    """Pair the lines of a file by their text, since line numbers move with every change above them.
 
-    What is left was edited, as far as both sides have such lines: these are paired in the order in which they
-    stand.
+    Lines that are left on both sides are taken for edited ones and paired in their order in the file.
     """
     before, after = _by_text(olds), _by_text(news)
     for text in before.keys() & after.keys():
@@ -215,7 +214,7 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 
 def _is_news(one: ExactComparison) -> bool:
-    """Tell whether a move says something; of what is not exact only one beyond its margin does."""
+    """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
     if not one.metric.exact:
         return _grew(one)
     return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS

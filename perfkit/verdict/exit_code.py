@@ -24,8 +24,8 @@ _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 def exit_code(comparisons: Iterable[Comparison | ExactComparison]) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
-    Accepted findings, and comparisons that do not gate, pass. A new benchmark passes beside others; where
-    there is nothing else, there was no comparison, and only a person can let that pass.
+    Accepted findings and comparisons that do not gate pass. A new benchmark passes beside compared ones.
+    Where all are new nothing was compared, and only an acceptance can let that pass.
     """
     found = tuple(comparisons)
     if all(one.verdict == "NEW" for one in found) and not (found and all(one.accepted for one in found)):

@@ -1,4 +1,4 @@
-"""Whether a machine can decide at a margin, by what identical code scatters by on it."""
+"""Whether a gate on this machine can decide at a margin, judged by the scatter of identical code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Condition:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """What identical code scattered by, and what a gate could see through it.
+    """How much identical code scattered, and which changes a gate could see in spite of it.
 
     ``launch_sd`` is the deviation over ``measured`` launches of the log ratio, ``launch_s`` what a launch
     took in seconds. A gate would give the benchmark ``launches``; its interval would be ``half_width`` wide

@@ -13,7 +13,7 @@ from perfkit.verdict.exact import compare_count, not_compared, repeated
 from perfkit.verdict.judge import compare
 
 _MOST_CAUSES = 40
-# What the message of a row begins with that holds no count.
+# The message of a row without a count begins with this.
 NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
 NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
@@ -23,7 +23,7 @@ def policy_of(rows: Sequence[Row]) -> Policy:
     """Return the rules that rows of a gate were measured under.
 
     Raises:
-        LedgerError: they do not say.
+        LedgerError: the rows do not hold them.
     """
     return judged_policy(rows[0]).rules
 
@@ -61,7 +61,7 @@ def comparison_of(rows: Sequence[Row], prior: Sequence[Sequence[Row]] = ()) -> C
     """Return the verdict on one benchmark from its rows in a run, and in the runs that it continued."""
     last = rows[-1]
     policy = judged_policy(last)
-    # The launches before a failure are of no use; the failure's own row, which has the cause, comes last.
+    # The launches before a failure decide nothing. The row of the failure comes last and has its cause.
     for row in reversed(rows):
         verdict = judged_policy(row).verdict
         if verdict in NOT_TIMED:
@@ -87,7 +87,7 @@ def exact_comparisons_of(rows: Sequence[Row]) -> list[ExactComparison]:
 
 
 def counts_of(rows: Sequence[Row]) -> Counts:
-    """Return what rows of one benchmark counted; of two rows on one metric the last stands."""
+    """Return the counts in rows of one benchmark; where two rows have one metric, the last one holds."""
     latest = {row.outcome.metric.name: row for row in rows}
     found = {name: count_of(row) for name, row in latest.items()}
     return Counts(
@@ -119,7 +119,7 @@ def count_of(row: Row) -> Count | None:
 
 
 def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
-    """Yield what rows hold of counts, the largest of their causes; of those that could not be made, why."""
+    """Yield the counts that rows hold, each with its largest causes, or the reason where one was not made."""
     for count in counts.counts:
         metric = Metric(name=count.metric, unit=count.unit, exact=repeated(count))
         yield Outcome(

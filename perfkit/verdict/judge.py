@@ -14,8 +14,8 @@ from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
 
 LARGEST_LOG = math.log(sys.float_info.max)
-# Where typical calls were timed apart, of the error that a look may make: all calls have the rest. What only
-# some calls pay is rarer than what each pays.
+# The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
+# calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
 
 
@@ -118,8 +118,9 @@ def need(
 ) -> Need | None:
     """Return about how many more launches would decide, None where no look that is left would.
 
-    What ``judged``, the estimate from ``pairs``, says of ratio and scatter is taken for the truth; before
-    the first look, that look is what is missing. ``launch_s`` is what one more launch takes, in seconds.
+    The ratio and scatter of ``judged``, the estimate from ``pairs``, are taken for the true ones; before the
+    first look, the launches that it still lacks are returned. ``launch_s`` is what one more launch takes, in
+    seconds.
     """
     look = _deciding_look(judged, pairs, policy, margin) if judged else policy.looks[0]
     if look is None:
@@ -134,7 +135,7 @@ def look_error(policy: Policy) -> float:
 
 
 def interval_error(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> float:
-    """Return the two-sided error of one interval over launches: of two, each has its share of a look's."""
+    """Return the two-sided error of one interval: where a look has two, each has its share of the error."""
     if not _are_sliced(pairs):
         return look_error(policy)
     return look_error(policy) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE)
@@ -150,8 +151,9 @@ def _weighed(
 ) -> tuple[TimedVerdict, Estimate, Estimate | None]:
     """Return the verdict of both estimates, the one that made it, and the other.
 
-    Either may accuse, since each has its share of alpha. A typical call inside the margin is not enough
-    for UNCHANGED while all calls together seem to lie outside: some of them may have become slower.
+    Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A typical call
+    inside the margin is not enough for UNCHANGED while the ratio of all calls lies outside: some calls may
+    have become slower.
     """
     verdicts = timed_verdict(typical, margin), timed_verdict(whole, margin)
     for accusing in ("REGRESSED", "IMPROVED"):
@@ -171,7 +173,7 @@ def _are_sliced(pairs: Sequence[LaunchPair]) -> bool:
 
 def _ratio(log: float) -> float:
     """Return the ratio of a log ratio; infinite where no number is as large."""
-    # Two preloaders that differ bound next to nothing.
+    # An interval over two preloaders that differ is so wide that it says next to nothing.
     return math.exp(log) if log < LARGEST_LOG else math.inf
 
 
@@ -198,18 +200,18 @@ def _before_first_look(launches: int, policy: Policy) -> str:
 def _middle_times(
     launches: Sequence[tuple[Sequence[float], Sequence[float]]], judged: Estimate | None
 ) -> tuple[float, float] | tuple[None, None]:
-    """Return base's and head's time: the median over launches of what both took, apart by the ratio.
+    """Return base's and head's time: the median over launches of both together, set apart by the ratio.
 
-    Each median round stands for its launch. Before the first look there is no ratio; each side then has its
-    own median over launches.
+    A launch's time is that of its median round. Before the first look there is no ratio, and each side has
+    its own median over launches.
     """
     middles = [(statistics.median(base), statistics.median(head)) for base, head in launches]
     if not middles:
         return None, None
     if judged is None:
         return statistics.median(base for base, _ in middles), statistics.median(head for _, head in middles)
-    # A core that has two speeds gives launches of either: the sides' own medians may come from different
-    # ones, and contradict the ratio beside them.
+    # A core with two speeds gives launches at either one: the sides' own medians may come from launches at
+    # different speeds, and would then contradict the ratio that is shown beside them.
     level = statistics.median(math.sqrt(base * head) for base, head in middles)
     apart = math.sqrt(judged.ratio)
     return level / apart, level * apart

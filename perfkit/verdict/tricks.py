@@ -19,7 +19,7 @@ Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same
 ANSWERS: tuple[Answer, ...] = (
     "helps", "hurts", "no difference", "cannot tell", "not the same", "failed",
 )  # fmt: skip
-# So many tricks are tried together.
+# The number of tricks that are tried together.
 _PAIR = 2
 _OF_VERDICT: Mapping[TimedVerdict, Answer] = {
     "IMPROVED": "helps",
@@ -98,9 +98,9 @@ class SizeCrossing:
 
 @dataclass(frozen=True, kw_only=True)
 class Interaction:
-    """What two tricks give together on a loop, against what they would give if neither knew of the other.
+    """What two tricks give together on a loop, against what they would give if their effects multiplied.
 
-    ``ratio`` is that of the time to the expected one: above one, each takes from the other.
+    ``ratio`` is the measured time over the expected one: above one, each reduces the gain of the other.
     """
 
     both: TrickResult
@@ -133,7 +133,7 @@ def suggested(results: Iterable[TrickResult]) -> list[TrickResult]:
 def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
     """Return what tricks that were tried together give, against each by itself.
 
-    The intervals of one report hold together, so the interval made of three of them does too.
+    All intervals of one report hold at once, so an interval made of three of them holds too.
     """
     alone = {one.case.name: one for one in results if len(one.case.tricks) == 1}
     found = []

@@ -25,9 +25,9 @@ LIBRARIES = ("torch", "numpy")
 class Assignment:
     """What a child is to do: pytest over ``paths`` in ``root``; ``nodes`` None lists the benchmarks.
 
-    ``origins`` are the user's own trees, which no module may come from; ``temporary`` a folder to be made
-    for temporary files; ``log`` the file its output goes to. ``plants`` are slowdowns on purpose, as shares.
-    With ``training``, a function or script, no benchmark is run: so many ``steps`` of it are counted.
+    ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
+    for temporary files; ``log`` is the file for its output. ``plants`` are slowdowns on purpose, as shares.
+    With ``training``, a function or script, no benchmark is run: ``steps`` of its steps are counted.
     """
 
     root: str
@@ -43,7 +43,7 @@ class Assignment:
 
 
 class Child:
-    """One measured process and its end of the conversation."""
+    """One measured process, and the channel to it."""
 
     def __init__(self, side: Side, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.side, self.channel, self.log = side, channel, log
@@ -70,7 +70,7 @@ class Child:
         """End the child if it has not ended, and return its exit status (below zero: the signal).
 
         Raises:
-            ForkServerLostError: its preloader was lost, and it with it.
+            ForkServerLostError: its preloader was lost, which ends the child too.
         """
         try:
             return self._process.end()
@@ -83,7 +83,7 @@ class Child:
 
 
 class Source(Protocol):
-    """Makes children; ``number`` counts the sources of a run."""
+    """Makes children; ``number`` numbers the sources of a run."""
 
     number: int
 
@@ -92,7 +92,7 @@ class Source(Protocol):
 
 
 class Preloader:
-    """A process that forks children; ``number`` counts the preloaders of a run."""
+    """A process that forks children; ``number`` numbers the preloaders of a run."""
 
     def __init__(self, *, number: int, environment: Mapping[str, str], folder: Path) -> None:
         self.number = number

@@ -1,4 +1,4 @@
-"""Counts of both sides at once: nothing is timed, so neither has to stand still."""
+"""Counts on both sides at the same time: nothing is timed, so neither side has to be stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def count_benchmarks(
 ) -> CountedSides:
     """Count each benchmark on both sides; ``on_benchmark`` hears which one is next.
 
-    One that kills or hangs its process costs that side the one benchmark: another process goes on.
+    A benchmark that kills or hangs its process is lost on that side only; a new process counts the others.
     """
     sides = [_Side(launcher, side, nodes) for side in SIDES]
     try:
@@ -75,7 +75,7 @@ def count_training(
     try:
         for child in children:
             counts = _counted_steps(child, places[child.side], limit_s)
-            # One that failed may have done so because its code was another.
+            # Failed processes are checked too: they may have failed because they ran other code.
             report = read_report(child) if isinstance(counts, Counts) or counts.raised else None
             if report is not None and report.foreign:
                 counts = _failure(child, places[child.side], "error", _foreign(report.foreign))

@@ -1,4 +1,4 @@
-"""Instructions of both sides' benchmarks, each counted by callgrind in a process of its own."""
+"""Counts the instructions of both sides' benchmarks, by callgrind in a process for each of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from perfkit.records import SIDES, Side
 
 COMMANDS = ("valgrind", "callgrind_control")
 _VARIABLES = {
-    # Another thread's share of a parallel operation would not be counted.
+    # One thread only: callgrind would not count the work of others in a parallel operation.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # How many instructions Python's own allocator takes depends on all that it has allocated before.
+    # With malloc, since the instructions of Python's own allocator depend on all that it allocated before.
     "PYTHONMALLOC": "malloc",
 }
 

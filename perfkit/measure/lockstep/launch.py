@@ -72,8 +72,8 @@ def run_launch(
 ) -> LaunchRecord:
     """Measure ``nodes`` in two running children, the first of which begins each turn; both are ended.
 
-    ``paces`` holds the plans of earlier launches and takes those of benchmarks met first here. A benchmark
-    that fails costs itself; one that kills or hangs its process also ends the launch for those after it.
+    ``paces`` holds the plans of earlier launches; plans of new benchmarks are added to it. A benchmark that
+    fails is left out; one that kills or hangs its process also ends the launch for those after it.
     """
     timings: dict[str, Timing] = {}
     failures: list[Failure] = []
@@ -145,7 +145,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
 
 
 def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
-    # One that allows few calls is not called to learn how long it takes.
+    # A benchmark that allows few calls spends none on learning how long a call takes.
     iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
     pipeline = any(len(runner.child.look()) > 1 for runner in runners)
     return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
@@ -158,7 +158,7 @@ def _failure(node: str, error: BenchmarkError) -> Failure:
 
 
 def ended(failure: Failure, status: int, child: Child) -> Failure:
-    """Say how a process ended that could not say it itself."""
+    """Say how a process ended that sent no last message."""
     if failure.message:
         return failure
     how = f"its process {ended_in_words(status)}"

@@ -31,7 +31,7 @@ from perfkit.records import Side
 
 _Found = TypeVar("_Found")
 
-# Children of one preloader share its address layout and hash seed, and so its bias.
+# Children of one preloader share its address layout and hash seed, which bias all their times alike.
 LAUNCHES_PER_PRELOADER = 4
 _MOST_REUSE_FAULTS = 100
 _RAISED_TOGETHER = 2
@@ -54,8 +54,8 @@ class MeasuredTrees:
 class Launcher:
     """Makes children on two trees; ``folder`` takes their logs and temporary files.
 
-    ``preload`` are the libraries that both sides share; None stands for torch, numpy and what is learned. A
-    preloader makes the children of ``launches_per_preloader`` launches.
+    ``preload`` are the libraries that both sides share; None stands for torch, numpy and whatever both sides
+    are seen to import. A preloader makes the children of ``launches_per_preloader`` launches.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Launcher:
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Let later preloaders import more of what both sides share; what is a side's own is left out."""
+        """Let later preloaders import these modules too, except those that belong to a side."""
         wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
@@ -124,7 +124,7 @@ class Launcher:
                 self._replace_lost()
 
     def renew(self) -> None:
-        """Put a fresh preloader, with a new hash seed and address layout, in the place of the present one."""
+        """Replace the preloader by a fresh one with a new hash seed and address layout."""
         if self.why_no_fork is None and not self._spares:
             self._raise_preloaders()
         if self.why_no_fork is None:
@@ -133,12 +133,12 @@ class Launcher:
             self._source = self._fresh_processes()
 
     def renew_when_due(self, launches: int) -> None:
-        """Renew the preloader after each of its share of launches; so many have been run until now."""
+        """Renew the preloader once it has made its share of launches; ``launches`` have been run so far."""
         if launches and launches % self._launches_per_preloader == 0:
             self.renew()
 
     def _raise_preloaders(self) -> None:
-        """Let preloaders import side by side, as many as there are cores to do it: nothing is timed now."""
+        """Start preloaders side by side, which is quicker; nothing is timed now that it could disturb."""
         first = self._source is None
         self._stack.close()
         for _ in range(_RAISED_TOGETHER):
@@ -152,18 +152,18 @@ class Launcher:
             self._try(self._spares[0])
 
     def _try(self, preloader: Preloader) -> None:
-        """Learn from the first preloader whether fork can be had, and whether the allocator obeys."""
+        """Learn from the first preloader whether it can fork, and whether the allocator keeps its memory."""
         self.why_no_fork = preloader.server.why_no_fork()
         faults = preloader.server.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
 
     def _replace_lost(self) -> None:
-        """Raise preloaders anew: whatever ended one of them may have ended the other too."""
+        """Start new preloaders: whatever ended one of them may have ended the others too."""
         self._spares.clear()
         self.renew()
 
     def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
-        """Do something with children; where their preloader is lost meanwhile, do it again from a fresh one.
+        """Call ``use``; if the children's preloader dies meanwhile, call it once more with a fresh one.
 
         Raises:
             NotMeasuredError: that one was lost as well.
@@ -203,7 +203,7 @@ class Launcher:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
         self._children += 1
-        # Equal lengths on both sides: a path's length moves what lies behind it in memory.
+        # The paths of both sides are equally long: the length of a path shifts what lies behind it in memory.
         place = self._folder / f"{self._children:06}-{side}"
         assignment = Assignment(
             root=str(self._trees.roots[side]),

@@ -10,31 +10,33 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Long against the clock and a switch; the speed of a shared machine drifts within tens of milliseconds.
+# Long compared with a reading of the clock and a switch between sides, and short compared with the tens of
+# milliseconds within which the speed of a shared machine drifts.
 ROUND_S = 0.005
-# Worker processes fill their queues anew after each switch: their rounds must outlast that.
+# Worker processes refill their queues after each switch between sides: a round must outlast that.
 _PIPELINE_ROUND_S = 0.02
-# A neighbour's burst lasts milliseconds: some slices of a round escape it. Fewer slices have no quartile to
-# speak of; where calls take up to so long, a round has enough of them to be sliced.
+# A round is timed in slices this long: another user's burst of work lasts milliseconds, so some slices escape
+# it. A quartile of fewer slices would mean little. Calls up to the longest slice are short enough for a round
+# to hold several of them.
 _SLICE_S = 0.00025
 _FEWEST_SLICES = 4
 _LONGEST_SLICE_S = 0.005
-# Cold caches and threads on the wrong core are set right after this long, or after one longer iteration; the
-# lower quartile of slices passes over half of it.
+# After a switch caches are cold and threads may be on the wrong core. That is over after this long, or after
+# one longer iteration. Sliced rounds need half of it, since their lower quartile ignores slow slices.
 _CARRY_OVER_S = 0.002
 _SLICED_CARRY_OVER_S = 0.001
-# Above this an iteration outlasts its own cold start: none need be thrown away.
+# A longer iteration hardly notices its cold start, so none is left untimed.
 _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
-# A child's own copy of its memory is made as it writes; longer warm-ups steady the first round no more.
+# A forked child copies memory as it first writes to it. A longer warm-up did not steady the first round.
 _FIRST_WARMUP_S = 0.005
-# Fewer rounds say too little of their own scatter.
+# The scatter of fewer rounds could not be told.
 _FEWEST_ROUNDS = 5
 # A launch in a noisy stretch may take this many times the usual turns.
 _MOST_STRETCH = 3
 _MOST_TURNS = 200
 _TOLERATED_MISTAKE = 2.0
-# The error within a launch that is worth paying for: below it launches differ more than rounds do.
+# A launch goes on until its own error is this small: below it, launches differ more than rounds do.
 _AIMED_ERROR = 0.012
 _DEVIATION_PER_MAD = 1.4826  # of a normal distribution
 _ERROR_OF_A_MEDIAN = 1.2533  # in units of the error of a mean, likewise
@@ -82,7 +84,7 @@ def plan_pace(
         )
     aimed_s = _PIPELINE_ROUND_S if pipeline else ROUND_S
     loops, slices = fixed_loops or max(1, round(aimed_s / iteration_s)), 1
-    # Of a pipeline the quickest calls find their batch waiting: they say nothing of the workers.
+    # In a pipeline the quickest calls find their batch ready: they say nothing about the workers.
     if fixed_loops is None and not pipeline:
         loops, slices = _sliced(loops, iteration_s)
     round_s = loops * iteration_s
@@ -106,7 +108,7 @@ def plan_pace(
 
 
 def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
-    """Return about as many iterations, or enough for slices, and how many slices: one where each is long."""
+    """Return a round's iterations, enough for its slices, and its slices: one where an iteration is long."""
     if iteration_s > _LONGEST_SLICE_S:
         return loops, 1
     in_slice = max(1, round(_SLICE_S / iteration_s))

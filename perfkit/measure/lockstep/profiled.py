@@ -1,4 +1,4 @@
-"""One extra launch of a benchmark under cProfile, by turns: never a time, only an explanation."""
+"""One extra launch of a benchmark under cProfile: it explains a change, and its times are never judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 
-# A stall of the machine spoils one turn of one side, and the turn in the middle is another one.
+# A stall of the machine spoils one turn of a side. The turn of middle length is then another one.
 _TURNS = 5
 
 
@@ -26,9 +26,9 @@ class ProfiledTurn:
 def profile_sides(
     children: Sequence[Child], *, calls: int, limit_s: float
 ) -> Mapping[Side, ProfiledTurn] | None:
-    """Return a turn of each side; None where a side failed, for then there is nothing to compare.
+    """Return one turn of each side; None where a side failed, since then there is nothing to compare.
 
-    ``calls`` are made by turns, and the one in the middle by its time per call is returned; a benchmark that
+    ``calls`` are made in turns, and the turn with the median time per call is returned. A benchmark that
     allows fewer calls has fewer turns.
     """
     runners = [Runner(child, limit_s=limit_s) for child in children]

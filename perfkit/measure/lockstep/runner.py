@@ -1,4 +1,4 @@
-"""One side at one benchmark: it arrives, takes its turns while the other rests, and leaves."""
+"""One side's child at one benchmark: it gets ready, takes turns while the other is stopped, and goes on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfkit.records import Side, Status
 class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
-    ``fatal`` says that its process is lost with it, ``raised`` that the test itself raised or skipped.
+    ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Runner:
 
     @property
     def side(self) -> Side:
-        """Which side it plays."""
+        """The side that it measures."""
         return self.child.side
 
     def arrive(self) -> Message:
@@ -67,7 +67,7 @@ class Runner:
     def run(
         self, *, untimed: int, loops: int, rounds: int, slices: int = 1, core: int | None = None
     ) -> Message:
-        """Let it run iterations on its own, the rest of the time it is stopped; return its answer.
+        """Let it run iterations while the other side is stopped, stop it again, and return its answer.
 
         Each round of ``loops`` iterations is timed in ``slices``. Its main thread begins on ``core``, where
         one is given.
@@ -128,7 +128,7 @@ class Runner:
         return answer
 
     def leave(self) -> None:
-        """Let the test go on to its end, which nothing that is timed waits for.
+        """Let the test go on to its end, without waiting for it.
 
         Raises:
             BenchmarkError: its process is lost.
@@ -149,7 +149,7 @@ class Runner:
             self.child.stop()
 
     def abandon(self) -> None:
-        """Get past the benchmark, wherever it stands, since the other side cannot be measured.
+        """Give up the benchmark at whatever stage it is, since the other side cannot be measured.
 
         Raises:
             BenchmarkError: the process is lost.
@@ -170,7 +170,7 @@ class Runner:
     def watch(self) -> float:
         """Return the CPU time of its processes in seconds, newly listed; it stays stopped meanwhile."""
         found = self.child.look()
-        # Those that left the group were not known when it was stopped.
+        # Processes that left the group were not known when it was stopped.
         self.child.stop()
         self._watched = tuple(process.pid for process in found)
         return sum(process.cpu_s for process in found)
@@ -199,7 +199,7 @@ class Runner:
         return message
 
     def _finish(self, message: Message) -> None:
-        """Note that the test is over; that is a failure unless it was told to go on and ended well."""
+        """Note that the test is over, which is a failure unless it was told to go on and then ended well."""
         told_to_go_on = self.iterations > 0 and not self._inside
         self._inside, self._over = False, True
         if message["status"] != "ok":

@@ -29,8 +29,8 @@ class Found:
 class Scouted:
     """What a side holds; ``errors`` maps what could not be collected (a file, mostly) to the cause.
 
-    ``EVERYTHING`` among them means that pytest ended before it collected. ``overruled`` names the options of
-    the user's that would break lockstep.
+    The key ``EVERYTHING`` means that pytest ended before it collected. ``overruled`` names the user's options
+    that would break lockstep and were switched off.
     """
 
     found: Mapping[str, Found]
@@ -43,7 +43,7 @@ def scout(child: Child) -> Scouted:
     """Return what a child that was started without a list of benchmarks finds; the child is ended.
 
     Raises:
-        NotMeasuredError: it found a way to end without an answer.
+        NotMeasuredError: it ended without an answer.
     """
     try:
         message = child.channel.receive(_COLLECTION_LIMIT_S)

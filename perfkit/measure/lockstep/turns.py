@@ -12,10 +12,11 @@ from perfkit.records import Side
 
 _CALIBRATION_GROWTH = 10
 _REPEATED = 2
-# Processes come and go in the first turns; after these the tree is known.
+# Child processes start and end during the first turns; after these the process tree is taken as known.
 _TURNS_LOOKED_AT = 2
-# CPU time is told in ticks of 10 ms, and stopping costs each process of a tree a little at every turn: a
-# share below this, or three ticks, is no sign of life. What runs on uses all of a core, or most.
+# The kernel counts CPU time in ticks of 10 ms, and stopping costs each process of a tree a little at every
+# turn. So a share below this, or three ticks, does not show that a side went on running: a process that does
+# uses most of a core.
 _IDLE_SHARE = 0.1
 _IDLE_S = 0.035
 
@@ -24,8 +25,8 @@ _IDLE_S = 0.035
 class Timing:
     """What one launch measured of one benchmark: paired rounds, in seconds per iteration.
 
-    ``base_s`` and ``head_s`` are of all iterations of a round; the typical ones are lower quartiles over its
-    slices, and there are none where rounds were not sliced. ``faults_per_iteration`` are minor page faults,
+    ``base_s`` and ``head_s`` cover all iterations of a round. The typical times are lower quartiles over its
+    slices, and empty where rounds were not sliced. ``faults_per_iteration`` are minor page faults, those of
     untimed iterations included.
     """
 
@@ -45,8 +46,8 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
     """
     for runner in runners:
         runner.child.stop()
-    # Of two cores one may be slower for seconds, by up to half: a neighbour of the machine has its sibling.
-    # Each side left to itself stays on its own.
+    # One core may be slower than another for seconds, by up to half, while another guest of the host uses its
+    # sibling. Left to itself each side would stay on one core, so both begin on the same one.
     core = runners[0].core
     timed_s, turn = 0.0, 0
     while turn < pace.turns or (turn < pace.most_turns and not _is_settled(runners)):
@@ -60,7 +61,7 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
 def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
     """Return about how many seconds one iteration takes, after a first one that is thrown away.
 
-    Where each call may have a setup, that is counted with it: it takes its time, though it is not timed.
+    A call's setup is included: it is not part of a round's time, but it takes time in a launch.
     """
     for runner in runners:
         runner.child.stop()
@@ -92,7 +93,7 @@ def _is_settled(runners: Sequence[Runner]) -> bool:
 
 
 def _are_sliced(runners: Iterable[Runner]) -> bool:
-    """Tell whether every round of both sides was sliced: one that uses an accelerator by now is not."""
+    """Tell whether every round of both sides was sliced; a round on an accelerator is not."""
     return all(len(runner.typical) == len(runner.values) for runner in runners)
 
 
@@ -111,7 +112,7 @@ def _time_iteration(runner: Runner) -> float:
     while True:
         seconds = float(runner.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
         if seconds >= ROUND_S / 2:
-            # Again: the first time may have met whatever the benchmark sets up on its first calls.
+            # It is timed again, since the first calls may have included one-time set-up of the benchmark.
             again = (runner.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
             return min(seconds, *(float(answer["untimed_s"]) for answer in again)) / iterations
         wanted = round(ROUND_S * iterations / max(seconds, 1e-9))
