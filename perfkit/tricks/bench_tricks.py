@@ -26,8 +26,8 @@ def test_trick(benchmark: Any, case: TrickCase) -> None:  # noqa: ANN401 (as abo
     with using(_INSTRUCTIONS.tricks_of(case)):
         run = _INSTRUCTIONS.open_loop()
         run_first_step(run)
-        # A whole run, set up and all: a loop that rested within would let its loading processes work ahead
-        # of the clock. One more launch tells more than one more round.
+        # A round is a whole run with its set-up: while a loop is stopped half-way, its loading processes
+        # could work ahead unmeasured. There is one, since another launch tells more than another round.
         benchmark.pedantic(run, rounds=1)
 
 
