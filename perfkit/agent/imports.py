@@ -153,7 +153,7 @@ def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
 
 
 def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield the names in the tables of a finder and its module: they may name places that nothing else does."""
+    """Yield the names in the tables of a finder and its module, since it may serve places of any kind."""
     holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
     tables = (table for holder in holders for key, table in holder.items() if not key.startswith("__"))
     for table in tables:
