@@ -10,7 +10,7 @@ _DEVICES = ("cpu", "cuda")
 
 
 class CastWatch:
-    """Notes under which types of automatic casting the first modules ran; enter it around the target's call."""
+    """Notes under which types of automatic casting the first modules ran, while it is entered."""
 
     def __init__(self) -> None:
         self._seen: dict[str, None] = {}
