@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness identical peers clean
+.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness faults identical
+.PHONY: peers versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -52,6 +53,11 @@ calibration-report: $(INSTALLED)
 exactness: $(INSTALLED)
 	$(BIN)/python benchmarks/exact/repeat.py
 
+# Kills perfkit at moments drawn by lot and looks at what the next command makes of it: an hour; goes on where it
+# stood. Fewer kills of one kind: make faults FAULTS="--kills 5 --kind gate"
+faults: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python tests/faults/kills.py $(FAULTS)
+
 # A trick that is none, tried twenty times: some ten minutes.
 identical: $(INSTALLED)
 	$(BIN)/python benchmarks/identical/tries.py
@@ -63,8 +69,14 @@ peers: $(INSTALLED)
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
 	$(BIN)/python benchmarks/peers/table.py
 
+# The tests on each supported Python, and on the lowest versions of all dependencies: half an hour, and gigabytes.
+# Some of them only: make versions VERSIONS="3.12 lowest"
+versions: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[versions]'
+	$(BIN)/python tests/versions.py $(VERSIONS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .versions .mypy_cache .pytest_cache .ruff_cache .faults .import_linter_cache .hypothesis .benchmarks
 
 # Everything comes from pyproject.toml, at the versions of constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt

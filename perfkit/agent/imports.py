@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import itertools
 import pkgutil
@@ -57,8 +56,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
         sys.path[:0] = [str(folder) for _, served in serving for folder in _folders(served, root, origins)]
         finders += [_name_of(finder) for finder, _ in serving]
     sys.path[:] = dict.fromkeys([*map(str, own_places(root)), *sys.path])
-    sys.path_importer_cache.clear()
-    importlib.invalidate_caches()
+    _forget_places()
     return Pointing(
         added=tuple(entry for entry in sys.path if entry not in before),
         removed=tuple(entry for entry in before if entry not in sys.path),
@@ -102,6 +100,18 @@ def _serving_finders(root: Path, origins: Sequence[Path]) -> list[tuple[Any, dic
     with _builds_held_back():
         answers = [(finder, _served(finder, own, root, origins)) for finder in _custom_finders()]
     return [(finder, served) for finder, served in answers if served]
+
+
+def _forget_places() -> None:
+    """Have the next import look again, without importing anything now.
+
+    ``importlib.invalidate_caches`` imports a module since Python 3.13, through the finders of the user.
+    """
+    sys.path_importer_cache.clear()
+    for finder in sys.meta_path:
+        # All that PathFinder would have to forget is in the cache that was just cleared.
+        if finder is not PathFinder and hasattr(finder, "invalidate_caches"):
+            finder.invalidate_caches()
 
 
 def _take_out(finders: Sequence[Any]) -> None:

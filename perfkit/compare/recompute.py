@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfkit.compare.accepting import find_acceptances
 from perfkit.config import Project
-from perfkit.errors import LedgerError, RepositoryError
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
 from perfkit.ledger.store import Ledger
 from perfkit.records import Commit, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
@@ -56,6 +56,7 @@ def _report(
     exact: Sequence[ExactComparison],
 ) -> GateReport:
     first, policy = rows[0], gate_policy(rows[0])
+    code = exit_code((*comparisons, *exact))
     until_cut_off_s = (max(row.recorded_at for row in rows) - first.recorded_at).total_seconds()
     return GateReport(
         run_id=first.run_id,
@@ -68,10 +69,12 @@ def _report(
         budget_s=policy.budget_s,
         wall_s=until_cut_off_s if policy.wall_s is None else policy.wall_s,
         comparisons=tuple(comparisons),
-        exit_code=exit_code((*comparisons, *exact)),
+        # What was never measured is not known, so nothing passes.
+        exit_code=EXIT_NOT_MEASURED if first.partial and code == EXIT_PASS else code,
         exact=tuple(exact),
-        notes=("This gate was cut off: it may lack launches and counts.",) if first.partial else (),
+        notes=("This gate was cut off: launches and counts of it may be missing.",) if first.partial else (),
         from_ledger=True,
+        cut_off=first.partial,
     )
 
 

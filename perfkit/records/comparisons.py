@@ -164,7 +164,7 @@ class GateReport:
     that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
     that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
     counting; before it began another perfkit kept it waiting for ``waited_s``. ``from_ledger`` marks verdicts
-    that were recomputed from kept rows.
+    that were recomputed from kept rows, ``cut_off`` those of a gate that never came to its end.
     """
 
     run_id: str
@@ -185,6 +185,7 @@ class GateReport:
     explanations: tuple[Explanation, ...] = ()
     exact: tuple[ExactComparison, ...] = ()
     from_ledger: bool = False
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,15 +36,22 @@ def _matches(pattern: str, key: Key, source: Path) -> list[Path]:
     if not parts or parts[0] == "/" or ".." in parts:
         raise ConfigError(f'tool.perfkit.{key}: "{pattern}" must be a path below the root of the repository')
     try:
-        found = sorted(source.glob(pattern))
+        found = _found(pattern, parts, source)
     except ValueError as error:
         raise ConfigError(f'tool.perfkit.{key}: "{pattern}" is not a glob pattern: {error}') from error
-    found = [match for match in found if ".git" not in match.relative_to(source).parts]
     if not found:
         raise ConfigError(
             f'tool.perfkit.{key}: "{pattern}" matches nothing in {source}; build it or drop the pattern'
         )
-    return found
+    # A folder is brought whole, so what lies below it needs no turn of its own.
+    return sorted(match for match in found if found.isdisjoint(match.parents))
+
+
+def _found(pattern: str, parts: Sequence[str], source: Path) -> set[Path]:
+    if any("**" in part and part != "**" for part in parts):
+        # Since Python 3.13 it would be taken for "*".
+        raise ValueError('"**" can only be an entire path component')
+    return {match for match in source.glob(pattern) if ".git" not in match.relative_to(source).parts}
 
 
 def _bring(source: Path, target: Path, make: Callable[[Path, Path], None]) -> None:

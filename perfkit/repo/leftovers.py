@@ -37,6 +37,11 @@ def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str 
             say(f"cannot tell whose {leftover.folder} is: its owner's file is damaged; remove both by hand")
 
 
+def end_residents(folder: Path) -> int:
+    """End the processes that live in a folder of perfkit's, stopped ones too; return how many there were."""
+    return _end(list(_residents(folder)))
+
+
 def forget_lost(repository: Path, *, inside: Path | None = None) -> int:
     """Strike worktrees off git's list that lay in a temporary folder which is gone, and return how many.
 
@@ -60,7 +65,7 @@ def _swept(leftover: Leftover) -> str:
     assert owner is not None  # noqa: S101 (the caller has seen it)
     of = owner.invocation
     whose = f"{of.short} (process {of.pid}, begun {of.since_text} UTC), which was killed"
-    ended = _end(list(_residents(folder)))
+    ended = end_residents(folder)
     try:
         remove_folder(folder)
     except OSError as error:

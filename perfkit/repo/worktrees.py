@@ -9,7 +9,7 @@ from pathlib import Path
 import git
 
 from perfkit.repo.commands import run_git_checkout
-from perfkit.repo.leftovers import forget_lost
+from perfkit.repo.leftovers import end_residents, forget_lost
 from perfkit.temporary import temporary_folder
 
 _NAME_DIGITS = 12
@@ -35,7 +35,11 @@ def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
     """Yield the real path of a fresh folder for worktrees of the repositories; all go away together."""
     try:
         with temporary_folder(repositories=repositories) as folder:
-            yield folder
+            try:
+                yield folder
+            finally:
+                # What was measured may have left a process that belongs to nobody any more.
+                end_residents(folder)
     finally:
         for repository in repositories:
             forget_lost(repository)

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import zipfile
 from collections.abc import Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -386,6 +387,69 @@ def test_finders_that_serve_nothing_of_the_tree_stay(trees: Trees) -> None:
     assert ["_broken", "_other_editable"] == left
 
 
+def test_pointing_imports_nothing_through_the_users_finders(trees: Trees) -> None:
+    """A finder is asked for own names only, and one that changes ``sys.path`` for others does not."""
+    trees.hold("thing.py")
+    trees.add_to_site(
+        "_asked.py",
+        """
+import sys
+
+class Finder:
+    asked = []
+
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        cls.asked.append(fullname)
+        if fullname != "thing":
+            sys.path.insert(0, "changed")
+
+sys.meta_path.insert(0, Finder)
+""",
+    )
+    trees.add_to_site("asked.pth", "import _asked\n")
+
+    asked, path = trees.run(
+        """
+        import _asked
+        _asked.Finder.asked.clear()
+        sys.path[:] = [entry for entry in sys.path if entry != "changed"]
+        point_imports(ROOT, ORIGINS)
+        say([list(_asked.Finder.asked), sys.path])
+        """
+    )
+
+    assert {"thing"} == set(asked)
+    assert "changed" not in path
+
+
+def test_finders_forget_what_they_had_found(trees: Trees) -> None:
+    """A finder of the user's own may have read a folder before: it is told to look again."""
+    trees.hold("thing.py")
+    trees.add_to_site(
+        "_keeping.py",
+        """
+import sys
+
+class Finder:
+    forgot = 0
+
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        return None
+
+    @classmethod
+    def invalidate_caches(cls):
+        cls.forgot += 1
+
+sys.meta_path.insert(0, Finder)
+""",
+    )
+    trees.add_to_site("keeping.pth", "import _keeping\n")
+
+    assert 1 == trees.run("import _keeping; point_imports(ROOT, ORIGINS); say(_keeping.Finder.forgot)")
+
+
 def test_what_was_imported_before_pointing_is_named(trees: Trees) -> None:
     """Code of the origin that slipped in is found before the session, and again after it."""
     trees.hold("thing/__init__.py", "thing/part.py", "clean.py")
@@ -447,8 +511,9 @@ def test_a_part_that_a_leftover_finder_serves_is_foreign(trees: Trees) -> None:
 def test_extension_modules_of_root_count(trees: Trees) -> None:
     """A built extension module is an own name, and the same name loaded from elsewhere is foreign."""
     trees.hold("thing/__init__.py")
-    suffix = "cpython-311-x86_64-linux-gnu.so" if sys.platform == "linux" else "so"
-    for file in (f"fast.{suffix}", f"thing/core.{suffix}"):
+    # The first is the one that names this interpreter.
+    suffix = EXTENSION_SUFFIXES[0]
+    for file in (f"fast{suffix}", f"thing/core{suffix}"):
         (trees.root / file).write_bytes(b"")
     trees.install("fast.py")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import pytest
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.measure.lock import machine_lock
+from perfkit.units import human_seconds
 
 EXPERIMENT = """
 name = "nothing"
@@ -71,6 +74,29 @@ def test_no_command_measures_beside_another(project: GitProject, verb: str) -> N
     assert f"(process {os.getpid()}, since " in done.stderr
     assert "held this machine for longer than --wait 0; nothing was measured" in done.stderr
     assert set() == project.left_behind()
+
+
+def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None:
+    """A gate that had to wait measures as any other, and says for how long it had waited."""
+    with contextlib.ExitStack() as machine:
+        machine.enter_context(machine_lock(say=print))
+        with subprocess.Popen(
+            project.command("--exact-only", "--base", "HEAD~1", "--json", "-"),
+            cwd=project.root,
+            env=project.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            assert any(line.startswith("waiting for ") for line in process.stderr)
+            machine.close()
+            stdout, stderr = process.communicate(timeout=_WAIT_S)
+
+    report = json.loads(stdout)
+    assert report["waited_s"] > 0
+    waited = human_seconds(report["waited_s"])
+    assert f"after {waited} of waiting for another perfkit" in " ".join(stderr.split())
 
 
 @pytest.mark.usefixtures("busy")

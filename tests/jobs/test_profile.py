@@ -18,15 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import git
+import msgspec
 import pytest
 from repositories import create_repository
 
 from perfkit.config import Project, load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.invocation import Invocation
 from perfkit.jobs.profile import ProfileRequest, run_profile
+from perfkit.jobs.profiles.artifacts import STAGING_PREFIX
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.save import load_summary
 from perfkit.records import PassName, ProfileSummary
+from perfkit.temporary import Owner
 
 PYPROJECT = """
 [tool.perfkit]
@@ -131,11 +135,19 @@ def make_project(root: Path) -> Project:
     return load_project(root)
 
 
+def leave_a_killed_profile(folder: Path) -> None:
+    """Leave beside the output what a profile that was killed leaves there."""
+    owner = Owner(invocation=Invocation.this())
+    (folder / f"{STAGING_PREFIX}0123.owner").write_bytes(msgspec.json.encode(owner))
+    (folder / f"{STAGING_PREFIX}0123/clean").mkdir(parents=True)
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     """Return a project profiled once with every pass."""
     root = tmp_path_factory.mktemp("demo")
     project = make_project(root)
+    leave_a_killed_profile(root / "profiles")
     request = ProfileRequest(
         target="train",
         out=root / "profiles" / "first_profile.stat",
@@ -179,6 +191,11 @@ def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
     assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
     present = {path.name for path in (demo.root / "profiles").iterdir()}
     assert {*demo.summary.artifacts, "README.md", "old.json"} == present
+
+
+def test_nothing_but_artifacts_stays_beside_the_output(demo: Demo) -> None:
+    """The folder that the passes worked in is gone, and so is that of a profile that was killed."""
+    assert [] == list((demo.root / "profiles").glob(f"{STAGING_PREFIX}*"))
 
 
 def test_a_step_is_made_of_its_phases(demo: Demo) -> None:

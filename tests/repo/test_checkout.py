@@ -367,6 +367,12 @@ def test_generated_files_are_copied_or_linked(generated: Repository) -> None:
     assert "generated" == (generated.root / "out/deep/table").read_text()
 
 
+def test_a_folder_with_all_below_it_is_linked_once(generated: Repository) -> None:
+    """What lies in a folder that is brought whole needs no link of its own, whatever ``**`` matches there."""
+    with _checked_out(generated, base="HEAD~1", head="HEAD", link=("out/**",)) as roots:
+        assert generated.root / "out" == (roots.head / "out").readlink()
+
+
 def test_links_stop_at_what_a_root_has(generated: Repository) -> None:
     """In a folder that the root has, only what is missing is linked."""
     with _checked_out(generated, base="HEAD~1", head="HEAD", link=("data",)) as roots:

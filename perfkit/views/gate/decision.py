@@ -26,7 +26,7 @@ _WORDS = {
 }
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
-_EXPLAINED_IN = "docs/gate.md"
+_EXPLAINED_IN = "perfkit's docs/gate.md"
 _WORTH_A_WORD_S = 1.0
 
 
@@ -126,6 +126,8 @@ def _named(causes: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[s
 
 def _without_cause(report: GateReport | ApartReport) -> str:
     """Return why no benchmark decided."""
+    if isinstance(report, GateReport) and report.cut_off:
+        return "the gate was cut off before all was measured"
     if report.comparisons and all(one.verdict == "NEW" for one in report.comparisons):
         return "nothing was compared, since every benchmark is new"
     nothing = report.exit_code == EXIT_PASS or not report.comparisons

@@ -1,0 +1,92 @@
+"""A gate judged anew from its rows alone, whole or cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic import START, build_row
+
+from perfkit.compare.recompute import recompute_gate
+from perfkit.config import Config, Project
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, LedgerError
+from perfkit.ledger.recording import recover
+from perfkit.ledger.store import Ledger
+from perfkit.records import SIDES, Placement, Row
+from perfkit.records.comparisons import GateReport, Policy
+from perfkit.records.policies import GatePolicy
+from perfkit.views.gate.decision import decision_lines
+
+POLICY = GatePolicy(
+    rules=Policy(alpha=0.01, family=1, looks=(3,)),
+    margin=0.02,
+    gating=True,
+    base="a" * 40,
+    budget_s=60.0,
+    mode="forked",
+    as_is=False,
+)
+
+
+def _launches(ratio: float) -> list[Row]:
+    """Return three launches of both sides, a minute apart."""
+    return [
+        replace(
+            build_row(
+                *(0.1 * (ratio if side == "head" else 1.0),) * 3,
+                sha=("a" if side == "base" else "b") * 40,
+                minute=launch,
+                source="gate",
+                policy=POLICY,
+            ),
+            placement=Placement(side=side, launch=launch, preloader=launch),
+        )
+        for launch in range(3)
+        for side in SIDES
+    ]
+
+
+def _cut_off(ledger: Path, rows: Sequence[Row]) -> None:
+    """Record a gate that is killed after its last launch, and recover it."""
+    run = Ledger(ledger).run(source="gate", run_id="run-1", recorded_at=START)
+    run.add(rows)
+    run.leave()
+    assert recover(ledger)
+
+
+def _report(ledger: Path) -> GateReport:
+    return recompute_gate("run-1", ledger=ledger, project=Project(root=ledger, config=Config()))
+
+
+def test_a_whole_gate_passes(tmp_path: Path) -> None:
+    """Its verdicts, and the seconds that it took, are those of its rows."""
+    settled = replace(POLICY, verdict="UNCHANGED", wall_s=41.3)
+    Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(1.0)])
+
+    report = _report(tmp_path)
+
+    assert (EXIT_PASS, 41.3, ()) == (report.exit_code, report.wall_s, report.notes)
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(1.0, EXIT_NOT_MEASURED), (1.5, EXIT_REGRESSED)])
+def test_a_gate_that_was_cut_off_does_not_pass(tmp_path: Path, ratio: float, code: int) -> None:
+    """What it never came to is not known; what it found is, and that it was cut off is said."""
+    _cut_off(tmp_path, _launches(ratio))
+
+    report = _report(tmp_path)
+
+    assert (code, 120.0) == (report.exit_code, report.wall_s)
+    assert ("This gate was cut off: launches and counts of it may be missing.",) == report.notes
+    (comparison,) = report.comparisons
+    said = " ".join(decision_lines(report, {comparison.benchmark.name: "test_a"}))
+    assert ("the gate was cut off before all was measured" in said) == (code == EXIT_NOT_MEASURED)
+
+
+def test_a_row_that_is_of_no_gate_is_told(tmp_path: Path) -> None:
+    """In one line with the run."""
+    Ledger(tmp_path).append([replace(build_row(source="gate"), placement=Placement(side="head"))])
+
+    with pytest.raises(LedgerError, match="the gate run-1 does not say"):
+        _report(tmp_path)

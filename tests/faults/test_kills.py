@@ -1,0 +1,21 @@
+"""A command that is killed loses nothing that was complete, and the next one leaves nothing of it behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kills import KINDS, Kind, kill_once, once_staged
+
+# Stopped as by Ctrl-Z before it is killed, and the command that would sweep up after it is killed too.
+_HARDEST = "gate"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kill_loses_nothing_and_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
+    """Every row that was staged is in the ledger, once; no worktree, folder or process stays."""
+    hardest = kind.name == _HARDEST
+    outcome = kill_once(kind, tmp_path, once_staged, stop=hardest, again=1.5 if hardest else None)
+
+    assert () == outcome.problems
+    assert outcome.staged > 0
