@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness faults identical peers clean
+.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness faults identical
+.PHONY: peers versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -68,8 +69,14 @@ peers: $(INSTALLED)
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
 	$(BIN)/python benchmarks/peers/table.py
 
+# The tests on each supported Python, and on the lowest versions of all dependencies: half an hour, and gigabytes.
+# Some of them only: make versions VERSIONS="3.12 lowest"
+versions: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[versions]'
+	$(BIN)/python tests/versions.py $(VERSIONS)
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .faults .import_linter_cache .hypothesis .benchmarks
+	rm -rf $(VENV) .versions .mypy_cache .pytest_cache .ruff_cache .faults .import_linter_cache .hypothesis .benchmarks
 
 # Everything comes from pyproject.toml, at the versions of constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt

@@ -52,7 +52,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[tool.perfkit.backfill]``: ``limit`` is how many seconds a launch may take, all its benchmarks."""
+    """``[tool.perfkit.backfill]``: ``limit`` is how many seconds a launch of all benchmarks may take."""
 
     limit: float = 900.0
 
@@ -60,8 +60,8 @@ class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tool.perfkit.exact]``: what is counted beside the times, and which counts decide.
 
-    ``gate`` names the counts that decide, by more than ``tolerance``; a new sync in a training step always
-    does where it is named. ``targets`` are those whose training steps the gate counts, None for all.
+    ``gate`` names the counts that decide when they grow by more than ``tolerance``; where it names syncs, any
+    new sync in a training step decides. ``targets`` are those whose training steps are counted, None for all.
     """
 
     count: bool = True

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from perfkit.config import load_project
 from perfkit.jobs.tricks import TricksRequest, run_tricks
+from perfkit.records.progress import Quiet
 from perfkit.tricks.identical import IDENTICAL
-from perfkit.views.gate.live import GateProgress
 from perfkit.views.tricks.wording import bounds_text
 
 _BUDGET_S = 40.0
@@ -37,7 +37,7 @@ def main() -> None:
                 ledger=Path(folder) / "ledger",
                 seed=seed,
             )
-            (found,) = run_tricks(request, project=project, listener=GateProgress(enabled=False)).results
+            (found,) = run_tricks(request, project=project, progress=Quiet()).results
             answers[found.answer] += 1
             print(f"{seed + 1} of {times}: {found.answer}, {bounds_text(found)}", flush=True)
     print(", ".join(f"{answer}: {count}" for answer, count in answers.most_common()))

@@ -113,11 +113,11 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             call=pedantic.call,
             keep=self._keep,
             loops=iterations,
-            # Without a setup each call may use up what the next one needs: no more than were asked for.
+            # Without a setup a call may use up what the next one needs: no more are made than asked for.
             rounds=None if setup else rounds,
         )
         self.conductor.conduct(work)
-        # As the host does: where a round was a loop, one more call has the result.
+        # As pytest-benchmark does: after rounds of several iterations, one more call gives the result.
         return pedantic.result if iterations == 1 else pedantic.call()
 
     def _keep(self, iterations: int, seconds: float) -> None:
@@ -176,12 +176,12 @@ def install(conductor: Conductor) -> None:
     """Let every ``benchmark`` fixture made from now on be led by ``conductor``."""
     LockstepFixture.conductor = conductor
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
-    # It runs git half a dozen times for the name of a file that no child writes.
+    # pytest-benchmark would run git half a dozen times to name a file that no child writes.
     pytest_benchmark.plugin.get_tag = lambda: ""
 
 
 def remember_calls(fixture: object) -> Callable[[], Calls | None]:
-    """Return what tells, once a fixture has measured, how to call its function again; None if it has not."""
+    """Return a function that, once a fixture has measured, gives its function to call again, else None."""
     known: list[Calls] = []
     if isinstance(fixture, BenchmarkFixture):
         raw, pedantic = fixture._raw, fixture._raw_pedantic  # noqa: SLF001 (the seam)
@@ -241,7 +241,7 @@ def group_of(fixture: object) -> str | None:
 
 
 def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setup: bool) -> None:
-    """Refuse what the host refuses, in its words."""
+    """Refuse what pytest-benchmark refuses, with its message."""
     if not isinstance(iterations, int) or iterations < 1:
         raise ValueError("Must have positive int for `iterations`.")
     if not isinstance(rounds, int) or rounds < 1:

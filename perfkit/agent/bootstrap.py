@@ -9,7 +9,7 @@ import json
 
 
 def guard(descriptor: str, *command: str) -> None:
-    """Run a command, and leave nothing of it once it or the coordinator at the socket's other end is over."""
+    """Run a command, and end all its processes once it or the coordinator at the socket's other end ends."""
     from .guard import guard
 
     guard(int(descriptor), command)

@@ -32,7 +32,7 @@ def run_child(assignment: Message, descriptor: int) -> NoReturn:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Without the interpreter's own farewell: it would wait for threads and workers of the benchmarks.
+        # The interpreter's usual exit is skipped: it would wait for threads and workers of the benchmarks.
         os._exit(status)
 
 

@@ -67,9 +67,9 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
 
 
 def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> Message:
-    """Run untimed iterations, then timed rounds; no rounds is a warm-up, whose time is told but not kept.
+    """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
-    A round is timed in so many slices; one that has several also tells what an iteration typically took.
+    A round is timed in ``slices``; one with several also tells what an iteration typically took.
     """
     faults = minor_faults()
     warmup_s = _block(work, untimed) if untimed else 0.0
@@ -87,7 +87,7 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> M
 
 
 def _lower_quartile(values: Sequence[float]) -> float:
-    """Return what a quarter of two or more values lie below."""
+    """Return the lower quartile of two or more values."""
     return statistics.quantiles(values, n=4, method="inclusive")[0]
 
 

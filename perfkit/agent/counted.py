@@ -19,7 +19,7 @@ from .counting.texts import with_texts
 from .process import resident_growth
 
 OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"
-# One call besides those that are counted, and two for the kernels where there is a device.
+# The calls that counting takes, one more, and two for the kernels where there is a device.
 _FEWEST_CALLS = 8
 _forks = 0
 
@@ -31,7 +31,7 @@ def counts_of_call(
     most_calls: float = math.inf,
     since: Compilation | None = None,
 ) -> Counts:
-    """Return what a call counts; a benchmark that allows few calls has no growth told.
+    """Return what a call counts; the growth of the process is left out where few calls are allowed.
 
     ``since`` is where dynamo's counters stood before anything of the benchmark was compiled. Where other
     processes work for it, how often Python asks for their results is a matter of time, and two calls that

@@ -21,7 +21,7 @@ from .tree import kill, kill_descendants
 
 _NO_SUCH_COMMAND = 127
 _FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20
-# What the interpreter ignores and a command expects to be as usual.
+# Signals that Python ignores, but whose default action a command expects.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -64,7 +64,7 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what only the command was to inherit: an end held here would hide that the command has left."""
+    """Close what only the command needs: a pipe held open here would hide that the command has ended."""
     begin = _FIRST_AFTER_STANDARD
     for descriptor in (*sorted(kept), _NO_DESCRIPTOR):
         os.closerange(begin, descriptor)
@@ -100,12 +100,12 @@ def _reap(pid: int) -> int | None:
 
 def _end_all(pid: int, status: int | None) -> int:
     """End every process below this one, and return the command's status."""
-    # Where the kernel does not show who is below, the group is what can be reached.
+    # Where the kernel does not list descendants, only the group can be reached.
     kill(pid)
     with contextlib.suppress(ChildProcessError):
         while True:
             kill_descendants()
-            # Whatever still begins a process meanwhile loses it to this one.
+            # A process that is started meanwhile becomes a child of this one when its parent ends.
             ended, found = os.waitpid(-1, 0)
             if ended == pid:
                 status = found
@@ -113,7 +113,7 @@ def _end_all(pid: int, status: int | None) -> int:
 
 
 def _end_like(status: int) -> NoReturn:
-    """End as the command did, so that who waits for the guard learns of it."""
+    """End as the command did, so that whatever waits for the guard learns how the command ended."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -50,7 +50,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
     entries = (_mapped(entry, root, origins) for entry in before)
     sys.path[:] = [entry for entry in entries if entry is not None]
     finders = []
-    # A folder that comes to light names more modules, of which finders that had nothing to say may know.
+    # A folder that is found has more modules, which finders that knew none of the others may serve.
     while serving := _serving_finders(root, origins):
         _take_out([finder for finder, _ in serving])
         sys.path[:0] = [str(folder) for _, served in serving for folder in _folders(served, root, origins)]
@@ -163,7 +163,7 @@ def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
 
 
 def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield the names in the tables of a finder and its module: it may serve places no one could guess."""
+    """Yield the names in the tables of a finder and its module, since it may serve places of any kind."""
     holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
     tables = (table for holder in holders for key, table in holder.items() if not key.startswith("__"))
     for table in tables:

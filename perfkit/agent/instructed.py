@@ -15,21 +15,21 @@ from .counting.counting import OWN_THREADS, TOO_FEW_CALLS
 from .counting.garbage import without_garbage_collection
 from .counting.threads import StartedThreads
 
-# The first warms up; two more that agree tell a count that repeats.
+# The first turn warms up; if the other two agree, the count repeats.
 WARM_UP, TURNS = 1, 3
 NOT_SUPPORTED = "this torch was built without Valgrind's requests"
 WITH_SETUP = "the set-up of its rounds would be counted with it"
-# What happens once in a turn, such as tidying the heap, has to be little against all of its calls.
+# A turn is long, so that work done once in it, such as tidying the heap, is little against all its calls.
 _TURN_S = 10.0
 _MOST_CALLS = 1000
-# The first call also waits until Valgrind has translated it.
+# Two calls are tried, since the first one also waits until Valgrind has translated the code.
 _TRIED = 2
 
 
 def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float) -> Message:
-    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` for nothing; callgrind dumps each on its own.
+    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` to warm up; callgrind dumps each on its own.
 
-    ``control`` is the command that has callgrind begin: until then the process runs several times faster.
+    ``control`` is the command that makes callgrind begin: until then the process runs several times faster.
     Returns how many ``calls`` a turn has, or the ``problem`` for which there is none.
     """
     import torch
@@ -51,7 +51,7 @@ def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float)
         return {"problem": OWN_THREADS}
     if calls < 1:
         return {"problem": TOO_FEW_CALLS}
-    # Once for all turns: each collection would leave the heap otherwise than it was in the turn before.
+    # Garbage is collected once for all turns: a collection between two turns would change the heap.
     with without_garbage_collection():
         for _ in range(TURNS):
             _make_turn(work.call, calls)
@@ -59,7 +59,7 @@ def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float)
 
 
 def _calls_of_a_turn(call: Callable[[], object], most_calls: float) -> int:
-    """Return a power of ten, as far as so many calls are allowed: both sides are to have the same."""
+    """Return a power of ten of calls, if so many are allowed, so that both sides make the same number."""
     allowed = (most_calls - _TRIED) // TURNS
     if allowed < 1:
         return 0

@@ -11,8 +11,8 @@ Block = Callable[[int], float]
 def slowed(block: Block, share: float, *, more_calls: bool) -> Block:
     """Return a block whose iterations take 1 + ``share`` times as long.
 
-    Where ``more_calls`` allows it whole extra iterations are run; what is no whole one is waited for,
-    busily, as long as that part of an iteration took in this very block.
+    Where ``more_calls`` allows it, whole extra iterations are run. For the remaining part of an iteration it
+    waits busily, for as long as that part took in this very block.
     """
 
     def run(iterations: int) -> float:

@@ -95,8 +95,8 @@ def _load(entry: str) -> Callable[..., object]:
 def _preload(modules: Sequence[str]) -> list[str]:
     """Import modules, freeze what they left, and return those that could not be imported."""
     failed = []
-    # Nearly all that an import makes stays: looking for garbage takes a sixth of its time meanwhile, and a
-    # tenth afterwards.
+    # Nearly all objects that an import makes stay. Collecting garbage would take a sixth of its time during
+    # it, and a tenth afterwards.
     gc.disable()
     for name in [*modules, *_modules_of_sessions()]:
         try:
@@ -119,7 +119,7 @@ def _modules_of_sessions() -> list[str]:
 
 
 def _try_fork(limit_s: float) -> str | None:
-    """Prove that a forked child can compute in parallel and go backward; return why it cannot."""
+    """Try whether a forked child can compute in parallel and run a backward pass; return why it cannot."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised in the preloader"

@@ -1,4 +1,4 @@
-"""What a process of the agent asks of its kernel."""
+"""Requests of the agent's processes to the kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESET_PEAK = "5"
 def die_with(parent: int) -> None:
     """Ask the kernel to end this process when its parent ends, where it can (Linux).
 
-    A parent's wish is not inherited: each forked child asks for itself, and ends if it was too late to ask.
+    The request is not inherited: each forked child makes its own, and ends if its parent has ended before.
     """
     _ask_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -31,7 +31,7 @@ def die_with(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends, where the kernel can arrange it (Linux).
 
-    A daemon that left group and session is so still found in this process's tree.
+    Thus even a daemon that left its group and session is found in this process's tree.
     """
     _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -54,9 +54,9 @@ def become_child(log: str, folder: str) -> None:
 
 
 def move_to(core: int) -> None:
-    """Put this thread on a core, and leave it as free as it was; what may not be asked changes nothing.
+    """Move this thread to a core without binding it there; where that is refused nothing changes.
 
-    Threads and processes that it starts are not held there: they take over where it may run, not where it is.
+    Threads and processes that it starts are not bound there either: they inherit the cores it may run on.
     """
     if not hasattr(os, "sched_setaffinity"):
         return

@@ -141,7 +141,7 @@ def is_library(file: str | None, root: Path) -> bool:
 
 
 def namespace_of(name: str) -> dict[str, object]:
-    """Return what a loaded module holds, without waking one that loads itself on first use."""
+    """Return what a loaded module holds, without triggering one that loads itself on first use."""
     try:
         held = object.__getattribute__(sys.modules.get(name), "__dict__")
     except AttributeError:
@@ -273,7 +273,7 @@ def _file_lies_in_origin(file: str, root: Path, origins: Sequence[Path]) -> bool
 
 
 def _own_file(file: str, tree: Path) -> Path | None:
-    """Return the own part of what is known to be a file; thousands are asked for in each process."""
+    """Return the own part of a path known to be a file; it is quick, as each process asks for thousands."""
     above, name = os.path.split(file if os.path.isabs(file) else os.path.abspath(file))  # noqa: PTH100, PTH117
     folder = _own_folder(above, tree)
     return folder / name if folder is not None else None

@@ -16,7 +16,7 @@ from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
-# What would break lockstep in a user's options, and what undoes it when it comes last.
+# Options of other plugins that would break lockstep, and the options that undo them when given last.
 _OPPONENTS = {
     "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
     "pytest_cov": (("--cov",), ("--no-cov",)),
@@ -41,7 +41,7 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
-# A session that ends so has run nothing, and would not at another time.
+# A session with one of these exit codes has run nothing, and would not if it were started again.
 _DOES_NOT_RUN = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
@@ -59,7 +59,7 @@ class ChildPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Overrule the options that would break lockstep, and remember which there were."""
+        """Overrule the options that would break lockstep, and remember those that were set."""
         config.addinivalue_line("markers", MARKER)
         self._overruled = _named_opponents(config)
         for name, value in _OVERRULED.items():
@@ -122,12 +122,12 @@ class ChildPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self) -> tuple[str, str, str]:
-        """Print no progress: the last line of the output is what a process that died has to say."""
+        """Print no progress: if the process dies, the last line of its output has to tell why."""
         return "", "", ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Leave before the summary: nobody reads it, and plugins import half a library to write theirs."""
+        """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs."""
         pytest.exit("the session is over")
 
 

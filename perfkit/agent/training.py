@@ -15,7 +15,7 @@ from .loading import TargetError, compile_script, is_script, load_function, scri
 
 
 class _EnoughSteps(BaseException):
-    """Ends the loop after its last counted step; no Exception, which a loop may catch."""
+    """Ends the loop after its last counted step; it is no Exception, since a loop may catch those."""
 
 
 def count_steps(place: str, *, root: Path, steps: int) -> Message:

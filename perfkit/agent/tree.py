@@ -15,7 +15,8 @@ _STOPPED = frozenset("Tt")
 _ENDED = frozenset("ZX")
 _STOP_LIMIT_S = 1.0
 _STOP_POLL_S = 5e-5
-# Some kernels do not list them; to ask every process for its parent takes as long as the machine is busy.
+# Some kernels do not list children. The other way, to ask every process for its parent, takes longer the more
+# processes there are.
 _CHILDREN_LISTED = (_PROC / "thread-self/children").exists()
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -36,7 +37,7 @@ class Process:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was stopped, and waits to be told to go on."""
+        """Whether it was stopped by a signal."""
         return self.state in _STOPPED
 
     @property
@@ -95,7 +96,7 @@ def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
     while (process := read_process(leader)) is not None and not process.rests:
         if time.monotonic() > deadline:
             break
-        # The leader may need this very core to take the signal.
+        # The leader may need this core in order to receive the signal.
         time.sleep(_STOP_POLL_S)
 
 

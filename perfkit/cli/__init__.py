@@ -11,8 +11,8 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, Pe
 def main() -> None:
     """Run the command line and end with its exit code.
 
-    A mistake of the user's is one line, an internal error a few and exit code 70. SIGTERM and SIGHUP do what
-    Ctrl-C does, and whoever stops reading what is printed ends the command quietly.
+    A user's mistake prints one line, an internal error a few lines, and it exits with 70. SIGTERM and SIGHUP
+    do what Ctrl-C does. If the reader of the output closes it, the command ends without a message.
     """
     from perfkit.invocation import ended_like_ctrl_c
 
@@ -54,7 +54,7 @@ def _tell(error: BaseException, text: str, *, code: int) -> int:
 
 
 def _say(*lines: str) -> None:
-    """Say lines in the command's own voice; nobody may be there to hear them."""
+    """Print lines to standard error, which may be closed already."""
     try:
         for line in lines:
             print(f"perfkit: {line}", file=sys.stderr, flush=True)  # noqa: T201 (the command's own voice)
@@ -63,7 +63,7 @@ def _say(*lines: str) -> None:
 
 
 def _let_go_of_streams() -> None:
-    """Lead both streams nowhere: Python would flush them into the closed pipe once more."""
+    """Point both streams at the null device: Python would flush them into the closed pipe once more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())

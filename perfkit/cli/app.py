@@ -30,7 +30,7 @@ from perfkit.cli.options import examples
 
 
 class _EscapedError(Exception):
-    """Carries an exception past the command-line library, which would end with an exit code of its own."""
+    """Carries an exception past the command-line library, which would turn it into its own exit code."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _EscapedError(Exception):
 
 
 class _Commands(TyperGroup):
-    """The verbs; what they raise is for the caller to tell, but for mistakes in the command line itself."""
+    """The verbs; their exceptions go to the caller, except for mistakes in the command line itself."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the library's own types)
         with _escaping():
@@ -91,7 +91,7 @@ def run_app() -> int:
     try:
         app()
     except SystemExit as end:
-        # Both libraries that write for a command end it with 1 where nobody reads any more.
+        # Both libraries that print for a command end it with 1 if the output is closed.
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
         return end.code if isinstance(end.code, int) else int(end.code is not None)

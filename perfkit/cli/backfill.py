@@ -72,5 +72,5 @@ def backfill(
 
 
 def _say(number: int, of: int, slot: Slot, json: str | None) -> None:
-    """Say which launch begins; nothing is redrawn while it runs, which would cost it time."""
+    """Say which launch begins; nothing is redrawn while it runs, since that would take CPU time from it."""
     show(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}", to_json=json)

@@ -80,8 +80,8 @@ def explain(
 
 
 class _Voice:
-    """Says on standard error what is going on."""
+    """Prints progress to standard error."""
 
     def say(self, text: str) -> None:
-        """Tell a person."""
+        """Print a message."""
         typer.echo(text, err=True)

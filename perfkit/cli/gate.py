@@ -132,7 +132,7 @@ def gate(
             report = run_gate(request, project=project, progress=progress)
     if markdown is not None:
         replace_text(markdown, render_comment(report), option="--markdown")
-    # Files first: whoever reads the view may leave before its end.
+    # Files are written first: a pager that reads the view may be closed before its end.
     write_json(report, json)
     show(gate_view(report), to_json=json)
     sys.exit(report.exit_code)

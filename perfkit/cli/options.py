@@ -13,7 +13,7 @@ from perfkit.jobs.text_files import check_writable_place
 if TYPE_CHECKING:
     from perfkit.config import Project
 
-# As the place of a file: write to standard output.
+# Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 
 
@@ -135,9 +135,9 @@ def assignment(text: str, option: str) -> tuple[str, str]:
 
 
 def ledger_at(place: Path) -> Path:
-    """Return a ledger's folder, with what runs that were cut off left there put into it, and told.
+    """Return a ledger's folder, after recovering and reporting the rows of runs that were cut off.
 
-    Every command with a ledger comes by here before it does anything else.
+    Every command with a ledger calls this before it does anything else.
     """
     from perfkit.ledger.recording import recover
 

@@ -21,7 +21,7 @@ def show(view: RenderableType, *, to_json: str | None = None) -> None:
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
     width = None if stream.isatty() else _PIPE_COLUMNS
     console = Console(file=stream, width=width, highlight=False)
-    # A text is laid out already, and a "[" in it is no markup.
+    # A text is laid out already, and a "[" in it must not be read as markup.
     console.print(view, markup=False, soft_wrap=isinstance(view, str))
 
 

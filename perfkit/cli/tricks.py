@@ -26,7 +26,7 @@ from perfkit.cli.options import (
 from perfkit.cli.output import show, write_json
 from perfkit.errors import UsageError
 
-# Default budgets: most tricks are decided by then on two cores.
+# Default budgets, within which most tricks are decided on two cores.
 _APART_S, _ON_LOOP_S = 240.0, 600.0
 
 

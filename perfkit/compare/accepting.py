@@ -1,4 +1,4 @@
-"""What people let pass of a gate: by ``perfkit accept``, and in the messages of head's commits."""
+"""Which findings of a gate people accepted: by ``perfkit accept``, or in the messages of head's commits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts, unuse
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """What a gate found, with what people let pass of it."""
+    """What a gate found, with the findings that people accepted marked."""
 
     comparisons: tuple[Comparison, ...]
     exact: tuple[ExactComparison, ...]
@@ -37,7 +37,7 @@ def check_acceptances(pair: SidePair, *, ledger: Path) -> None:
 def accept(
     comparisons: Sequence[Comparison], exact: Sequence[ExactComparison], pair: SidePair, *, ledger: Path
 ) -> Accepted:
-    """Let pass what people accepted; a side outside git has nobody's word.
+    """Mark the findings that people accepted; for a side outside git nobody can have accepted any.
 
     Raises:
         RepositoryError: git does not know one of the two commits.
@@ -57,7 +57,7 @@ def accept(
 def find_acceptances(
     start: Path, *, base: Commit, head: Commit, ledger: Path
 ) -> tuple[tuple[Acceptance, ...], tuple[str, ...]]:
-    """Return what was accepted for base..head, kept words first, and a warning for each unreadable trailer.
+    """Return acceptances for base..head, those in the ledger first, and a warning for each bad trailer.
 
     Raises:
         RepositoryError: ``start`` is in no repository, or git does not know one of the two commits.

@@ -1,4 +1,4 @@
-"""Launches of identical code on both sides, for a given time: what they differ by is the machine's doing."""
+"""Launches of identical code on both sides, for a given time: all their differences come from the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfkit.measure.lockstep.scout import scout
 from perfkit.records.comparisons import LaunchPair
 
 _LIMIT_S = 30.0
-# Fewer tell no scatter, however slow the machine is.
+# At least this many are made however slow the machine is: fewer would not tell how they scatter.
 _FEWEST_LAUNCHES = 6
 
 

@@ -1,4 +1,4 @@
-"""Who gets the time that is left: first what may be a slowdown, then what is soonest decided."""
+"""Which benchmarks get the time that is left: first possible slowdowns, then those decided soonest."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Candidate:
 def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     """Return the nodes that get a launch now, when ``left_s`` seconds are left for all of them.
 
-    Who comes first keeps the time to its decision, and the next ones share what remains. Who is measured
-    moves no error rate: each look of each benchmark has its own share of alpha, whatever led to it.
+    The first benchmark reserves the time to its decision, and the next ones share what remains. This choice
+    does not change error rates: each look of each benchmark has its own share of alpha, whatever led to it.
     """
     chosen = set()
     for one in sorted(candidates, key=lambda one: _order(one, left_s)):

@@ -1,4 +1,4 @@
-"""The gates of a calibration: how many of which kind, with which plant in which benchmark, in what order."""
+"""The plan of a calibration: its gates in order, and which benchmark each of them slows down by how much."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One gate of a calibration; ``plant`` is the share by which one benchmark is made slower, if any is."""
+    """One gate of a calibration; ``plant`` is the share by which one benchmark is made slower on purpose."""
 
     number: int
     plant: float | None = None
@@ -19,7 +19,7 @@ class Case:
 def plan_cases(
     benchmarks: Sequence[str], *, gates: int, plants: Sequence[float], seed: int
 ) -> tuple[Case, ...]:
-    """Return so many gates of identical code, and as many with each plant, mixed by lot.
+    """Return ``gates`` gates of identical code and as many with each plant, in a random order.
 
     Plants go through the benchmarks in turn, in an order drawn anew for every turn.
     """
@@ -35,7 +35,7 @@ def plan_cases(
 
 
 def in_turn(source: random.Random, names: Sequence[str], count: int) -> list[str]:
-    """Return so many names, each once before any comes again, in an order drawn anew for every turn."""
+    """Return ``count`` names: each comes once before any is repeated, in an order drawn anew each time."""
     turns: list[str] = []
     while len(turns) < count:
         turns += source.sample(list(names), len(names))

@@ -21,11 +21,11 @@ from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import Comparison, ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts
 
-# The step that is counted: lazily made state, such as an optimizer's, is there by then.
+# The third step is counted: by then state that is made on first use, such as an optimizer's, exists.
 COUNTED_STEP = 3
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
-# Under Valgrind a test takes minutes to come to its benchmark.
+# Under Valgrind a test takes minutes to reach its benchmark.
 _VALGRIND_LIMIT_S = 300.0
 
 
@@ -69,7 +69,7 @@ def count_compared(
 ) -> Tally:
     """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding.
 
-    Where they do not, what head alone could not be counted of is missing from its counts, with the reason.
+    Where they do not decide, counts that could not be made on head alone are missing, with the reason.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
@@ -183,7 +183,7 @@ def joined(tallies: Sequence[Tally]) -> Tally:
 
 
 def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
-    """Return a target's counts; where one side alone has none that is a finding, where neither has a note."""
+    """Return a target's counts: if one side alone has none that is a finding, if neither has any a note."""
     name = one.benchmark.name
     problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
     base, head = problems["base"], problems["head"]

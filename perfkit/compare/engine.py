@@ -66,7 +66,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Where a comparison is recorded, as what, and of which ``rehearsal`` where a calibration makes it.
+    """Where and as what a comparison is recorded; ``rehearsal`` names its calibration, if one makes it.
 
     ``earlier`` are the rows of gates on the same pair, whose tests it may continue.
     """
@@ -81,9 +81,9 @@ class Record:
 class CompletedComparison:
     """What a comparison found, and the ``context`` and ``prior`` runs of its record.
 
-    ``loaded`` are the sides' files that it imported, None where earlier runs alone decided a benchmark: what
-    they imported is not known. ``timed_s`` are the seconds that timing took, set-up included, ``counted_s``
-    those that counting took after it.
+    ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
+    since what they imported is not known. ``timed_s`` is how many seconds timing took, set-up included, and
+    ``counted_s`` how many counting took after it.
     """
 
     context: RunContext
@@ -161,7 +161,7 @@ def compare_sides(
 
 @contextmanager
 def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
-    """Record a run; what it measured until an interruption is kept, and said to be.
+    """Record a run; what it measured before an interruption is kept and told.
 
     Raises:
         RunInterruptedError: the person stopped it.
@@ -296,7 +296,7 @@ class _Comparing:
                 yield finding_on_failure(self._compared[name], state.failure, base_own=self.surveyed.base_own)
 
     def _publish(self, comparisons: Sequence[Comparison]) -> Path | None:
-        """Add the findings, and what is known of all rows only now, and put the record into the ledger."""
+        """Add the findings and what is known only at the end, and put the record into the ledger."""
         timed = {row.outcome.benchmark.name for row in self.run.rows if not is_count(row)}
         self.run.add(
             [

@@ -1,4 +1,4 @@
-"""What is told beside the verdicts: why a benchmark became slower, and what to know of the run."""
+"""What a report tells beside the verdicts: why a benchmark became slower, and notes on the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explain_regressions(
     sides: OpenSides,
     progress: ComparisonProgress,
 ) -> tuple[Explanation, ...]:
-    """Profile what regressed on both sides and return what moved in each, where that could be had."""
+    """Profile regressed benchmarks on both sides and return what moved in each, where profiling worked."""
     known = {one.benchmark.name: one for one in compared}
     regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
     if regressed:
@@ -61,12 +61,12 @@ def _explain(
 
 
 def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
-    """Read a side's profile; its own files are named by their place in it, so that both sides' are alike."""
+    """Read a side's profile; own files are named relative to the side's root, so that names match."""
     return read_pstats(turn.stats, side, CodeNames(root=str(root)))
 
 
 def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
-    """Yield how the launches were made, where that is not as it should be, and which gates are continued."""
+    """Yield notes on launches that could not be made as intended, and on gates that are continued."""
     launcher = sides.launcher
     if launcher.why_no_fork:
         yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"

@@ -33,7 +33,7 @@ _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all rows of one run share; ``kind`` makes the policy of a row of what is said of it alone."""
+    """What all rows of one run share; ``kind`` makes the policy of a row from what differs between rows."""
 
     source: Source = "gate"
     run_id: str
@@ -83,7 +83,7 @@ def count_rows(
 def finding_row(comparison: Comparison, context: RunContext) -> Row:
     """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
 
-    What earlier gates had decided already is no failure.
+    A benchmark that earlier gates had already decided is not filed as a failure.
     """
     status = "ok" if comparison.estimate else _STATUS.get(comparison.verdict, "skipped")
     policy = context.judged(margin=comparison.margin, gating=comparison.gating, verdict=comparison.verdict)
@@ -96,7 +96,7 @@ def settled(
 ) -> Row:
     """Return a row with what is known only when its run is over: seconds, and its benchmark's verdict.
 
-    A count has its verdict already; a benchmark that was not judged has none.
+    A count has its verdict from the start; a benchmark that was not judged gets none.
     """
     policy = judged_policy(row)
     verdict = policy.verdict or verdicts.get(row.outcome.benchmark.name)

@@ -23,7 +23,7 @@ class Prior:
     runs: dict[str, list[Row]] = field(default_factory=dict)
 
     def pairs_for(self, one: ComparedBenchmark) -> tuple[LaunchPair, ...]:
-        """Return the launches of a benchmark as it is now; another version of it starts anew."""
+        """Return the earlier launches of this version of a benchmark; a changed version has none."""
         found = [
             [row for row in rows if row.outcome.benchmark == one.benchmark] for rows in self.runs.values()
         ]
@@ -44,8 +44,8 @@ def earlier_rows(ledger: Ledger, pair: SidePair) -> list[Row]:
 def continued_seed(seed: int, earlier: Sequence[Row]) -> int:
     """Return the seed of a gate that comes after others on its pair: ``seed`` itself after none.
 
-    A gate that continues another's test would else draw the same hash seeds and orders again, and share
-    the bias that comes with them.
+    With the same seed, a gate that continues another's test would draw the same hash seeds and orders again,
+    and their bias would count twice.
     """
     runs = dict.fromkeys(row.run_id for row in earlier)
     if not runs:
@@ -57,7 +57,8 @@ def continued_seed(seed: int, earlier: Sequence[Row]) -> int:
 def find_prior(rows: Sequence[Row], context: RunContext) -> Prior:
     """Return the gates in a ledger that asked the same question under the same rules in the same place.
 
-    A side with uncommitted changes or without a commit may have been another one: nothing continues it.
+    A side with uncommitted changes or without a commit may have held other code then, so its gates are never
+    continued.
     """
     runs: dict[str, list[Row]] = {}
     if any(commit.dirty for commit in context.commits.values()):

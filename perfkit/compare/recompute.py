@@ -44,7 +44,7 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
 
 
 def _commits(rows: Sequence[Row]) -> Mapping[Side, Commit]:
-    """Return the commit of each side; of a base that nothing was timed on, no more than its name is kept."""
+    """Return the commit of each side; where nothing was timed on base, only its name was kept."""
     known = {row.placement.side: row.commit for row in rows if row.placement.side is not None}
     return {"base": Commit(sha=gate_policy(rows[0]).base), **known}
 
@@ -79,7 +79,7 @@ def _report(
 
 
 def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project) -> tuple[Acceptance, ...]:
-    """Return what people accepted since, where the commits are still known."""
+    """Return what people have accepted since then, where the commits are still known."""
     try:
         acceptances, _ = find_acceptances(
             project.root, base=commits["base"], head=commits["head"], ledger=ledger

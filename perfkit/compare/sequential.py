@@ -1,6 +1,6 @@
-"""A sequential comparison: launches until every benchmark is decided, or the budget will not decide more.
+"""A sequential comparison: launches until each benchmark is decided or the budget cannot decide more.
 
-It makes no process and reads no clock of its own: both are handed in.
+It starts no process and reads no clock itself: its caller hands in a launcher and a clock.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ComparedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLaunch:
-    """One launch of one benchmark on both sides, and where it stood."""
+    """One launch of one benchmark on both sides, and its place among the launches."""
 
     node: str
     slot: Slot
@@ -58,7 +58,7 @@ class Launches(Protocol):
         """The number of the preloader that the last launch was forked from."""
 
     def prepare(self) -> None:
-        """Get ready for the next launch: a new preloader is raised when its turn has come."""
+        """Get ready for the next launch: start a new preloader when the present one has made its share."""
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         """Measure benchmarks on both sides, in fresh processes.
@@ -103,15 +103,15 @@ class BenchmarkState:
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
-    """Keep nothing: for a comparison that nobody records."""
+    """Keep nothing, for a comparison that is not recorded."""
 
 
 @dataclass
 class SequentialComparison:
     """Measures benchmarks until they are decided; what it has measured survives an interruption.
 
-    ``deadline`` is on ``clock``, which counts seconds from anywhere and never goes back; ``now`` tells the
-    date. ``keep`` is handed what each launch measured, before the next one is made.
+    ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
+    is called with what each launch measured before the next one is made.
     """
 
     launches: Launches
@@ -129,7 +129,7 @@ class SequentialComparison:
     def of(
         cls, benchmarks: Iterable[ComparedBenchmark], *, launches: Launches, policy: Policy, deadline: float
     ) -> SequentialComparison:
-        """Return a comparison of benchmarks of which nothing was measured in this run yet."""
+        """Return a comparison of benchmarks, none of which has been measured in this run yet."""
         states = {one.benchmark.name: BenchmarkState(one) for one in benchmarks}
         return cls(launches=launches, states=states, policy=policy, deadline=deadline)
 
@@ -155,7 +155,7 @@ class SequentialComparison:
     def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
         begun = self.clock()
         record = self.launches.make(slot, nodes)
-        # Times of other code are no measurement: the launch is refused as a whole, before anything is kept.
+        # Times of other code are useless, so the whole launch is refused before any of it is kept.
         prove_code(record.reports)
         self._learn(record)
         for failure in record.failures:
@@ -166,7 +166,7 @@ class SequentialComparison:
             self._overhead_s = self.clock() - begun - sum(record.seconds.values())
 
     def _learn(self, record: LaunchRecord) -> None:
-        """Let later launches start with what both sides of this one imported: some is only seen in use."""
+        """Let preloaders import what both sides of this launch imported: some imports happen only in use."""
         for report in record.reports.values():
             self.loaded.update(report.loaded)
         if len(record.reports) == len(SIDES):
@@ -192,7 +192,7 @@ class SequentialComparison:
         return [node for node in undecided if node in chosen]
 
     def _candidate(self, node: str, found: Comparison, overhead_s: float) -> Candidate | None:
-        """Return what a benchmark asks for, None where it has had its last look."""
+        """Return how much time a benchmark asks for, None where it has had its last look."""
         state = self.states[node]
         look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
         if look is None:

@@ -71,7 +71,7 @@ class LockstepLaunches:
         return self._launcher.preloader
 
     def prepare(self) -> None:
-        """Raise a new preloader when its turn has come."""
+        """Start a new preloader when the present one has made its share of launches."""
         self._launcher.renew_when_due(self._made)
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
@@ -182,12 +182,12 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
 
 
 def _holds_code(place: Path) -> bool:
-    """Tell whether pytest could find something at a place: a folder may hold perfkit's ledger and no more."""
+    """Tell whether pytest could find tests at a place: a folder may hold nothing but perfkit's ledger."""
     return place.is_file() or next(place.rglob("*.py"), None) is not None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:
-    """Say where a path is that neither side has: uncommitted, perhaps."""
+    """Say where a path that neither side has may be: it may be uncommitted."""
     if pair.head.kind == "commit" and (project.root / path).exists():
         return "your working tree has it, uncommitted: commit it, or compare with --head worktree"
     return "name one that is there"

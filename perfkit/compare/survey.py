@@ -1,4 +1,4 @@
-"""Who is compared: what each side holds, laid side by side before anything is timed."""
+"""Which benchmarks are compared: a survey of what each side holds, made before anything is timed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _not_collected(side: Side, words: str) -> PerfkitError:
 
 
 def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
-    """Return base as it is with head's benchmark files; a file that does not import there is base's own."""
+    """Return what base holds with head's benchmark files; where one does not import, base keeps its own."""
     changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
     if not changed:
         return base_own
@@ -114,7 +114,7 @@ def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own:
 
 
 def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
-    """Return the laid files to take back: all, where something else does not import now (a conftest)."""
+    """Return the overlaid files to undo: all of them, where another file (a conftest) no longer imports."""
     collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
     return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
 
@@ -157,7 +157,7 @@ def _sort_out(
 
 
 def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
-    """Yield what base has and head has not: lost with a file that does not import, or gone."""
+    """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""
     for name, found in base_own.found.items():
         if name in head.found:
             continue
@@ -169,7 +169,7 @@ def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Compari
 
 
 def _not_imported(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
-    """Yield the files of head that do not import, where base has no benchmark in them by which to name it."""
+    """Yield findings on head's files that do not import and in which base has no benchmark to name."""
     known = {found.file for found in base_own.found.values()}
     for node, message in head.errors.items():
         if node not in known:
@@ -193,8 +193,8 @@ def finding_on_failure(
 ) -> Comparison:
     """Return the finding on a benchmark that failed on one side.
 
-    One that base never had (``base_own`` are those it had; None where both sides have all) may well raise
-    there, since base lacks what it is to measure: then it is new. Whatever else became of it is a failure.
+    A benchmark that base never had (``base_own`` are those it had; None where both sides have all) may raise
+    there, since base lacks the code to measure: then it is NEW. Any other end is a failure.
     """
     if (
         base_own is not None

@@ -57,7 +57,7 @@ _SAYS = (
 )
 _NAMES = frozenset(place.file.rpartition("/")[2] for place in _SAYS)
 # For whom a lock or a pipe waits only its callers tell; a device and a clock are known by the call itself.
-_SAID_BY_CALLERS = (_THREAD, _PROCESS)
+_NAMED_BY_CALLERS = (_THREAD, _PROCESS)
 # These builtins stand still, for the one named here unless a caller tells of another.
 _SINKS = {
     "acquire' of '_thread.": _THREAD,
@@ -109,7 +109,7 @@ def fold_waits(functions: Sequence[FunctionTime]) -> tuple[WaitTime, ...]:
 def wait_accounts(functions: Sequence[FunctionTime]) -> Mapping[str, Account]:
     """Return the waits by whom they were for."""
     sinks = [(one, whom) for one in functions if one.own_s > 0 and (whom := sink_of(one)) is not None]
-    asked = {call.caller for sink, whom in sinks if whom in _SAID_BY_CALLERS for call in sink.callers}
+    asked = {call.caller for sink, whom in sinks if whom in _NAMED_BY_CALLERS for call in sink.callers}
     whom_by_caller = _whom_by_caller(functions, asked)
     accounts: dict[str, Account] = defaultdict(Account)
     for sink, whom in sinks:
@@ -131,7 +131,7 @@ def _hand_up(
     accounts: dict[str, Account],
 ) -> None:
     """Give a sink's own time to those for whom it waited."""
-    parts = _parts(sink.callers) if default in _SAID_BY_CALLERS else ()
+    parts = _parts(sink.callers) if default in _NAMED_BY_CALLERS else ()
     if not parts:
         _book(accounts[default], sink, sink.own_s, sink.calls)
     for call, share in parts:

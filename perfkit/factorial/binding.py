@@ -21,7 +21,7 @@ from perfkit.profiling.targets import Target
 from perfkit.records.experiments import Level, level_text
 
 Call = Callable[[], object]
-# Parameters by which a function takes a command line.
+# A function with a parameter of one of these names takes a command line.
 _COMMAND_LINES = ("argv", "args")
 
 
@@ -92,7 +92,7 @@ def _hints(function: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except (NameError, TypeError):
-        # Names that only a type checker imports: the levels are passed on as they are.
+        # The hints use names that only a type checker imports, so the levels are passed on as they are.
         return {}
 
 
@@ -139,7 +139,7 @@ def _convert(level: Level, hint: Any, what: str) -> object:  # noqa: ANN401 (a t
         expected = f"expected one of {', '.join(choices)}" if choices else _first_line(error)
         raise UsageError(f"{what}: {expected}, found {level_text(level)}") from error
     except (TypeError, NotImplementedError):
-        # A type that msgspec knows nothing of: the target itself will say what it thinks of the level.
+        # msgspec does not know this type; the target itself will refuse a wrong level.
         return level
 
 

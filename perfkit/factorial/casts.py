@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-# About one forward pass of a deep model; after these modules nobody looks any more.
+# Only this many calls of modules are looked at, about one forward pass of a deep model.
 _MODULES = 200
 _DEVICES = ("cpu", "cuda")
 
 
 class CastWatch:
-    """Notes under which types the first modules were called; to be entered around the target's call."""
+    """Notes under which types of automatic casting the first modules ran, while it is entered."""
 
     def __init__(self) -> None:
         self._seen: dict[str, None] = {}

@@ -36,7 +36,7 @@ from perfkit.profiling.targets import Target
 from perfkit.records import Environment
 from perfkit.records.experiments import DEVICE_PEAK, DEVICE_RESERVED, HOST_PEAK, Fingerprint
 
-# Enough to see a graph grow over three steps in a row.
+# Enough steps to see a graph grow over three steps in a row.
 _LOOKED_AT_STEPS = 5
 _NO_HOST_MEMORY = "can't allocate memory"
 
@@ -51,7 +51,7 @@ def main(spec_file: str) -> None:
 
 
 def _proven(found: TrialResult, root: Path) -> TrialResult:
-    """Return a trial's result, or what to say where the code was another; a usage mistake comes first."""
+    """Return a trial's result, or the problem that other code ran; a usage mistake comes first."""
     if found.problem is not None and found.problem.kind == "usage":
         return found
     wrong = wrong_code(root)
@@ -99,9 +99,9 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
             try:
                 call_to_its_end(call)
             except EnoughSteps as enough:
-                # Frames hold the loaders, and loaders their workers.
+                # The frames keep loaders alive, and these keep their workers.
                 traceback.clear_frames(enough.__traceback__)
-            # All that was watched is one iteration: the model's own tensors belong to the peak.
+            # The whole run counts as one iteration, so that the peak includes the model's own tensors.
             watch.end_iteration()
     finally:
         hook.remove()
@@ -118,7 +118,7 @@ def _look(spec: TrialSpec, call: Call) -> TrialResult:
 
 
 def _time(spec: TrialSpec, call: Call) -> TrialResult:
-    """Run the target undisturbed but for one hook a step, after the memory was put in order."""
+    """Run the target with no other hook than one a step, after the memory was cleared."""
     _put_memory_in_order()
     meter = Meter(limit=None, report=lambda _: False, loaders=True)
     returned: list[object] = []
@@ -149,7 +149,7 @@ def _result(spec: TrialSpec, found: TrialResult) -> TrialResult:
 
 
 def _put_memory_in_order() -> None:
-    """Leave nothing of what came before in the allocator, and begin its peaks anew."""
+    """Empty the allocator and reset its peaks."""
     import torch
 
     gc.collect()
@@ -171,7 +171,7 @@ def _device_peaks() -> dict[str, float]:
 
 
 def _version(target: Target) -> str:
-    """Return a hash of the file that the target stands in: a change of any of it is another target."""
+    """Return a hash of the target's file: any change of the file makes another target."""
     if target.is_script:
         return source_version(Path(target.place).read_text(errors="replace"))
     file = inspect.getsourcefile(inspect.unwrap(load_function(target.place)))

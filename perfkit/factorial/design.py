@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfkit.records.experiments import Experiment, Variant
 
-# Small enough to be multiplied by whatever a target multiplies it by.
+# Seeds are below this, so that a target can multiply one without leaving the range of seeds.
 _SEEDS = 10**6
 
 

@@ -1,4 +1,4 @@
-"""What goes to the process of a trial and what comes back, as JSON files."""
+"""What the process of a trial is told and what it returns, as JSON files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """What one process does with one variant: look at its first steps, or time it.
+    """What one process does with one variant: check its first steps, or time it.
 
     ``arguments`` are those of every variant, all checked before anything runs; ``number`` says which is run.
     ``environment_reader`` names, as "module:function", what tells the settings at the end.

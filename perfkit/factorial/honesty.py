@@ -1,4 +1,4 @@
-"""Whether a variant did what its name says, by what its operators and torch's flags show."""
+"""Whether a variant did what its name says, judged by its operators and torch's flags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.records.experiments import Experiment, Fingerprint, Level, Variant
 
-# What the levels of a factor of precision promise: the half-precision type that computes, "" for none.
+# The half-precision type that each level of a factor of precision promises to compute in, "" for none.
 _PROMISES: Mapping[str, str] = {
     "default": "",
     "fp32": "",
@@ -23,7 +23,7 @@ _PROMISES: Mapping[str, str] = {
     "true": "any",
 }
 _PRECISION_FACTORS = ("precision", "amp", "mixed_precision", "autocast", "dtype")
-# Settings that a factor of this name may change.
+# The settings of torch that a factor with a name may change.
 _SETTINGS_OF = {
     "threads": "threads",
     "cudnn_benchmark": "cudnn_benchmark",
@@ -63,9 +63,9 @@ def broken_promises(experiment: Experiment, found: Mapping[str, Fingerprint]) ->
 
 
 def broken_cast(variant: Variant, casts: Sequence[str]) -> str | None:
-    """Return what is wrong with a timed trial by the automatic casting it was seen under; None if nothing.
+    """Return what is wrong with a timed trial, by the automatic casting that was on; None if nothing.
 
-    Casting by hand cannot be seen this way, so that none is only wrong where casting was seen in a look.
+    Casting by hand cannot be seen this way, so no casting is wrong only where the check had seen some.
     """
     promised = promised_half(variant)
     if promised is None or not casts:

@@ -1,4 +1,4 @@
-"""Mistakes that a training loop makes without an error, seen in what its operators are given."""
+"""Mistakes that raise no error in a training loop, found by the arguments of its operators."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from perfkit.agent.counting.torch_seam import operator_mode, storage_of
 _SIGMOID = "aten::sigmoid"
 _WITH_LOGITS = "aten::binary_cross_entropy_with_logits"
 _CAST = "aten::_to_copy"
-# A graph that grows over so many steps in a row is kept from step to step.
+# A graph that grows over this many steps in a row is kept from step to step by mistake.
 _GROWING_STEPS = 3
 _HALF_MOST = 65504
 
 
 class OperatorLook:
-    """Looks at every operator of this thread: how many compute in half precision, and what is a mistake.
+    """Looks at every operator of this thread: counts those in half precision, and notes mistakes.
 
-    To be entered around the target's call; ``end_step`` is to be told of each optimizer step.
+    Enter it around the target's call, and call ``end_step`` after each optimizer step.
     """
 
     def __init__(self, root: Path) -> None:
@@ -50,11 +50,11 @@ class OperatorLook:
 
     @property
     def mistakes(self) -> tuple[str, ...]:
-        """What was noticed, each once, in the order of noticing."""
+        """The mistakes that were noticed, each once, in the order of noticing."""
         return tuple(self._said.values())
 
     def end_step(self) -> None:
-        """Look at the graphs that are still held now that a step is over."""
+        """Look at the graphs that are still alive after a step."""
         alive = [(scalar, place) for ref, place in self._scalars if (scalar := ref()) is not None]
         self._scalars = [(weakref.ref(scalar), place) for scalar, place in alive]
         held = [(scalar, place) for scalar, place in alive if scalar.grad_fn is not None]
@@ -117,7 +117,7 @@ class OperatorLook:
         return known is not None and known() is storage
 
     def _look_at_cast(self, cast: Any, origin: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (tensors)
-        """Notice values that the half type cannot hold; backward, the scaler takes care of them."""
+        """Notice values that the half type cannot hold; in backward passes the scaler handles them."""
         import torch
 
         if cast.dtype != torch.float16 or _in_backward():

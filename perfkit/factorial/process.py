@@ -20,7 +20,7 @@ from perfkit.temporary import temporary_folder
 
 
 def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float, seed: int) -> TrialResult:
-    """Do what ``spec`` asks in a fresh interpreter and return what that gave, or the problem that ended it.
+    """Do what ``spec`` asks in a fresh interpreter and return the result, or the problem that ended it.
 
     The spec's folder is set here: a temporary one. ``seed`` fixes the hashes of the process. No process of
     the trial outlives the call.
@@ -44,7 +44,7 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
 
 
 def _died(ending: Ending) -> Problem:
-    """Return what to say of a process that left nothing."""
+    """Return the message on a process that left no result."""
     return Problem(
         kind="failed",
         message=f"its process {ending.words}",

@@ -15,8 +15,8 @@ from perfkit.records.experiments import SAMPLE_TIME, STEP_TIME, TOTAL_TIME
 def times_of(summary: PassSummary, *, warmup_steps: int, warmup_s: float) -> dict[str, float]:
     """Return total time, and time per step and per sample as far as steps and samples are known; in seconds.
 
-    Steps are those after the warm-up: so many, and as many as fill ``warmup_s``, but never all of them. Their
-    mean is taken: where workers load ahead, a step that waits is followed by some that do not.
+    Steps of the warm-up do not count: ``warmup_steps``, and as many as fill ``warmup_s``, but never all. The
+    mean of the others is taken: where workers load ahead, a step that waits is followed by some that do not.
     """
     times = {TOTAL_TIME.name: summary.total_s}
     if summary.steps:

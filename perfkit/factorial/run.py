@@ -1,4 +1,4 @@
-"""An experiment from its first look to its last block; what it has measured survives an interruption."""
+"""An experiment from the check of its variants to its last block; an interruption loses no result."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrialSetting:
 
 
 class Keeper(Protocol):
-    """Keeps what was measured at once, so that nothing is lost."""
+    """Keeps each result as soon as it is measured, so that nothing is lost."""
 
     def keep_trial(self, trial: Trial, environment: Environment | None, version: str) -> None:
         """Keep a trial."""
@@ -43,7 +43,7 @@ class Keeper(Protocol):
     def keep_fingerprint(
         self, variant: str, found: Fingerprint, environment: Environment | None, version: str
     ) -> None:
-        """Keep what a look at a variant showed."""
+        """Keep what the check of a variant before its trials showed."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class ExperimentRun:
     _settings: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def run(self) -> ExperimentRecord:
-        """Look at each variant, then run blocks until all is decided or the time is over.
+        """Check each variant, then run blocks until all is decided or the time is over.
 
         Raises:
             UsageError: the target refuses an argument, or the budget is too small for one block.

@@ -2,7 +2,7 @@
 
 A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
 the row before, else the one with most launches, else the newest; but when the newest run failed, the cell
-says so. A run with uncommitted changes on any side says nothing of any commit, and neither does one that
+says so. A run with uncommitted changes on any side is not used for any commit, and neither is one that
 changes the code on purpose.
 """
 
@@ -26,7 +26,7 @@ from perfkit.stats.summary import paired_ratio, summarise
 Key = TypeVar("Key")
 
 _DEFAULT_COLUMNS = 4
-# Findings of a gate that say how its sides differ; the benchmark itself may have been measured well.
+# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
 _NO_FAILURES = frozenset({"NEW", "MISSING", "CHANGED"})
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -124,7 +124,7 @@ def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
 
 
 def _is_failure(row: Row) -> bool:
-    """Tell whether a benchmark failed, or was skipped; that a gate could not compare it is no failure."""
+    """Tell whether a benchmark failed or was skipped; one that a gate could not compare did not fail."""
     policy = row.policy
     compared = not (isinstance(policy, JudgedPolicy) and policy.verdict in _NO_FAILURES)
     return row.outcome.status != "ok" and compared

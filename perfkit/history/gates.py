@@ -19,7 +19,7 @@ def gate_ratio(rows: Sequence[Row], *, base: str | None, head: str) -> GateRatio
     failed = any(row.outcome.status != "ok" for row in rows)
     if sides != {("base", base), ("head", head)} or len(versions) > 1 or failed:
         return None
-    # A ledger without gates is read without the libraries that judge one.
+    # They are imported here, so that a ledger without gates is read without the libraries that judge one.
     from perfkit.verdict.from_rows import pairs_of, policy_of
     from perfkit.verdict.judge import estimate
 

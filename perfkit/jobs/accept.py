@@ -84,7 +84,7 @@ def _is_judged(row: Row) -> bool:
 def _finding(
     comparisons: Sequence[Comparison | ExactComparison], benchmark: str, *, run: str
 ) -> Comparison | ExactComparison:
-    """Return the blocking finding that is meant: that of a benchmark's times, or else of its counts."""
+    """Return the blocking finding that ``benchmark`` names: on its times, or else on its counts."""
     judged: dict[str, Comparison | ExactComparison] = {}
     for comparison in comparisons:
         known = judged.get(comparison.benchmark.name)

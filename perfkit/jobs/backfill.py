@@ -107,7 +107,7 @@ class _Collected:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Add a row for each benchmark that a failed launch owes: a failure is a row too."""
+        """Add a row for each benchmark that a failed launch did not measure: a failure is a row too."""
         if isinstance(error, RecordingError):
             return
         measured = {
@@ -146,7 +146,7 @@ class _Collected:
         ]
 
     def _failed_benchmarks(self) -> list[str]:
-        """Return a line for each benchmark that raised at a commit; one that was skipped meant to be."""
+        """Return a line for each benchmark that raised at a commit; a skipped one is no failure."""
         launches = self._failed_slots()
         failed = {
             (row.outcome.benchmark.name, row.commit.sha): row.outcome.message
@@ -173,7 +173,7 @@ class _Collected:
         )
 
     def _owed(self, sha: str) -> list[Row]:
-        """Return what a commit's whole launches measured, or else what any launch did."""
+        """Return what a commit's complete launches measured, or else what any of its launches did."""
         rows, failed = self._run.rows, self._failed_slots()
         own = [row for row in rows if row.commit.sha == sha and (sha, row.placement.launch) not in failed]
         return list({row.outcome.benchmark.name: row for row in own or rows}.values())

@@ -94,7 +94,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
 
 
 def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePair) -> tuple[str, ...]:
-    """Return the names of the benchmarks that a gate would compare and that have a say."""
+    """Return the names of the benchmarks that a gate would compare and whose verdicts count."""
     with open_sides(pair, project, _scope(request, seed=request.seed)) as sides:
         surveyed = take_survey(sides, margin=request.margin)
     return tuple(one.benchmark.name for one in surveyed.compared if one.gating)
@@ -170,7 +170,7 @@ def _tell(
 
 
 def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str]) -> str:
-    """Return what tells one study from another: gates of different ones are never counted together."""
+    """Return a hash that identifies a study: gates of different studies are never counted together."""
     config = project.config
     return fingerprint(
         {

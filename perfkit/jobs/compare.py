@@ -84,7 +84,7 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
-    """Return the times; where there are none to compare and none are ``needed``, why."""
+    """Return the times, or, where none can be compared and none are ``needed``, the reason."""
     rows = [row for row in kept if _is_time(row)]
     clean = [row for row in rows if not row.commit.dirty]
     try:
@@ -103,7 +103,7 @@ def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, nee
 
 
 def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
-    """Return a policy that shares alpha among what both commits have: what gates, or all if nothing does."""
+    """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
     gating = [name for name in times.names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
     return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))

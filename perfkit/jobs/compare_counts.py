@@ -11,7 +11,7 @@ from perfkit.records.comparisons import ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts
 from perfkit.verdict.from_rows import counts_of, is_count
 
-# What a training step is counted by, besides the gate's own name for it.
+# Training steps that a profile counted have names that begin with this.
 _PROFILED = "profile:"
 _Software = tuple[str, str]
 
@@ -24,7 +24,7 @@ def compare_counted(
     exact = project.config.exact
     policy = ExactPolicy(gating=exact.gate, tolerance=exact.tolerance_share)
     olds, news = (_newest([row for row in counted if row.commit.sha == side.sha]) for side in (base, head))
-    # Of several kinds of software the one that head was counted with last.
+    # If head was counted with several kinds of software, the latest one is taken.
     both = {key[0]: key for key in news if key in olds and _version(olds[key]) == _version(news[key])}
     return tuple(
         one

@@ -23,7 +23,7 @@ from perfkit.temporary import temporary_folder
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
 from perfkit.views.gate.wording import after_waiting
 
-# Error is shared by the benchmarks of a gate; what is told holds for one of so many.
+# A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
 FAMILY = 6
 _SUITE = Path(__file__).parents[1] / "workloads" / "machine_check" / "bench_machine_check.py"
 
@@ -107,7 +107,7 @@ def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Ali
 
 
 def _fork(launcher: Launcher) -> Condition | None:
-    """Return what cannot be had here, None where all can."""
+    """Return what this machine cannot provide, None where it provides everything."""
     if launcher.why_no_fork:
         advice = "gates take fresh processes instead, which is several times slower"
         return Condition(name="fork", found=launcher.why_no_fork, state="notable", advice=advice)

@@ -146,14 +146,14 @@ class _Keeper:
 
     @classmethod
     def begin(cls, experiment: Experiment, *, project: Project, ledger: Path) -> _Keeper:
-        """Return the keeper of an experiment; what an earlier command has left of it is taken over.
+        """Return the keeper of an experiment, which takes over what an earlier command left of it.
 
         Raises:
             LedgerError: another process measures it, or what is left cannot be read.
         """
         commit = read_commit(project.root, ignored=project.output_paths)
         machine = read_machine()
-        # What one may only go on with: the same plan, of the same code, on the same machine.
+        # A stopped experiment may go on only with the same plan, the same code and the same machine.
         study = fingerprint(
             {
                 "plan": msgspec.json.encode(experiment).decode(),
@@ -173,15 +173,15 @@ class _Keeper:
 
     @property
     def file(self) -> Path | None:
-        """Where the whole experiment is, where it was stopped only after it was recorded."""
+        """The ledger file of the whole experiment, if it was stopped only after it had been recorded."""
         return self.run.file if self.run else None
 
     def known(self) -> ExperimentRecord | None:
-        """Return what an earlier command has left of this experiment, None where there is nothing."""
+        """Return what an earlier command left of this experiment, None where there is nothing."""
         return record_of(self.run.rows) if self.run and self.run.rows else None
 
     def recorded(self) -> Measured:
-        """Return the experiment as it was recorded, and let go of what was kept until then."""
+        """Return the experiment as it was recorded, and remove the staged trials."""
         assert self.run is not None  # noqa: S101 (it has a file)
         rows = tuple(Ledger(self.ledger).rows_of(self.run.run_id))
         self.run.discard()
@@ -194,12 +194,12 @@ class _Keeper:
     def keep_fingerprint(
         self, variant: str, found: Fingerprint, environment: Environment | None, version: str
     ) -> None:
-        """Keep what a look at a variant showed."""
+        """Keep what the check of a variant before its trials showed."""
         outcome = fingerprint_outcome(self.experiment, variant, found, version=version)
         self._add([outcome], environment, self._policy(found))
 
     def finish(self, stopped: str) -> tuple[Row, ...]:
-        """Put all rows into the ledger as one run, and only then let go of what was kept until now."""
+        """Put all rows into the ledger as one run, and only then remove the staged trials."""
         assert self.run is not None  # noqa: S101 (an experiment without a trial was refused)
         rows = []
         for row in self.run.rows:
@@ -209,7 +209,7 @@ class _Keeper:
         return tuple(rows)
 
     def leave(self) -> None:
-        """Let go of what is kept: the same command goes on with it."""
+        """Release the staged trials, so that the same command can go on with them."""
         if self.run is not None:
             self.run.leave()
 

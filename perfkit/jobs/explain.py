@@ -32,10 +32,11 @@ from perfkit.temporary import temporary_folder
 _STAT = ".stat"
 _NAME = "profile"
 _DEFAULT_TARGET = "train"
-# What a path begins with that is no name of a commit, and what the name of a profile ends with.
+# A name that begins with one of the first is a path and not a commit; a profile's name ends with one of the
+# second.
 _PATHS = (".", "/")
 _PROFILES = (_STAT, ".prof", ".pstats", ".json", ".json.gz")
-# Each side's cProfile is made twice, in an order in which a drift of the machine weighs on both alike.
+# Each side's cProfile is made twice, in an order in which a drift of the machine affects both sides alike.
 _IN_TURN: tuple[Side, ...] = ("base", "head", "head", "base")
 
 
@@ -108,7 +109,7 @@ def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, .
 def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
     """Profile a training loop at two commits and return what differs.
 
-    Clean and balance passes go by turns, a few steps of each side at a time; cProfiles are made one after the
+    Clean and balance passes of both sides take turns, a few steps at a time; cProfiles are made one after the
     other, each side twice.
 
     Raises:

@@ -29,7 +29,7 @@ from perfkit.views.progress import PassProgress
 
 __all__ = ["ProfileRequest", "run_profile"]
 
-# A balance pass has a clean loop beside it for so many seconds of steps, and for so many steps at least.
+# A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0
 _FEWEST_BESIDE = 12
 _ENVIRONMENT_READER = "perfkit.machine.environment:read_environment"
@@ -68,7 +68,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class _Scene:
-    """What is asked of the passes, where they leave their files, who hears of them, and who starts them."""
+    """What the passes have to do, where they leave their files, who is told of them, and what starts them."""
 
     run: SettledProfile
     folder: Path
@@ -78,7 +78,7 @@ class _Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class _Failure:
-    """The first pass that failed, why, and after how many steps."""
+    """The first pass that failed, the reason, and the number of steps done before."""
 
     name: PassName
     problem: Problem
@@ -87,7 +87,7 @@ class _Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """What the passes gave. After a failure they are those that end before it, and ``artifact`` says so."""
+    """Results of the passes; after a failure only of those that end before it, as ``artifact`` says."""
 
     artifact: str
     results: tuple[PassResult, ...]
@@ -95,7 +95,7 @@ class _Passes:
 
 
 def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
-    """Make the passes; where the target fails, those that are left end with the last step before that."""
+    """Make the passes; if the target fails, the remaining ones end with the last step before the failure."""
     run = scene.run
     results: list[PassResult] = []
     failure: _Failure | None = None
@@ -114,7 +114,7 @@ def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes
                 break
     if failure is None:
         return _Passes(artifact=run.name, results=tuple(results))
-    # What was complete before the failure is told by the passes made after it, of as many steps.
+    # Only passes over the steps that were complete before the failure are reported.
     after = [result for result in results if result.summary and result.summary.steps <= failure.steps]
     return _Passes(artifact=f"{run.name}{PARTIAL}", results=tuple(after), failure=failure)
 
@@ -143,7 +143,7 @@ def _make_pass(
 
 
 def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
-    """Make a pass beside a clean one for as long as it takes to tell what its hooks cost."""
+    """Make a pass in turns with a clean one, long enough to tell what its hooks cost."""
     step_s = clean.typical_step_s or _BESIDE_S
     steps = min(clean.steps, max(_FEWEST_BESIDE, round(_BESIDE_S / step_s)))
     companion = replace(spec, name="clean", folder=f"{spec.folder}-beside", steps=steps)
@@ -178,7 +178,7 @@ def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[P
 def _line_entries(
     request: ProfileRequest, name: PassName, earlier: Sequence[PassResult]
 ) -> tuple[ProfileEntry, ...]:
-    """Return the functions whose lines an earlier cProfile makes worth a look, where that is asked."""
+    """Return the functions whose lines are to be timed, by an earlier cProfile, if that was asked for."""
     if name != "lines" or AUTO not in request.lines:
         return ()
     return choose_functions([entry for result in earlier for entry in result.entries])

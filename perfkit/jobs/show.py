@@ -22,7 +22,7 @@ def read_profiles(files: Sequence[Path], *, project: Project, own: Sequence[str]
 
 
 def code_names(project: Project, own: Sequence[str] = ()) -> CodeNames:
-    """Return how functions are named, and which are own: by name, or those that the project's folder has."""
+    """Return how functions are named, and which are own: those in named packages or the project's folder."""
     present = (path.stem if path.suffix == ".py" else path.name for path in project.root.iterdir())
     names = (*project.config.own, *present)
     return CodeNames(own=tuple(map(printable, own)), present=frozenset(map(printable, names)))

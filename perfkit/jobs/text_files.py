@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 
-# What lies here is a device or a pipe of some process: it is written into and never replaced.
+# Files below these are devices or pipes of some process: they are written to and never replaced.
 _STREAMS = (Path("/dev"), Path("/proc"))
 
 
@@ -104,7 +104,7 @@ def _is_stream(file: Path) -> bool:
 
 
 def _place(file: Path) -> Path:
-    """Return where the file itself lies: a link to it stays, and what it leads to is replaced."""
+    """Return where the file itself lies: a link stays, and the file that it leads to is replaced."""
     return Path(os.path.realpath(file))
 
 

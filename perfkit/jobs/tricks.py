@@ -48,9 +48,9 @@ from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture
 
 _SOURCE: Source = "tricks"
-# What most tricks do is large: six launches see it.
+# Most tricks have large effects, which six launches can show.
 LOOKS = (6, 10, 15, 22, 33, 50)
-# The two best on a loop are tried together in what is left.
+# The two best tricks on a loop are tried together in the rest of the budget.
 _SHARE_BEFORE_TOGETHER = 0.8
 
 
@@ -117,9 +117,9 @@ def write_document(report: TricksReport, file: Path) -> None:
         UsageError: a file cannot be written.
     """
     names = [*(name for one in report.results for name in one.case.tricks), *report.left_out]
-    lore = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
+    descriptions = {name: trick_named(name) for name in dict.fromkeys(names) if TOGETHER not in name}
     picture, beside = sizes_picture(report), file.with_suffix(".svg")
-    text = tricks_document(report, lore, picture=None if picture is None else beside.name)
+    text = tricks_document(report, descriptions, picture=None if picture is None else beside.name)
     texts = {file: text} if picture is None else {file: text, beside: picture}
     replace_texts(texts, option="--markdown", makes_folder=True)
 
@@ -190,14 +190,14 @@ class _Run:
             take(self._checked([together(best)], folder), "together", last)
 
     def _checked(self, cases: Sequence[TrickCase], folder: Path, *, claims: bool = False) -> Plan:
-        """Check the cases, leave out those that the loop has no use for, and plan the others."""
+        """Check the cases, leave out those that change nothing in the loop, and plan the others."""
         self._progress.say("checking that both sides give the same")
         checks = Checks(cases=tuple(cases), loop=self._loop, claims=claims)
         found = check(checks, folder, environment=os.environ)
         self._claims += found.claims
         unused = [case for case in cases if not found.equivalences[case.name].used]
         self._left_out |= {case.trick: f"{case.loop} has nothing that it changes" for case in unused}
-        # The two best together are one more.
+        # The two best tricks together will be one more comparison.
         family = len(self._choice.cases) + (self._loop is not None)
         return Plan(
             cases=tuple(case for case in cases if case not in unused),

@@ -36,7 +36,7 @@ def view_command(file: Path, *, server: bool) -> Sequence[str]:
 def view(file: Path, *, server: bool) -> int:
     """Show a profile until the person ends it, and return snakeviz's exit code."""
     try:
-        # The address must be there at once, also where it goes through a pipe.
+        # The address is flushed, so that a reader at the end of a pipe has it at once.
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         return subprocess.run(view_command(file, server=server), env=environment, check=False).returncode
     except KeyboardInterrupt:

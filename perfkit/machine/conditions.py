@@ -1,4 +1,4 @@
-"""What decides how steady this machine is, as the kernel shows it; what it hides is "unknown", never good."""
+"""What decides how steady this machine is, as the kernel shows it; what it hides is told as "unknown"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfkit.verdict.fitness import Condition, State
 _CPUS = "sys/devices/system/cpu"
 _HIDDEN = "not shown here"
 _SAMPLE_S = 1.0
-# Shares of all cores: above the first it is worth a word, above the second it decides what is measured.
+# Shares of all cores: above the first a condition may disturb times, above the second it is bad.
 _LOAD = (0.25, 0.5)
 _BUSY = (0.05, 0.2)
 _STEAL = (0.005, 0.03)
@@ -28,7 +28,7 @@ def read_conditions(
     variables: Mapping[str, str] = os.environ,
     sample_s: float = _SAMPLE_S,
 ) -> tuple[Condition, ...]:
-    """Return the conditions; what moves is watched for ``sample_s`` seconds. ``root`` holds proc and sys."""
+    """Return the conditions; loads are sampled for ``sample_s`` seconds. ``root`` holds proc and sys."""
     cpus = usable_cpus(root)
     return (
         *_processor_time(sample_s, cpus),
@@ -149,7 +149,7 @@ def _virtual(root: Path) -> Condition:
 
 
 def _threads(variables: Mapping[str, str], cpus: float) -> Condition:
-    """Hold what OpenMP will start, a thread for each physical core unless told, against the cores."""
+    """Compare the threads that OpenMP will start, by default one for each physical core, with the cores."""
     said = variables.get("OMP_NUM_THREADS", "")
     threads = int(said) if said.isdigit() else psutil.cpu_count(logical=False) or 1
     found = f"{threads} for {cpus:g} cores"

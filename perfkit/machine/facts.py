@@ -31,7 +31,7 @@ def read_machine() -> Machine:
 
 
 def _cpu_model() -> str:
-    # Comes with pytest-benchmark, whichever of its two distributions that depends on.
+    # This module comes with pytest-benchmark, which depends on one of the two distributions that have it.
     import cpuinfo
 
     info = cpuinfo.get_cpu_info()

@@ -1,4 +1,4 @@
-"""The pytest plugin: times honestly, and files what pytest-benchmark measured in the ledger.
+"""The pytest plugin: waits for the accelerator, and records what pytest-benchmark measured in the ledger.
 
 Nothing that takes time is imported here: this module is loaded by every pytest session of the user.
 """
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known; begin recording where it was asked for, or say why it cannot be."""
+    """Register the marker, and begin recording if asked for, or say why it is not possible."""
     config.addinivalue_line("markers", MARKER)
     if not _recording_wanted(config):
         return
@@ -56,7 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         recorder = Recorder.prepare(config)
     except PerfkitError as error:
         raise pytest.UsageError(f"perfkit: {error}") from error
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, no test has failed by it)
+    except Exception as error:  # noqa: BLE001 (a fault of perfkit is no failed test)
         from perfkit.errors import EXIT_INTERNAL
         from perfkit.internal_error import internal_error_lines
 

@@ -78,7 +78,7 @@ class Recorder:
         return cls(
             ledger=ledger,
             commit=commit,
-            # Read before anything runs: the load it records is that which the session found.
+            # The machine is read before anything runs, so that its load is not that of the session.
             machine=read_machine(),
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
@@ -86,7 +86,7 @@ class Recorder:
         )
 
     def pytest_sessionstart(self) -> None:
-        """Have a signal that ends the session do what Ctrl-C does: what is complete by then is kept."""
+        """Let signals that end the session do what Ctrl-C does, so that complete results are kept."""
         self._signals.enter_context(ended_like_ctrl_c())
 
     @pytest.hookimpl(wrapper=True)
@@ -107,7 +107,7 @@ class Recorder:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep what a phase of a benchmark says."""
+        """Keep how a phase of a benchmark ended."""
         report = yield
         with self._apart_from_tests():
             if FIXTURE_NAME in getattr(item, "fixturenames", ()):
@@ -150,7 +150,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def _apart_from_tests(self) -> Iterator[None]:
-        """Keep what goes wrong in perfkit from failing a test: it ends the session with its own code."""
+        """Keep an error of perfkit from failing a test: it ends the session with its own exit code."""
         try:
             yield
         except PerfkitError as error:
@@ -170,12 +170,12 @@ class Recorder:
     def _stage(self, node: str) -> None:
         """Keep what is known of a benchmark that is over, for the case that the session never ends.
 
-        A child that was forked to run it alone leaves that to its parent.
+        A child that was forked to run only this benchmark leaves that to its parent.
         """
         rows = self._rows(only=node)
         if not rows or os.getpid() != self._process or self._strangers():
             return
-        # What cannot be written now is written, or told, at the end.
+        # Rows that cannot be written now are written at the end, or the error is told then.
         with contextlib.suppress(LedgerError):
             self._begun(rows).add(rows)
 
@@ -203,7 +203,7 @@ class Recorder:
         rows = self._rows()
         try:
             with self._begun(rows) as run:
-                # The last word on each benchmark, and on settings that torch was given meanwhile.
+                # These rows replace the staged ones: they have the final states and settings of torch.
                 file = run.publish(instead=rows)
         except LedgerError as error:
             self._report = str(error)
@@ -217,7 +217,7 @@ class Recorder:
 
 
 def _counts(calls: Calls, root: Path, since: Compilation) -> Counts:
-    """Count a function that was measured; what it raises only now is a reason not to."""
+    """Count a function that was measured; an error that it raises only now is the reason for no counts."""
     try:
         return counts_of_call(calls.call, root=root, most_calls=calls.most, since=since)
     except Exception as error:  # noqa: BLE001 (whatever the user's function does when called again)

@@ -37,15 +37,15 @@ _REPORT_EVERY_S = 0.5
 def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     """Make the pass that a file describes, and leave the result in the pass's folder.
 
-    How many steps are done is told through the descriptor ``progress``; with ``turns`` the loop waits there
-    for its turn, which is a number of steps.
+    The number of steps done is written to the descriptor ``progress``; with ``turns`` the loop reads from
+    that descriptor how many steps its next turn has, and waits until it is told.
     """
-    # What is shared was kept from being collected before the fork; a target expects a process like any other.
+    # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
     gc.unfreeze()
     spec = read_spec(Path(spec_file))
     reporter = Reporter(progress, turns)
     result = _make_pass(spec, reporter)
-    # What still waits for a next step, such as the workers of a loader, ends here.
+    # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
     write_result(result, Path(spec.folder))
     reporter.done()
@@ -70,7 +70,7 @@ class Reporter:
         """Tell the number of steps, where it is time to, and whether the loop had to wait for its turn.
 
         Raises:
-            EnoughSteps: nobody listens any more.
+            EnoughSteps: the parent has ended.
         """
         now_s = time.perf_counter()
         if now_s - self._last_s >= _REPORT_EVERY_S:
@@ -82,7 +82,7 @@ class Reporter:
         """Count a step of the present turn; where that was its last, wait for the next turn.
 
         Raises:
-            EnoughSteps: there will be none.
+            EnoughSteps: there will be no next turn.
         """
         self._left -= 1
         if self._turns is None or self._left > 0:
@@ -112,7 +112,7 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     loaded = _load(spec, instrument)
     if isinstance(loaded, Problem):
         return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
-    # An earlier pass has counted the samples already, and without a profiler in the way.
+    # An earlier pass, which had no profiler, has counted the samples already.
     first = spec.known_steps is None
 
     def report(count: int) -> bool:
@@ -154,7 +154,7 @@ def _watch(
     except UsageError as error:
         return Problem(kind="usage", message=str(error))
     except EnoughSteps as enough:
-        # Frames hold the loaders, and loaders their workers.
+        # The frames keep loaders alive, and these keep their workers.
         traceback.clear_frames(enough.__traceback__)
     except BaseException as error:  # noqa: BLE001 (whatever the user's code does)
         if not _is_normal_exit(error):
@@ -179,7 +179,7 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
 
 
 def _proven(problem: Problem | None, spec: PassSpec) -> Problem | None:
-    """Return a pass's problem, or that its code is not the project's; a usage mistake comes before that."""
+    """Return a pass's problem, or the one that its code is not the project's; a usage mistake comes first."""
     if problem is not None and problem.kind == "usage":
         return problem
     wrong = wrong_code(Path(spec.root))

@@ -1,4 +1,4 @@
-"""What goes to the process of a pass and what comes back, as JSON files."""
+"""What the process of a pass is told and what it returns, as JSON files."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from perfkit.records import (
 
 RESULT_FILE = "result.json"
 OUTPUT_FILE = "output.log"
-# When a pass that has turns stood still: [begin, end] in seconds of the monotonic clock, one a line.
+# Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.
 STOPS_FILE = "stops.jsonl"
 DONE = "done"
 WAITING = "waiting"
-# A turn is a number of steps, in so many bytes, the lowest first.
+# A turn is told as a number of steps, in this many bytes, the lowest first.
 TURN_BYTES = 4
 
 

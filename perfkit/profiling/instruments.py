@@ -1,4 +1,4 @@
-"""The ways to watch one call of a target, each with what it leaves behind."""
+"""The ways to watch one call of a target, each with the files and numbers that it gives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     import torch
 
 _MILLISECOND = 1e-3
-# The step whose counts stand for the loop: lazily made state, such as an optimizer's, is there by then.
+# The step whose counts stand for the loop: by then state that is made on first use, such as an optimizer's,
+# exists.
 COUNTED_STEP = 3
 _REPEATED = 2
 _Call = Callable[[], object]
@@ -49,7 +50,7 @@ _Call = Callable[[], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What an instrument leaves: names of files in the pass's folder, entries of a cProfile, phases."""
+    """What an instrument gives: names of files in the pass's folder, entries of a cProfile, phases."""
 
     files: tuple[str, ...] = ()
     entries: tuple[ProfileEntry, ...] = ()
@@ -79,10 +80,10 @@ class Instrument(Protocol):
         """Call, watched, and return what the call returned."""
 
     def end_step(self) -> None:
-        """Hear that an optimizer's step is done."""
+        """Note that an optimizer's step is done."""
 
     def start_step(self) -> None:
-        """Hear that the loop goes on."""
+        """Note that the loop goes on."""
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:
         """Write the artifacts of the pass."""
@@ -129,7 +130,7 @@ class BalanceWatch(Clean):
         time_workers(self._folder)
 
     def run(self, call: _Call) -> object:
-        """Call, and listen to the phases that the user names besides."""
+        """Call, and note the phases that the user names too."""
         listen_to_phases(self._clock)
         self.start_step()
         return call()
@@ -139,7 +140,7 @@ class BalanceWatch(Clean):
         self._clock.end_step()
 
     def start_step(self) -> None:
-        """Begin a step; by now more of what writes numbers down may have been imported."""
+        """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
         hook_loggers(self._clock)
         self._clock.start_step()
 
@@ -278,7 +279,7 @@ class TorchProfile(Clean):
             return torch.profiler.profile(schedule=lambda _: torch.profiler.ProfilerAction.RECORD)
         window = self._window
         with warnings.catch_warnings():
-            # A loop of one step leaves none for the warm-up.
+            # A loop of one step has no step to spare for the warm-up.
             warnings.simplefilter("ignore")
             plan = torch.profiler.schedule(
                 wait=window.wait, warmup=window.warmup, active=window.active, repeat=1
@@ -310,7 +311,7 @@ class LineProfile(Clean):
         return self._functions.profiler.runcall(call)
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:
-        """Write the table of lines, times in milliseconds a step."""
+        """Write the table of lines, with times in milliseconds per step."""
         name = f"{self._place.name}_lines.txt"
         stream = io.StringIO()
         steps = max(summary.steps, 1)

@@ -37,7 +37,7 @@ from perfkit.profiling.exchange import (
 from perfkit.temporary import temporary_folder
 
 _CHILD = "perfkit.profiling.child"
-# The first import of torch, and what the first optimizer imports: seconds, paid once for all passes.
+# Imports torch and what the first optimizer imports. It takes seconds, once for all forked passes.
 _WITH_OPTIMIZERS = ("torch", "torch._dynamo")
 _ALIVE_EVERY_S = 1.0
 _FAREWELL_S = 10.0
@@ -46,7 +46,7 @@ _FAREWELL_S = 10.0
 class PassLauncher:
     """Starts the processes of passes: forked from one that has imported what is ``shared``, or fresh ones.
 
-    Passes that are forked share what the import left, the layout of memory and hash seeds included.
+    Forked passes share the imported modules, and with them the layout of memory and the hash seed.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class PassLauncher:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the fork server go."""
+        """End the fork server."""
         self._stack.close()
 
     def start(
@@ -92,7 +92,7 @@ class PassLauncher:
             raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
     def _raise_server(self) -> ForkServer:
-        """Put a fresh server in the place of the present one, if there is one."""
+        """Replace the present fork server by a fresh one, if there is one."""
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
         server = ForkServer(
@@ -138,7 +138,7 @@ def running(
     try:
         yield RunningPass(spec, process, reading, giving, on_steps)
     finally:
-        # A lost server has taken its passes along.
+        # When a fork server is lost, its passes are lost with it.
         with contextlib.suppress(ForkServerLostError):
             process.end()
         for descriptor in ours:
@@ -151,7 +151,7 @@ def output_tail(folder: Path) -> str:
 
 
 class RunningPass:
-    """A pass that is under way: its words, its turns, and what it leaves."""
+    """A running pass: its messages, its turns and its result."""
 
     def __init__(
         self,
@@ -166,9 +166,9 @@ class RunningPass:
         self._stopped_s: float | None = None
 
     def follow(self) -> bool:
-        """Pass on step counts until the loop waits for its turn, which is True, or the pass is over.
+        """Pass on step counts until the loop waits for its turn (True) or the pass is over (False).
 
-        The end of the pipe may be held by workers, so a pass that died is looked for as well.
+        Workers may keep the pipe open, so it also checks whether the process of the pass has died.
         """
         while True:
             readable, _, _ = select.select([self._reading], [], [], _ALIVE_EVERY_S)
@@ -193,7 +193,7 @@ class RunningPass:
         self._process.stop()
 
     def resume(self) -> None:
-        """Let them go on, and write down for how long they stood still: their own clocks went on."""
+        """Let them go on, and write down how long they were stopped, since their clocks went on meanwhile."""
         if self._stopped_s is not None:
             with (Path(self._spec.folder) / STOPS_FILE).open("a") as stops:
                 stops.write(f"[{self._stopped_s!r}, {time.perf_counter()!r}]\n")
@@ -201,9 +201,9 @@ class RunningPass:
         self._process.resume()
 
     def result(self) -> PassResult:
-        """Return what the pass gave, once it is over or has had time for its own clean-up.
+        """Return the pass's result, once it is over or has had time to clean up.
 
-        Threads of the target may keep it for ever.
+        It waits no longer, since threads of the target could keep the process running for ever.
         """
         status = self._process.wait(_FAREWELL_S)
         return read_result(Path(self._spec.folder)) or _died(self._spec, status)

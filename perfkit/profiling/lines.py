@@ -22,8 +22,8 @@ _IsWanted = Callable[[types.CodeType], bool]
 class FunctionLines:
     """The functions named as "package.module:function", in a line profiler.
 
-    A script's own functions come into being only while it runs: ``watch`` looks for them in its code, under
-    the script's name ("train:step" for train.py) or "__main__".
+    A script's own functions exist only once it runs: ``watch`` looks for them in its code, under the script's
+    name ("train:step" for train.py) or "__main__".
     """
 
     def __init__(self, places: Sequence[str], target: Target, entries: Sequence[ProfileEntry] = ()) -> None:

@@ -19,7 +19,7 @@ _Next = Callable[[Any], Any]
 
 
 class EnoughSteps(BaseException):
-    """Ends the target after the last step asked for; no Exception, which a training loop may catch."""
+    """Ends the target after the last step asked for; it is no Exception, since a loop may catch those."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class _Mark:
 class Meter:
     """Counts optimizer steps and training samples of this process between ``start`` and ``finish``.
 
-    Loaders are watched only where that is asked for: the watch stands in a profile as frames of its own.
+    Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
     The cost is one public optimizer hook a step, and two clock reads and a look at the batch's size for each
     batch. The accelerator is synchronised once, in ``finish``: until then an event a step waits in its queue.
-    ``report`` hears of each step that is done, and tells whether it kept the loop waiting meanwhile.
+    ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
     """
 
     def __init__(self, *, limit: int | None, report: Callable[[int], bool], loaders: bool) -> None:
@@ -91,7 +91,7 @@ class Meter:
         self._ends.append(end)
         self._samples = _sum(self._samples, self._pending)
         self._pending = 0
-        # Whoever hears of the step may keep the loop waiting: such a pause belongs to no step.
+        # ``report`` may keep the loop waiting: such a pause belongs to no step.
         paused = self._report(self.steps)
         if self._limit is not None and self.steps >= self._limit:
             raise EnoughSteps
@@ -122,7 +122,7 @@ class Meter:
         return batch
 
     def _see(self, batch: object) -> None:
-        """Remember a batch until a step shows that it was trained with; without gradients it is none."""
+        """Remember a batch until a step shows that it was trained with; ignore it where gradients are off."""
         import torch
 
         if torch.is_grad_enabled():

@@ -31,7 +31,7 @@ class OwnCode:
         return any(path.is_relative_to(tree) for tree in self.trees) and not _is_installed(path)
 
     def shown(self, file: str) -> str:
-        """Return the name a person knows a file by: from the project's root or the library's name on."""
+        """Return a file's name for people: relative to the project's root, or from the library's name on."""
         path = Path(file)
         if not path.is_absolute():
             return file

@@ -60,9 +60,9 @@ def load_stats(file: Path) -> pstats.Stats:
 
 
 def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
-    """Return the profile with files named from the project or the library on, as it can be shown anywhere.
+    """Return the profile with files named relative to the project or the library, to show anywhere.
 
-    Functions that thereby get the same name become one.
+    Functions that get the same name in this way become one.
     """
     named: dict[_Function, _Timing] = {}
     for function, timing in _functions(stats).items():
@@ -75,7 +75,7 @@ def portable(stats: pstats.Stats, own: OwnCode) -> pstats.Stats:
 
 
 def full_text(stats: pstats.Stats, own: OwnCode) -> str:
-    """Return all functions by cumulative time, files named from the project or the library on."""
+    """Return all functions by cumulative time, files named relative to the project or the library."""
     return _text(portable(stats, own))
 
 

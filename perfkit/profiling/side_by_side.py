@@ -1,4 +1,4 @@
-"""Two passes side by side, a few steps each by turns: what the machine does meanwhile, it does to both."""
+"""Two passes that take turns of a few steps, so that whatever the machine does affects both alike."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from perfkit.stats.interval import location_interval
 _TURN_S = 0.3
 _MOST_STEPS = 50
 _FEWEST_TURNS = 12
-# Where nobody knows how many steps there will be.
+# The number of steps that is assumed where it is not known.
 _UNKNOWN_STEPS = 120
-# From here on the first step after a switch, whose caches are cold, can be spared.
+# Turns of this many steps leave out the first one after a switch, when caches are cold.
 _FEW_STEPS = 3
 _ERROR = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """What two passes gave, and how many steps each of their turns had; the first turn has the set-up."""
+    """The results of two passes, and the steps of each of their turns; the first turn has the set-up."""
 
     results: tuple[PassResult, PassResult]
     turns: tuple[int, ...]
@@ -72,21 +72,21 @@ def _most_steps(specs: Sequence[PassSpec]) -> int:
 
 
 def _alternate(sides: Sequence[RunningPass], *, most_steps: int) -> list[int]:
-    """Give turns until a side has no more steps, then let the other end too; return how long each was."""
-    at_the_gate = [side.follow() for side in sides]
+    """Give turns until a side has no more steps, then let the other end; return the steps of each turn."""
+    waiting = [side.follow() for side in sides]
     for side in sides:
         side.stop()
     turns: list[int] = []
     steps = 1
-    while all(at_the_gate):
+    while all(waiting):
         order = (0, 1) if len(turns) % 2 == 0 else (1, 0)
         begun = time.monotonic()
         for place in order:
-            at_the_gate[place] = _take_turn(sides[place], steps)
+            waiting[place] = _take_turn(sides[place], steps)
         turns.append(steps)
         each_s = (time.monotonic() - begun) / (2 * steps)
         steps = max(1, min(most_steps, math.ceil(_TURN_S / each_s)))
-    for side, waits in zip(sides, at_the_gate, strict=True):
+    for side, waits in zip(sides, waiting, strict=True):
         side.resume()
         if waits:
             side.give_turn(2**31 - 1)
@@ -131,4 +131,4 @@ def _ratio(logs: Sequence[float]) -> RatioInterval | None:
 
 
 def _hear_nothing(_: int) -> None:
-    """Leave the steps of a companion untold."""
+    """Report no steps of the first pass."""

@@ -44,7 +44,7 @@ def resolve_target(name: str, project: Project, *, folder: Path) -> Target:
 
 
 def target_on(target: Target, root: Path, *, project: Path) -> Target:
-    """Return a target of a project as it is in another checkout, at ``root``: a script lies there.
+    """Return a target of a project as it is in another checkout, at ``root``, to which a script's path moves.
 
     Raises:
         UsageError: the script lies outside of the project, so that no checkout has it.

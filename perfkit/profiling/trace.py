@@ -31,16 +31,16 @@ class Window:
 
 
 def choose_window(steps: int | None) -> Window:
-    """Return the window for a loop of ``steps`` optimizer steps (None: not known, taken as enough)."""
+    """Return the window for a loop of ``steps`` optimizer steps (None: not known, assumed to be enough)."""
     if steps is None or steps >= _FULL_WINDOW:
         return Window(wait=1, warmup=1, active=_ACTIVE_STEPS)
     return Window(wait=0, warmup=int(steps > 1), active=max(1, steps - 1))
 
 
 def call_after_each_step(callback: Callable[[], None]) -> None:
-    """Have ``callback`` called once an optimizer's ``step`` is over, its own range in the trace closed.
+    """Have ``callback`` called once an optimizer's ``step`` is over and its range in the trace is closed.
 
-    A post hook runs inside that range: a step of the trace that ended there would overlap it.
+    A post hook runs inside that range, so a step of the trace that ended in one would overlap the range.
     """
     from torch.optim import Optimizer
 

@@ -1,7 +1,7 @@
 """The processes and threads of a ``DataLoader``, each watched where it runs: forked and spawned ones alike.
 
-A process of its own sees nothing of the profiler in its parent, so it is told by its environment where to
-leave what it saw, and by the function it is started with what to watch.
+The profiler of the parent sees nothing of a worker's process. So an environment variable tells the worker
+where to leave its results, and the function that it is started with tells what to watch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _FOLDER = "PERFKIT_WORKERS_FOLDER"
 _WORKER = "worker"
 _STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
 _TIMES_ENDING = ".fetched"
-# From here on a process has room for one profiler only: that of its main thread.
+# From this version of Python on a process has room for one profiler only: that of its main thread.
 _ONE_PROFILER = (3, 12)
 
 _Loop = Callable[..., object]
 # Begin and end on the monotonic clock, which all processes share.
 _Span = tuple[float, float]
-# What stood in torch before this did; a spawned process still finds it there.
+# The functions of torch that are replaced here; a spawned process still finds them in torch.
 _originals: dict[str, _Loop] = {}
 
 
@@ -67,7 +67,7 @@ def time_workers(folder: Path) -> None:
 
 
 def end_workers() -> None:
-    """End the workers of all loaders, also of those that keep theirs: each leaves its file when it ends."""
+    """End the workers of all loaders, persistent ones too: each leaves its file when it ends."""
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
     for iterator in (one for one in gc.get_objects() if isinstance(one, _MultiProcessingDataLoaderIter)):
@@ -87,7 +87,7 @@ def profiles_of_workers(folder: Path) -> dict[str, pstats.Stats]:
 def fetch_times(folder: Path) -> FetchTimes | None:
     """Return how long all workers together took for all batches, None where none left its times.
 
-    Where the pass stood still while a batch was made, that time is not the batch's.
+    Time for which the pass was stopped while a batch was made does not count.
     """
     files = sorted(folder.glob(f"*{_TIMES_ENDING}"))
     if not files:
@@ -131,7 +131,7 @@ def timed_worker(*arguments: object) -> None:
         loop(*arguments)
     finally:
         number = _worker_number(loop, arguments)
-        # The first batch of a worker has its set-up in it.
+        # A worker's first batch includes its set-up.
         kept = fetches[1:] or fetches
         _place(f"{_WORKER}{number}", _TIMES_ENDING).write_bytes(msgspec.json.encode(kept))
 
@@ -145,7 +145,7 @@ def _profiled(loop: _Loop, arguments: tuple[object, ...], role: str) -> None:
 
 
 def _time_fetches(fetches: list[_Span]) -> None:
-    """Have every fetcher of this process tell how long a batch took."""
+    """Make every fetcher of this process report how long a batch took."""
     from torch.utils.data._utils import fetch
 
     for kind in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):  # noqa: SLF001 (torch has no public way)

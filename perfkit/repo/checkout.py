@@ -1,4 +1,4 @@
-"""Both sides laid out next to each other, ready to be measured, and nothing left of them afterwards."""
+"""Lays out both sides next to each other, ready to be measured, and removes them afterwards."""
 
 from __future__ import annotations
 

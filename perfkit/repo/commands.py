@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfkit.errors import RepositoryError
 
-# Git sets these around a hook; they would lead every command back to the repository the hook runs in.
+# Git sets these variables for a hook; every command would then work on the repository of that hook.
 _REPOSITORY_VARIABLES = (
     "GIT_COMMON_DIR",
     "GIT_DIR",

@@ -15,7 +15,7 @@ Key = Literal["copy", "link"]
 
 
 def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path) -> None:
-    """Copy or link what the patterns match in ``source`` into a root, which keeps what it has itself.
+    """Copy or link what the patterns match in ``source`` into a root, whose own files stay as they are.
 
     Raises:
         ConfigError: a pattern matches nothing, or leads out of the repository.

@@ -1,4 +1,4 @@
-"""What killed perfkits left behind: temporary folders, the worktrees in them, and who still lives there."""
+"""What killed perfkits left behind: temporary folders, worktrees in them, and processes that use them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _TERMINAL_FIELD, _PARENT_FIELD, _STATE_FIELD = 4, 1, 0
 def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
     """Remove what perfkits that were killed left among temporary files, and say in one line each what it was.
 
-    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
+    Whatever belongs to a running perfkit, or was not made by perfkit, is left alone. A line also tells what
+    cannot be removed.
     """
     for leftover in leftovers(place, prefix=prefix):
         if leftover.owner is not None:
@@ -92,9 +93,9 @@ class _Status:
 
 
 def _residents(folder: Path) -> Iterator[int]:
-    """Yield the processes that live in a folder: that stand in it, write to it, or were told its name.
+    """Yield the processes that work in a folder, write to it, or were given its name.
 
-    Nothing that perfkit starts has a terminal: who does is a person's, and looks at what was left.
+    Nothing that perfkit starts has a terminal: a process with one belongs to a person who looks around there.
     """
     spared = set(_ancestors())
     for entry in _PROC.glob("[0-9]*"):
@@ -144,7 +145,7 @@ def _status(pid: int) -> _Status | None:
 def _end(pids: list[int]) -> int:
     """End processes, stopped ones too, and return how many there were.
 
-    They are asked first: git tidies up after itself then.
+    They get SIGTERM first, so that git can tidy up after itself.
     """
     _signal(pids, signal.SIGTERM)
     _signal(pids, signal.SIGCONT)
@@ -155,7 +156,7 @@ def _end(pids: list[int]) -> int:
 
 
 def _wait(pids: list[int], limit_s: float) -> list[int]:
-    """Return who still lives when all have ended or the time is over."""
+    """Wait until all have ended or the time is over, and return those that still live."""
     deadline = time.monotonic() + limit_s
     while (left := [pid for pid in pids if _lives(pid)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

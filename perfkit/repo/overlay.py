@@ -1,4 +1,4 @@
-"""Head's benchmark files laid over a checkout, so that both sides are asked the same; and taken off again."""
+"""Lays head's benchmark files over a checkout, so that both sides run the same benchmarks, and undoes it."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _lay(name: str, source: Path, target: Path) -> bool:
     except OSError as error:
         raise RepositoryError(f"cannot read {error.filename}: {error.strerror}") from error
     _keep(name, path, target)
-    # A link of head's would lead to base's own file.
+    # A link of head's, copied as a link, would lead to base's own file.
     put_file(source / name, target, name, follow_links=True)
     _forget_bytecode(path)
     return True
 
 
 def _keep(name: str, path: Path, target: Path) -> None:
-    """Put aside what a file held before the first overlay, or that there was none."""
+    """Keep what a file held before the first overlay, or remember that there was no file."""
     own, absent = _aside(target, "own"), _aside(target, "absent")
     if (own / name).is_symlink() or (own / name).exists() or (absent / name).exists():
         return
@@ -66,6 +66,6 @@ def _aside(target: Path, kind: str) -> Path:
 
 
 def _forget_bytecode(path: Path) -> None:
-    """Remove cached bytecode: it is told stale by seconds and size, which two versions may share."""
+    """Remove cached bytecode: Python compares only seconds and size, which two versions may share."""
     for cached in (path.parent / "__pycache__").glob(f"{glob.escape(path.stem)}.*.pyc"):
         cached.unlink()

@@ -32,7 +32,7 @@ def put_file(source: Path, root: Path, name: str, *, follow_links: bool = False)
     path = place_inside(root, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A link that is there must not be written through.
+        # An existing link must go first: writing to it would change the file it leads to.
         path.unlink(missing_ok=True)
         shutil.copy2(source, path, follow_symlinks=follow_links)
     except OSError as error:

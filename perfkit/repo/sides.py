@@ -1,4 +1,4 @@
-"""The two sides of a comparison: what a person named, or what is compared when nothing was named."""
+"""The two sides of a comparison: those that a person named, or the defaults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SidePair:
 
     @property
     def title(self) -> str:
-        """Both commits in a line, with what makes them other than they were committed."""
+        """Both commits in a line, with a note on uncommitted changes."""
         return f"{_title(self.base.commit)} against {_title(self.head.commit)}"
 
     def side(self, name: records.Side) -> Side:

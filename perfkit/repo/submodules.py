@@ -1,4 +1,4 @@
-"""Submodules: what ``git worktree add`` leaves empty, filled from the user's own, without a network."""
+"""Submodules: ``git worktree add`` leaves them empty, so they are filled from the user's own checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fill_recorded(source: Path, target: Path, sha: str, *, within: str = "") -> 
         source: the user's checkout of the repository, whatever commit it is at.
         target: a checkout of the commit.
         sha: the commit.
-        within: the submodule that ``source`` is, for telling.
+        within: the name of the submodule that ``source`` is, for messages.
 
     Yields:
         A sentence for each submodule that could not be filled.

@@ -16,11 +16,11 @@ from perfkit.errors import RepositoryError
 from perfkit.verdict.acceptance import SHOWN_DIGITS, Acceptance
 
 KEY = "Perf-Accept"
-# The way to the last part is tried last: a "::" in the reason is none of it.
+# The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.
 _VALUE = re.compile(
     r"(?P<benchmark>(?:[^\[]+?::)??\w+(?:\[.*?\])?)(?::|\s--)\s+(?P<reason>.+)",
 )
-# Unfolded, a trailer is one line, and a name is one line always.
+# "unfold" makes a trailer one line; an author's name is always one line.
 _FORMAT = f"%H%n%an%n%(trailers:key={KEY},valueonly,unfold)"
 
 
@@ -74,5 +74,5 @@ def _log(repository: git.Repo, base_sha: str, head_sha: str, form: str) -> list[
             f"git cannot list the commits from {base_sha[:10]} to {head_sha[:10]};"
             " `git fetch --unshallow` brings history that a shallow clone lacks"
         ) from error
-    # Bytes that are no text would end the command where they are shown or kept.
+    # Bytes that are not UTF-8 are replaced, since printing or storing them would raise.
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").split("\0")[:-1]

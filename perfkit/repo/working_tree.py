@@ -33,7 +33,7 @@ def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
         if not any((top.resolve() / name).is_relative_to(place) for place in places)
     ]
     states = [hash_files(top, untracked)] if untracked else []
-    # The diff tells a changed submodule by the word "dirty" alone.
+    # The diff shows no more of a changed submodule than the word "dirty".
     states += _submodule_states(top) if commit.dirty else []
     if not states:
         return commit

@@ -46,7 +46,7 @@ def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
 
 
 def add_worktree(repository: Path, sha: str, path: Path) -> None:
-    """Check out a commit as it was committed: no hook, filter or setting of the user's has a say.
+    """Check out a commit as it was committed: no hook, filter or setting of the user's changes it.
 
     Raises:
         RepositoryError: git cannot check it out.

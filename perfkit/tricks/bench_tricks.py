@@ -10,12 +10,12 @@ from perfkit.tricks.choosing import trick_named
 from perfkit.tricks.loops import run_first_step, using
 from perfkit.tricks.suite import read_instructions
 
-_SAID = read_instructions(__file__)
+_INSTRUCTIONS = read_instructions(__file__)
 
 
 def pytest_generate_tests(metafunc: Any) -> None:  # noqa: ANN401 (pytest's own type, and pytest is not imported here)
     """Make a benchmark of each case."""
-    metafunc.parametrize("case", _SAID.cases, ids=[case.name for case in _SAID.cases])
+    metafunc.parametrize("case", _INSTRUCTIONS.cases, ids=[case.name for case in _INSTRUCTIONS.cases])
 
 
 def test_trick(benchmark: Any, case: TrickCase) -> None:  # noqa: ANN401 (as above)
@@ -23,18 +23,18 @@ def test_trick(benchmark: Any, case: TrickCase) -> None:  # noqa: ANN401 (as abo
     if not case.loop:
         _measure(benchmark, case)
         return
-    with using(_SAID.tricks_of(case)):
-        run = _SAID.open_loop()
+    with using(_INSTRUCTIONS.tricks_of(case)):
+        run = _INSTRUCTIONS.open_loop()
         run_first_step(run)
-        # A whole run, set up and all: a loop that rested within would let its loading processes work ahead
-        # of the clock. One more launch tells more than one more round.
+        # A round is a whole run with its set-up: while a loop is stopped half-way, its loading processes
+        # could work ahead unmeasured. There is one, since another launch tells more than another round.
         benchmark.pedantic(run, rounds=1)
 
 
 def _measure(benchmark: Any, case: TrickCase) -> None:  # noqa: ANN401 (as above)
     trick = trick_named(case.trick)
     pair = trick.pair(case.size)
-    call: Callable[[], object] = pair.without if _SAID.side == "base" else pair.with_
+    call: Callable[[], object] = pair.without if _INSTRUCTIONS.side == "base" else pair.with_
     if trick.rounds is None:
         benchmark(call)
     else:

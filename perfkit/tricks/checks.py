@@ -39,7 +39,7 @@ class Checked:
 
 
 def check(checks: Checks, folder: Path, *, environment: Mapping[str, str]) -> Checked:
-    """Return what a process of its own finds; what it did not reach is said to be a problem.
+    """Return what a process of its own finds; checks that it did not reach are reported as problems.
 
     Raises:
         UsageError: there is no such loop, or it refuses an argument.

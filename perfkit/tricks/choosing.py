@@ -12,7 +12,7 @@ from perfkit.records.tricks import TOGETHER, TrickCase
 if TYPE_CHECKING:
     from perfkit.tricks.trick import Trick
 
-# Compiling takes longer than all the others together: it is tried where it is named.
+# Compiling takes longer than all other tricks together, so it is tried only where it is named.
 _ONLY_WHEN_NAMED = frozenset({"compiler"})
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from perfkit.tricks.trick import Trick
 
-# State that grows apart shows after a few.
+# States that drift apart differ visibly after a few calls.
 _CALLS = 3
 
 

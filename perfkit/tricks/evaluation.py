@@ -1,4 +1,4 @@
-"""A net evaluated in a context: what tells whether gradients are recorded."""
+"""A net evaluated in a context that says whether gradients are recorded."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ from perfkit.tricks.trick import Call
 def evaluation(rows: int, context: Callable[[], AbstractContextManager[None]]) -> Call:
     """Return a call that evaluates a net of many small layers within the context.
 
-    Its parameters ask for gradients, as those of a net in training do; the outputs ask for none.
+    Its parameters require gradients, as those of a net in training do; the outputs require none.
     """
     model = seeded(lambda: perceptron(layers=16, width=64)).eval()
     inputs = seeded(lambda: torch.randn(rows, 64))

@@ -1,4 +1,4 @@
-"""What was measured of tricks as rows of the ledger, and a report from rows: they are all that there is."""
+"""Measurements of tricks as rows of the ledger, and a report that is made from those rows alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def other_rows(measurements: TrickMeasurements, timed: Iterable[Row], context: R
         for one in (*judged, *_unequal(measurements.plan))
         if one.estimate is None or one.benchmark.name not in measured
     ]
-    # Both the tolerance and what decides are a gate's: here nothing gates, it is told.
+    # A gate's counts and tolerance are used, but they only tell: nothing gates here.
     compared = measurements.tally.compared(ExactPolicy(gating=(), tolerance=0.05))
     for row in (*findings, *count_rows(measurements.tally.pairs, compared, context)):
         yield _labelled(row, measurements.plan)

@@ -1,4 +1,4 @@
-"""A trick that is none: both sides are the same code, so whoever finds a difference is wrong."""
+"""A trick that changes nothing: both sides are the same code, so any difference found is an error."""
 
 import torch
 

@@ -9,7 +9,7 @@ from perfkit.tricks.switches import Arguments
 from perfkit.tricks.trick import Call
 
 WORKERS = 2
-# Starting processes takes most of an epoch.
+# Starting processes takes most of an epoch, so few rounds are enough.
 ROUNDS = 3
 IMAGES_PER_BATCH = 20
 
@@ -23,7 +23,7 @@ def epoch(images: int, **options: Any) -> Call:  # noqa: ANN401 (the loader's ow
         images: How many of the bundled digits there are.
         options: Passed on to the loader.
     """
-    # What decodes them is an extra of this package, which the other tricks do without.
+    # The decoder is an extra of this package, which the other tricks do not need.
     from perfkit.workloads.image_loading import LazyImages, collate
     from perfkit.workloads.images import digits_folder, find_images, spread
     from perfkit.workloads.metric_learning.augmentation import Augmentation
@@ -47,12 +47,12 @@ def epoch(images: int, **options: Any) -> Call:  # noqa: ANN401 (the loader's ow
 
 
 def with_workers(arguments: Arguments) -> Arguments:
-    """Return the workers of a loader that would have none; those of an iterable would repeat each other."""
+    """Return workers for a loader that has none; workers of an iterable data set would repeat each other."""
     if isinstance(arguments["dataset"], IterableDataset):
         return {}
     return {"num_workers": arguments.get("num_workers") or WORKERS}
 
 
 def if_workers(arguments: Arguments, **change: object) -> Arguments:
-    """Return the change to a loader that has workers, and none to another, which would refuse it."""
+    """Return the change to a loader with workers; one without would refuse it and gets none."""
     return change if arguments.get("num_workers") else {}

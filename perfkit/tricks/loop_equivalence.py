@@ -14,7 +14,7 @@ from perfkit.tricks.loops import run_first_step, using
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Gradients this close are those of the same loss: what differs in the update is the optimizer's.
+# Gradients this close come from the same loss, so a difference in the update comes from the optimizer.
 _SAME_GRADIENTS = 1e-3
 
 
@@ -46,7 +46,7 @@ class LoopComparison:
     def with_tricks(self, tricks: Sequence[str]) -> Equivalence:
         """Return how far the gradients of the first step are from those without the tricks.
 
-        The distance is a share of their length, and where it is next to nothing, that of the updates counts.
+        The distance is a share of their length. Where it is next to nothing, that of the updates is returned.
         """
         once, again = self._plain
         with using(tricks) as used:
@@ -65,7 +65,7 @@ class LoopComparison:
 
     @cached_property
     def _plain(self) -> tuple[_FirstStep, _FirstStep]:
-        """Two of them: a loop that does not repeat itself can tell nothing."""
+        """Two first steps without tricks: a loop that does not repeat itself cannot be compared."""
         return _FirstStep(self._run), _FirstStep(self._run)
 
 

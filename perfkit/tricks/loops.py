@@ -18,7 +18,7 @@ from perfkit.tricks.choosing import trick_named
 
 
 def open_loop(loop: Loop) -> Callable[[], object]:
-    """Return a call that runs a loop from the same random numbers each time; this process becomes its own.
+    """Return a call that runs a loop from the same random numbers each time, and set the process up for it.
 
     Raises:
         UsageError: there is no such target, or it refuses an argument.
@@ -36,7 +36,7 @@ def open_loop(loop: Loop) -> Callable[[], object]:
 
 
 class _SecondStepError(BaseException):
-    """Ends a loop that has shown what was asked; nobody's ``except Exception`` holds it up."""
+    """Ends a loop after the steps that were asked for; no ``except Exception`` of the loop catches it."""
 
 
 def run_first_step(
@@ -75,7 +75,7 @@ def using(tricks: Sequence[str]) -> Iterator[Callable[[], bool]]:
     """Let any loop use these tricks, until the end.
 
     Yields:
-        Whether the loop came by something that each of them changes.
+        Whether the loop used something that each trick changes.
 
     Raises:
         UsageError: one of them cannot be applied from outside.

@@ -27,9 +27,10 @@ from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import Equivalence, Loop, TrickCase
 from perfkit.tricks.suite import SUITE, instruction_files, node_of, step_script
 
-# Setting up a few of them takes seconds, and loops are the user's.
+# The limit is long, since some tricks take seconds to set up, and a user's loop may take longer.
 _LIMIT_S = 120.0
-# So many tricks share a preloader's start that each launch can have its own: no bias of one is ever shared.
+# Each launch has a preloader of its own, so that no two launches share its bias. That is affordable, since
+# many tricks share the time that it takes to start one.
 _LAUNCHES_PER_PRELOADER = 1
 
 
@@ -111,7 +112,7 @@ def _measured(
             limit_s=_LIMIT_S,
         )
         for case in plan.cases
-        # Of sides that do not do the same no time means anything.
+        # Times of sides that do not do the same cannot be compared.
         if plan.equivalences[case.name].equal
     }
     comparison = SequentialComparison.of(

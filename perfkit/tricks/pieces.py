@@ -11,7 +11,7 @@ Made = TypeVar("Made")
 
 
 def seeded(make: Callable[[], Made]) -> Made:
-    """Return what is made, with the same random numbers in every call; the caller's stay as they were."""
+    """Return what ``make`` makes, with the same random numbers each time; the caller's stay as they were."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(0)
         return make()

@@ -40,7 +40,7 @@ class SideInstructions:
 
 
 def instruction_files(cases: Sequence[TrickCase], loop: Loop | None) -> dict[Side, dict[str, str]]:
-    """Return the files by which a side knows which one it is, and the cases; scripts run those on a loop."""
+    """Return the files that tell a side which one it is and its cases, with a script for each loop's case."""
     scripts = {step_script(case): _STEP_SCRIPT.format(name=case.name) for case in cases if case.loop}
     return {
         side: {

@@ -1,4 +1,4 @@
-"""Changing for a while what all code shares: attributes of torch, how its objects are made and called."""
+"""Changes for a while what all code shares: attributes of torch, and how its objects are made and called."""
 
 import inspect
 import os
@@ -39,17 +39,17 @@ def replaced(owner: object, name: str, value: object) -> AbstractContextManager[
 
 
 class Used:
-    """Whether anybody has come by what was changed; to be called for the answer."""
+    """Whether any code has used what was changed; a call returns the answer."""
 
     def __init__(self) -> None:
         self._seen = False
 
     def note(self) -> None:
-        """Remember that somebody has."""
+        """Remember that some code has used it."""
         self._seen = True
 
     def __call__(self) -> bool:
-        """Return whether anybody has."""
+        """Return whether any code has used it."""
         return self._seen
 
 

@@ -62,8 +62,8 @@ class Trick:
         needs: What not every machine has.
         code: How it is written, as short as it can be.
         on_loop: A context in which any training loop uses the trick, with its code unchanged; at its end
-            everything is as it was. It yields what tells whether the loop came by anything that the trick
-            changes. None where there is no such context.
+            everything is as it was. It yields a function that tells whether the loop used anything that the
+            trick changes. None where there is no such context.
     """
 
     name: str

@@ -119,8 +119,7 @@ def need(
     """Return about how many more launches would decide, None where no look that is left would.
 
     The ratio and scatter of ``judged``, the estimate from ``pairs``, are taken for the true ones; before the
-    first look, the launches that it still lacks are returned. ``launch_s`` is what one more launch takes, in
-    seconds.
+    first look, the launches that it still lacks are returned. One more launch takes ``launch_s`` seconds.
     """
     look = _deciding_look(judged, pairs, policy, margin) if judged else policy.looks[0]
     if look is None:

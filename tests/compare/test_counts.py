@@ -27,12 +27,12 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     trees.benchmarks(base, "base")
     trees.benchmarks(head, "head")
     (name,) = nodes("test_it")
-    contender = ComparedBenchmark(
+    one = ComparedBenchmark(
         benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=True, limit_s=20.0
     )
 
     with trees.launcher() as launcher:
-        tally = count_compared([contender], launcher, say=lambda _: None, decide=False)
+        tally = count_compared([one], launcher, say=lambda _: None, decide=False)
 
     compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)

@@ -140,33 +140,33 @@ def test_drifting_rounds_neither_accuse_nor_hide() -> None:
 
 
 RECORDED = load_recorded(RECORDED_FILE)
-OCCASIONS = tuple(dict.fromkeys(name.partition("/")[0] for name in RECORDED))
-QUIET = tuple(occasion for occasion in OCCASIONS if occasion.startswith("quiet"))
+RECORDINGS = tuple(dict.fromkeys(name.partition("/")[0] for name in RECORDED))
+QUIET = tuple(recording for recording in RECORDINGS if recording.startswith("quiet"))
 
 
-def _drawn_again(occasion: str, *, neighbours: int = 1, dose: float = 1.0) -> FloatArray:
+def _drawn_again(recording: str, *, neighbours: int = 1, dose: float = 1.0) -> FloatArray:
     """Return gates over the six benchmarks that were recorded together, row by row in turn."""
     random = np.random.default_rng(22)
     shape = (RECORDED_GATES, POLICY.looks[-1])
-    together = [launches for name, launches in RECORDED.items() if name.startswith(occasion + "/")]
+    together = [launches for name, launches in RECORDED.items() if name.startswith(recording + "/")]
     drawn = [resampled(one, neighbours=neighbours, dose=dose)(random, shape) for one in together]
     return np.stack(drawn, axis=1).reshape(-1, shape[1])
 
 
-def test_each_occasion_recorded_a_family() -> None:
+def test_each_recording_holds_a_family() -> None:
     """Seven times six benchmarks, quiet and noisy."""
     assert [POLICY.family] * 7 == [
-        sum(name.startswith(occasion + "/") for name in RECORDED) for occasion in OCCASIONS
+        sum(name.startswith(recording + "/") for name in RECORDED) for recording in RECORDINGS
     ]
     assert 3 == len(QUIET)
 
 
-@pytest.mark.parametrize("occasion", OCCASIONS)
+@pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("neighbours", [1, 8])
 @pytest.mark.parametrize("margin", [0.01, 0.02])
-def test_recorded_identical_code_is_not_accused(occasion: str, neighbours: int, margin: float) -> None:
+def test_recorded_identical_code_is_not_accused(recording: str, neighbours: int, margin: float) -> None:
     """Of gates on launches drawn again, one by one or in runs, fewer than alpha accuse or praise."""
-    found = decide(_drawn_again(occasion, neighbours=neighbours), margin=margin)
+    found = decide(_drawn_again(recording, neighbours=neighbours), margin=margin)
 
     alarms = _gates_with((found.regressed > 0) | (found.improved > 0))
 
@@ -179,7 +179,7 @@ def test_recorded_identical_code_is_not_accused(occasion: str, neighbours: int, 
 )
 def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launches: int, share: float) -> None:
     """Of the quiet benchmarks this share is found slower in time; most that are not load data in workers."""
-    found = [decide(_drawn_again(occasion, dose=dose), margin=margin).regressed for occasion in QUIET]
+    found = [decide(_drawn_again(recording, dose=dose), margin=margin).regressed for recording in QUIET]
     regressed = np.concatenate(found)
 
     seen = int(((0 < regressed) & (regressed <= launches)).sum())
@@ -190,7 +190,7 @@ def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launche
 @pytest.mark.parametrize(("margin", "share"), [(0.01, 0.45), (0.02, 0.16)])
 def test_recorded_identical_code_left_open(margin: float, share: float) -> None:
     """After sixty launches no more than this share of the quiet benchmarks is undecided."""
-    found = [decide(_drawn_again(occasion), margin=margin) for occasion in QUIET]
+    found = [decide(_drawn_again(recording), margin=margin) for recording in QUIET]
     undecided = np.concatenate([one.regressed + one.improved + one.unchanged == UNDECIDED for one in found])
 
     assert upper_bound(int(undecided.sum()), undecided.size) < share

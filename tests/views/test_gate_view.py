@@ -227,7 +227,7 @@ def test_the_decision_is_one_plain_sentence(comparisons: list[Comparison], lines
     assert closing.endswith(
         f"It took 41.3 s and ends with exit code {report.exit_code}."
         " The probability of any wrong verdict is at most 1 %."
-        " Every word and number is explained in docs/gate.md."
+        " Every word and number is explained in perfkit's docs/gate.md."
     )
 
 

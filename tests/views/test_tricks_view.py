@@ -136,8 +136,8 @@ def test_a_loop_ends_in_what_to_change() -> None:
         _result("IMPROVED", 0.72, trick="fused+last", loop="train"),
         arguments={"epochs": 1},
     )
-    lore = {"fused": Known("Fused", code=CODES["fused"]), "last": Known("Last", code=CODES["last"])}
-    document = tricks_document(report, lore)
+    descriptions = {"fused": Known("Fused", code=CODES["fused"]), "last": Known("Last", code=CODES["last"])}
+    document = tricks_document(report, descriptions)
 
     for text in (_words(_terminal(report)), document):
         assert "To make train faster:" in text
@@ -169,11 +169,11 @@ def test_claims_are_told_with_what_was_seen() -> None:
 
 def test_each_trick_is_explained_once() -> None:
     """Also one that was left out."""
-    lore = {name: Known(name.title()) for name in ("fused", "last")}
+    descriptions = {name: Known(name.title()) for name in ("fused", "last")}
     report = _report(
         _result("IMPROVED", 0.8, size=4), _result("IMPROVED", 0.7, size=64), left_out={"last": "needs CUDA"}
     )
-    document = tricks_document(report, lore)
+    document = tricks_document(report, descriptions)
 
     assert ["### Fused", "### Last"] == [line for line in document.splitlines() if line.startswith("###")]
     assert r"Look out: None \| at all." in document
@@ -222,9 +222,9 @@ def test_a_document_shows_its_picture() -> None:
 
 def test_of_a_loop_only_what_it_could_use_is_explained() -> None:
     """What it has nothing for is named, and explained where all tricks are."""
-    lore = {name: Known(name.title()) for name in ("fused", "last")}
+    descriptions = {name: Known(name.title()) for name in ("fused", "last")}
     report = _report(_result("IMPROVED", 0.8, loop="train"), left_out={"last": "nothing that it changes"})
-    document = tricks_document(report, lore)
+    document = tricks_document(report, descriptions)
 
     assert "- `last`: nothing that it changes" in document
     assert "### Fused" in document

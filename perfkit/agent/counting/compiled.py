@@ -1,7 +1,7 @@
 """Code that torch.compile runs: whether there was any, and how often it broke its graph.
 
-The seam to dynamo: its counters are read, and a function of its private side is listened to that each call of
-compiled code passes before anything else. Nothing of it is imported before the benchmark did.
+The seam to dynamo: it reads dynamo's counters and replaces a private function that every call of compiled
+code calls first. It imports nothing of dynamo before the benchmark has done so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .forks import undone_in_forks
 from .patches import Patches
 
 _ENTRY = "_is_skip_guard_eval_unsafe_stance"
-# Who calls it for code that is compiled, and not for code that dynamo is told to leave alone.
+# The name of its caller when code runs compiled; code that dynamo is to leave alone has another caller.
 _COMPILED_CALL = "_TorchDynamoContext.__call__.<locals>."
 _EAGER = "force_eager"
 
@@ -60,7 +60,7 @@ class CompiledCode:
         if dynamo is not None and hasattr(dynamo, _ENTRY):
             patches.replace(dynamo, _ENTRY, self._noticing(getattr(dynamo, _ENTRY), _enters_compiled))
         elif torch is not None:
-            # Who compiles for the first time has to come by here.
+            # Code that compiles for the first time has to call this function.
             patches.replace(torch, "compile", self._noticing(torch.compile, lambda: True))
         if torch is not None:
             patches.replace(torch.jit, "trace", self._noticing(torch.jit.trace, lambda: True))

@@ -27,7 +27,7 @@ NO_TORCH = "torch is not used"
 OWN_THREADS = "it starts threads of its own"
 TOO_FEW_CALLS = "it may not be called often enough"
 COMPILED_BEFORE = "compiled before counting began"
-# Two that agree tell a count that repeats.
+# Two calls with equal counts show that the count repeats.
 _TIMES = 2
 _Call = Callable[[], object]
 
@@ -37,7 +37,7 @@ def count_calls(
 ) -> Counts:
     """Return what one call does, counted in at most five calls.
 
-    The first call is not counted, if there may be a second one: it does what is done once. Then two calls
+    The first call is not counted, if a second one is allowed: it may include one-time work. Then two calls
     are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` is
     where dynamo's counters stood before anything of the benchmark was compiled.
     """
@@ -132,7 +132,7 @@ class _Counting:
 
     def _count_python_memory(self) -> None:
         if "torch" in sys.modules:
-            # Tensors are what takes memory there, and tracing makes every one of torch's calls slow.
+            # With torch, tensors take most of the memory, and tracing would slow every call of torch.
             return
         reason = TRACING_IN_USE if is_traced() else None
         peaks: list[float] = []

@@ -67,10 +67,10 @@ class Dispatched:
 
     def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
         if kinds and handle_operators(kinds) and not are_fake(kinds):
-            # What these tensors are made of comes by here again.
+            # The tensors that these are made of are dispatched to this method again.
             return NotImplemented
         watching = self._watching
-        # Plain kinds are named where torch copies a tensor for its own books: nobody called an operator.
+        # Other kinds are passed where torch copies a tensor for its bookkeeping: nobody called an operator.
         if kinds or not watching.on:
             return operator(*args, **kwargs)
         known = self._known.get(operator)
@@ -129,7 +129,7 @@ class Dispatched:
 
     def _hold_lifted(self, tensor: Any, source: Source) -> None:  # noqa: ANN401 (likewise)
         storage = storage_of(tensor)
-        # Memory that is not torch's, such as an array's, cannot be resized.
+        # A storage that cannot be resized is not torch's own memory but, for example, an array's.
         if storage is not None and storage.resizable():
             self._memory.hold(storage, source)
 

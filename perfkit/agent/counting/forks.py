@@ -1,4 +1,4 @@
-"""What is undone in a process that the counted code forks: nobody counts there."""
+"""Undoes the counting in processes that the counted code forks: nothing is counted there."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _undos: list[_Undo] = []
 
 @contextlib.contextmanager
 def undone_in_forks(undo: _Undo) -> Iterator[None]:
-    """Have ``undo`` called first thing in each process forked meanwhile."""
+    """Call ``undo`` at the start of each process that is forked meanwhile."""
     _listen()
     _undos.append(undo)
     try:
         yield
     finally:
-        # A forked process that comes by here has undone it already.
+        # A forked process that gets here has called ``undo`` already.
         with contextlib.suppress(ValueError):
             _undos.remove(undo)
 

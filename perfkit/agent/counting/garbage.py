@@ -1,4 +1,4 @@
-"""Memory that is freed at the same moments each time."""
+"""Keeps the garbage collector from running at moments that differ from call to call."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 def collect_recent() -> None:
-    """Collect what became garbage since collecting was stopped; all of it takes a tenth of a second each."""
+    """Collect only garbage made since collecting was stopped; a full collection takes a tenth of a second."""
     gc.collect(0)

@@ -13,7 +13,7 @@ class Memory:
     """The storages allocated in an iteration; those of earlier iterations count no more."""
 
     def __init__(self) -> None:
-        # Bytes that came, or went where negative, in the order of time.
+        # Bytes allocated, or freed where negative, in the order of time.
         self._changes: list[tuple[Source, int]] = []
         self._held: dict[int, _Held] = {}
 

@@ -1,4 +1,4 @@
-"""What is known of an operator before it runs: found out once for each."""
+"""What is known of an operator before it runs; it is found out once per operator."""
 
 from __future__ import annotations
 

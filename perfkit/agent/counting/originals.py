@@ -1,6 +1,6 @@
-"""Saved tensors as custom functions get them back: the objects that were saved, with what was set on them.
+"""Gives custom functions back the very tensors that they saved, with attributes that were set on them.
 
-What the hooks unpack is another object. Torch's own functions cannot tell; those written in Python can.
+The hooks unpack another object. Torch's own functions cannot notice; those written in Python can.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Originals:
 
 def _originals(function: Any, tensors: tuple[Any, ...], unpacked: list[Packed]) -> tuple[Any, ...]:  # noqa: ANN401 (a node of the graph)
     if len(unpacked) != sum(tensor is not None for tensor in tensors):
-        # Saved under hooks of the watched code's own.
+        # These were saved under hooks of the watched code.
         return tensors
     packs = iter(unpacked)
     return tuple(None if tensor is None else _original(function, tensor, next(packs)) for tensor in tensors)
@@ -63,5 +63,5 @@ def _originals(function: Any, tensors: tuple[Any, ...], unpacked: list[Packed]) 
 
 def _original(function: Any, tensor: Any, packed: Packed) -> Any:  # noqa: ANN401 (likewise, and tensors)
     origin = packed.origin()
-    # Of its own results a function gets new objects from torch, too.
+    # Torch itself gives a function new objects for the results that the function made.
     return tensor if origin is None or origin.grad_fn is function else origin

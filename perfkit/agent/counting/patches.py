@@ -19,7 +19,7 @@ class Patches:
         setattr(owner, name, new)
 
     def undo(self) -> None:
-        """Put everything back, but for what was replaced again by others since."""
+        """Put everything back, except what others have replaced again since."""
         while self._made:
             owner, name, new, old = self._made.pop()
             if vars(owner).get(name) is not new:

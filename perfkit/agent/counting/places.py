@@ -19,9 +19,10 @@ class Places:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # By file name: a code object's hash is that of all its constants, and takes ten times as long.
+        # The key is the file name: hashing a code object hashes all its constants, ten times as slowly.
         self._own: dict[str, str | None] = {}
-        # By a code object's identity and the instruction it stands at, kept so that the identity stays its.
+        # The key is a code object's identity and the instruction it is at. The object is kept, so that no
+        # other one can get its identity.
         self._lines: dict[tuple[int, int], tuple[str, CodeType]] = {}
         self._allowed: dict[str, bool] = {}
 

@@ -69,7 +69,7 @@ def _is_active(profile: cProfile.Profile) -> bool:
 
 
 def _refuses_profiler(error: ValueError) -> bool:
-    """Tell what a second profiler meets since Python 3.12 from an error of the benchmark's own."""
+    """Tell the error that a second profiler raises since Python 3.12 from one of the benchmark's own."""
     return sys.version_info >= (3, 12) and "profiling tool" in str(error)
 
 

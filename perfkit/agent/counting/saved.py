@@ -1,8 +1,8 @@
 """Which storages the autograd graph keeps for a backward pass, and what line saves them.
 
 Torch offers one way to see them: hooks that pack a tensor when it is saved and unpack it when it is used.
-What they cannot leave as it was: torch no longer checks that nobody changed a saved tensor, and a mode of the
-watched code's own sees a detach for each tensor that is used again.
+They have two side effects: torch no longer checks that nobody changed a saved tensor, and a dispatch mode of
+the watched code sees a detach for each tensor that is used again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN = "saved tensor"
 class SavedTensors:
     """Counts each storage that is saved in an iteration once, parameters excepted.
 
-    An operator's inputs are saved before it runs and its results after: ``ran`` tells which one it was.
+    An operator's inputs are saved before it runs and its results after it: ``ran`` tells which operator ran.
     """
 
     def __init__(self, places: Places, memory: Memory, watching: Watching) -> None:
@@ -68,7 +68,7 @@ class SavedTensors:
         self._remove()
 
     def leave_be(self) -> None:
-        """Undo what other threads and forked processes would meet too."""
+        """Undo what other threads and forked processes would be affected by."""
         self._originals.end()
         self._patches.undo()
 
@@ -121,7 +121,7 @@ class SavedTensors:
         if self._watching.on:
             with no_overrides():
                 self._note(tensor, sys._getframe().f_back)  # noqa: SLF001 (the documented way to the caller)
-        # The tensor itself would keep alive what made it, and that the tensor.
+        # Keeping the tensor itself would make a cycle: it refers to the graph node that saves it.
         return Packed(data=detached(tensor), origin=weakref.ref(tensor))
 
     def _note(self, tensor: Any, frame: FrameType | None) -> None:  # noqa: ANN401 (likewise)
@@ -143,7 +143,7 @@ class SavedTensors:
 
 
 class _Waiting(NamedTuple):
-    """Bytes saved for an operator that has yet to show, and whom to name where it does not."""
+    """Bytes saved for an operator that is not known yet, and the name to use if it stays unknown."""
 
     position: _Position | None
     place: str

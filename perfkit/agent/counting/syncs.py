@@ -14,7 +14,7 @@ from typing import Any
 from .places import Places
 from .tally import Tally
 
-# Given an operator's arguments, what it waits for as people write it; None where these do not make it wait.
+# Returns the call that waits, as people write it, given an operator's arguments; None if they make none wait.
 Wait = Callable[[tuple[Any, ...], Mapping[str, Any]], str | None]
 
 _WAITING = {
@@ -52,9 +52,9 @@ METHODS = {
     "tolist": "Tensor.tolist",
 }
 _MOVES = frozenset({"cpu", "cuda", "to"})
-# Where torch keeps tensors on the host on purpose: a sampler's indices, an optimizer's number of steps.
+# Code of torch that keeps tensors on the host on purpose: a sampler's indices, an optimizer's step number.
 _HOST_SIDE = ("torch/utils/data/", "torch/optim/optimizer.py")
-# Where it brings tensors together that mostly are on one device already.
+# Code of torch that gathers tensors on one device, where most of them already are.
 _GATHERING = ("torch/amp/", "torch/nn/utils/", "torch/optim/")
 
 
@@ -63,7 +63,7 @@ class Syncs:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        # By whether the line allows it, and whether a device was waited for.
+        # The keys say whether the line allows the wait, and whether it was for a device.
         self._tallies: dict[tuple[bool, bool], Tally] = {}
 
     def note(self, what: str, place: str, *, real: bool) -> None:
@@ -128,7 +128,7 @@ def _is_of(parts: tuple[str, ...], file: str) -> bool:
 
 def _wait_of_put(args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> str | None:
     indices, values = args[1], args[2]
-    # Torch fills in one number under one mask without looking for the places.
+    # To fill one number in under one mask, torch does not need the indices, so it does not wait.
     fills = values.is_cpu and values.numel() == 1 and sum(index is not None for index in indices) == 1
     return "boolean mask" if _masks(indices) and not fills else None
 
@@ -162,6 +162,6 @@ def _names_device(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _is_non_blocking(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    # Of the flags that may be given by position the first is this one.
+    # The first boolean among the positional arguments is ``non_blocking``.
     flags = [value for value in args if isinstance(value, bool)]
     return bool(kwargs.get("non_blocking", flags[0] if flags else False))

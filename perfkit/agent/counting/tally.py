@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from .model import Cause
 
-# What it is, and its place.
+# The name of what is counted, and its place in the code.
 Source = tuple[str, str]
 Tally = Counter[Source]
 

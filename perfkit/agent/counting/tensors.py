@@ -38,10 +38,9 @@ _UNITS_WITH_DEVICE: Mapping[str, str] = {"to_device": "B", "to_host": "B"}
 class TensorWatch:
     """Counts what this thread's operators do to tensors between ``with`` and the end of each iteration.
 
-    ``end_iteration`` closes one and begins the next: around a call, or step by step in a training loop. What
-    is alive from before belongs to no iteration. Where compiled code is about to run the watch ends for good,
-    and ``is_compiled`` holds: under it that code would run as if it had never been compiled. To enter it
-    imports torch.
+    ``end_iteration`` closes one and begins the next: around a call, or step by step in a training loop.
+    Tensors that existed before belong to no iteration. When compiled code is about to run, the watch ends for
+    good and sets ``is_compiled``: under the watch that code would run uncompiled. Entering it imports torch.
     """
 
     def __init__(self, root: Path) -> None:
@@ -135,7 +134,7 @@ class TensorWatch:
             self._leave()
 
     def _leave(self) -> None:
-        """Remove what is in torch, but for what the watched code has put something of its own over."""
+        """Remove the watch from torch, except where the watched code has put something of its own on top."""
         self._methods.end()
         self._saved.end()
         self._steps.end()

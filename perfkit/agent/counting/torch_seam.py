@@ -14,12 +14,12 @@ from typing import Any
 Kinds = Sequence[type]
 # What handles an operator: the operator, its kinds, its arguments.
 Handler = Callable[[Any, Kinds, tuple[Any, ...], dict[str, Any]], Any]
-# Attention on the CPU counts as elsewhere; torch has no formula for it under its own name.
+# Operators of attention on the CPU end in this; torch has a formula only for the name without it.
 _CPU_SUFFIX = "_for_cpu"
 
 
 def operator_mode(handle: Handler) -> AbstractContextManager[object]:
-    """Return what has every operator handled that this thread dispatches."""
+    """Return a context in which ``handle`` is called for every operator that this thread dispatches."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -91,18 +91,18 @@ def flop_formula(operator: Any) -> Callable[..., Any] | None:  # noqa: ANN401 (l
 
 
 def no_overrides() -> AbstractContextManager[object]:
-    """Return what keeps a look at a tensor from those who override torch's functions."""
+    """Return a context in which reading a tensor does not call code that overrides torch's functions."""
     import torch
 
     return torch._C.DisableTorchFunction()  # noqa: SLF001 (the seam)
 
 
 def backward_entries() -> tuple[Any, tuple[str, ...]]:
-    """Return the module, and the names in it, that every backward pass started from Python comes by."""
+    """Return a module and the names in it, one of which every backward pass started from Python calls."""
     import torch
 
     autograd: Any = torch.autograd
-    # Who imported the public functions before is seen as well where they share one way into the engine.
+    # Where all share one function, code that imported the public functions earlier is noticed as well.
     engine = ("_engine_run_backward",)
     return autograd, engine if hasattr(autograd, *engine) else ("backward", "grad")
 
@@ -128,7 +128,7 @@ def detached(tensor: Any) -> Any:  # noqa: ANN401 (a tensor)
 
 
 def innermost_saving_hook() -> object:
-    """Return what packs the tensors that are saved now, None where nothing does."""
+    """Return the hook that packs tensors when they are saved now, None where there is none."""
     import torch
 
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003, SLF001 (the seam)

@@ -1,4 +1,4 @@
-"""What the parts of one watch over tensors know of each other."""
+"""The state that all parts of one watch over tensors share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Watching:
     """Whether to count just now, for which thread, and whether it has met a device besides the host.
 
-    ``in_wait`` holds while a method runs that makes the host wait: the operators it calls wait for the same.
+    ``in_wait`` is true while a method runs that makes the host wait: its operators are part of that one wait.
     """
 
     on: bool = False

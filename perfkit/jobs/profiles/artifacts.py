@@ -16,7 +16,7 @@ from perfkit.temporary import temporary_folder
 from perfkit.views.markers import replace_between_markers
 from perfkit.views.profiles_index import render_index
 
-# Of folders beside a profile; hidden, since they come and go.
+# The prefix of temporary folders beside a profile: it hides them, since they come and go.
 STAGING_PREFIX = ".perfkit-"
 _INDEX_HEAD = """# Profiles
 
@@ -45,7 +45,7 @@ def staging(out: Path) -> Iterator[Path]:
 
 
 def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
-    """Put the complete artifacts in their places; what an earlier profile left of more workers is over."""
+    """Put the complete artifacts in their places; profiles of workers that an earlier run had are removed."""
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, art
 
 
 def list_in_index(run: SettledProfile) -> None:
-    """Render the index of the configured profiles folder, where this profile went there."""
+    """Render the index of the configured profiles folder, if this profile was written to it."""
     folder = run.project.path(run.project.config.profiles)
     if folder.resolve() != run.out.parent.resolve():
         return

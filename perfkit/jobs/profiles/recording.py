@@ -22,7 +22,7 @@ UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 def recording(run: SettledProfile) -> Iterator[Callable[[PassResult], None]]:
     """Yield what keeps the times or counts of a pass at once; all passes are one run of the ledger.
 
-    A failed target is recorded too, a mistake in the request is no result.
+    A failed target is recorded too; a mistake in the request is not.
 
     Raises:
         LedgerError: the ledger cannot be written.

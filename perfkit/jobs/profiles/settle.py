@@ -19,9 +19,9 @@ from perfkit.repo.commits import read_commit
 
 DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "counts", "cprofile", "torch")
 
-# In place of a function: those with the most own time.
+# Given in place of a function's name, it stands for the functions with the most own time.
 AUTO = "auto"
-# Between name and ending of what was captured before a target failed.
+# Stands between name and ending of files that were captured before a target failed.
 PARTIAL = ".partial"
 _SUFFIX = ".stat"
 _ENDINGS = (

@@ -1,1 +1,1 @@
-"""The balance pass: hooks that see the phases of a training step, and the clock that they set."""
+"""The balance pass: hooks that notice the phases of a training step, and the clock that they switch."""

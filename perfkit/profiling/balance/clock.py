@@ -1,4 +1,4 @@
-"""A clock that always stands in one phase, or in none: what no hook saw."""
+"""A clock that is always in one phase, or in none while no hook is active."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class HostMoment:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMoment:
-    """A point in a device's queue: it comes when the work before it is done."""
+    """A point in a device's queue: it is reached when the work before it is done."""
 
     event: Any
 
     def seconds_until(self, later: DeviceMoment) -> float:
-        """Return how much later another moment is; both must have come."""
+        """Return how much later another moment is; the device must have reached both."""
         return float(self.event.elapsed_time(later.event)) / 1e3
 
 
 class PhaseClock:
-    """Sums up the time of each phase, step by step; nothing is ever the gap between others.
+    """Sums up the time of each phase, step by step; every phase is measured, none is what others leave over.
 
-    The outermost hook decides: a ``.to`` inside a forward pass is part of it. Phases that the user names give
-    way to what the hooks see inside them. Only the thread that began the clock is listened to. ``clock_of``
-    chooses, step by step, how moments are taken: on a device by events queued behind the work so far, so that
-    no step waits for it. ``hook`` is the phase of the hook it stands in, None outside of all.
+    The outermost hook decides: a ``.to`` inside a forward pass is part of it. Inside a phase that the user
+    names, phases of hooks count as their own. Other threads than the one that began the clock are ignored.
+    ``clock_of`` chooses, step by step, how moments are taken: on a device by events queued behind the work so
+    far, so that no step waits for it. ``hook`` is the phase of the present hook, None outside of all.
     """
 
     def __init__(self, clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now) -> None:
@@ -63,7 +63,7 @@ class PhaseClock:
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
     def begin(self, phase: str) -> bool:
-        """Stand in a hook's phase; tell whether it is the outermost one, which alone is to be ended."""
+        """Enter a hook's phase; tell whether it is the outermost one, since only that must be ended."""
         if self.hook is not None or threading.get_ident() != self._thread:
             return False
         self.hook = phase
@@ -76,7 +76,7 @@ class PhaseClock:
         self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
-        """Stand in a phase that the user names."""
+        """Enter a phase that the user names."""
         if threading.get_ident() == self._thread:
             self._named.append(name)
             self._change_named()
@@ -88,7 +88,7 @@ class PhaseClock:
             self._change_named()
 
     def end_step(self) -> None:
-        """Close the step; what comes until ``start_step`` belongs to none."""
+        """Close the step; time until ``start_step`` belongs to no step."""
         self._changes.append((self._now(), None))
         self._steps.append(self._changes)
         self._changes = []
@@ -99,7 +99,7 @@ class PhaseClock:
         self._changes = [(self._now(), self._label)]
 
     def balance(self) -> Balance:
-        """Return the phases of all whole steps; a device must have come to its last moment."""
+        """Return the phases of all whole steps; a device must have reached its last moment."""
         steps = [_seconds(changes) for changes in self._steps]
         names = dict.fromkeys(name for step in steps for name in step if name is not None)
         return Balance(

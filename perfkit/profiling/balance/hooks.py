@@ -1,7 +1,7 @@
 """Hooks that tell a phase clock what a PyTorch training loop is doing, whoever wrote the loop.
 
-They stand where every loop must pass: the iterator of a ``DataLoader``, a tensor's way to another device,
-the call of a module that lies in no other, ``backward``, an optimizer's ``step``. No user's code is edited.
+They replace what every loop calls: the iterator of a ``DataLoader``, a tensor's copy to another device, the
+call of an outermost module, ``backward``, and an optimizer's ``step``. No user's code is edited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from perfkit.records.phases import (
 
 _CALLS_TO_DEVICE = ("to", "cuda", "pin_memory")
 _CALLS_TO_HOST = ("item", "cpu", "tolist", "numpy")
-# What training code writes its numbers with; looked for only where it was imported.
+# Libraries with which training code logs numbers; their hooks are set only where they were imported.
 _LOGGERS = (
     (
         "torch.utils.tensorboard.writer",
@@ -46,7 +46,7 @@ _Call = Callable[..., Any]
 
 
 def hook_torch(clock: PhaseClock) -> None:
-    """Set the hooks in torch, before the user's code takes functions from it; they stay for ever."""
+    """Set the hooks in torch, before the user's code imports functions from it; they are never removed."""
     import torch
     from torch.nn import functional
     from torch.optim import Optimizer
@@ -55,7 +55,7 @@ def hook_torch(clock: PhaseClock) -> None:
 
     wrap = functools.partial(_wrap, clock)
     wrap(_BaseDataLoaderIter, ("__next__",), _unless_evaluating(DATA))
-    # Workers come and go with each epoch.
+    # Workers are started and ended with each epoch.
     wrap(DataLoader, ("__iter__",), _unless_evaluating(DATA))
     wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _unless_evaluating(DATA))
     wrap(torch.Tensor, _CALLS_TO_DEVICE, _always(TO_DEVICE))
@@ -72,7 +72,7 @@ def hook_torch(clock: PhaseClock) -> None:
 
 
 def hook_loggers(clock: PhaseClock) -> None:
-    """Set the hooks in what writes numbers down and was imported by now; a second time changes nothing."""
+    """Set the hooks in logging libraries that have been imported by now; a second call changes nothing."""
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
         with contextlib.suppress(AttributeError, TypeError):
@@ -93,7 +93,7 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
-        # A compiler that traces this must see the call alone; most calls lie in a phase already.
+        # A compiler that traces this must see the call only. Most other calls are in a phase already.
         if is_compiling() or clock.hook or not clock.begin(phase_of(args[0] if args else None)):
             return call(*args, **kwargs)
         try:
@@ -116,7 +116,7 @@ def _unless_evaluating(phase: str) -> Callable[[Any], str]:
 
 
 def _phase_of_module(module: Any) -> str:  # noqa: ANN401 (whatever is called)
-    """Tell a loss, an evaluation or a forward pass from the module that lies in no other."""
+    """Return whether the outermost module that is called is a loss, an evaluation or a forward pass."""
     if type(module).__name__.endswith("Loss"):
         return LOSS
     return FORWARD if module.training else EVALUATION
@@ -132,7 +132,7 @@ def _losses(names: Iterable[str]) -> list[str]:
 
 
 def _hook_steps(clock: PhaseClock) -> None:
-    """Count an optimizer's step as a phase; the hook that ends the whole step comes after."""
+    """Count an optimizer's step as a phase; the hook that ends the whole training step runs after it."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     outermost: list[bool] = []
@@ -149,7 +149,7 @@ def _hook_steps(clock: PhaseClock) -> None:
 
 
 def _hook_evaluation(clock: PhaseClock, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
-    """Count what runs without gradients, outside every other phase, as evaluation."""
+    """Count code that runs without gradients, outside every other phase, as evaluation."""
     for region in regions:
         _hook_region(clock, region)
 

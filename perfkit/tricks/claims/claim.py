@@ -27,7 +27,7 @@ class Claim:
     Attributes:
         name: What it is chosen by.
         statement: What is claimed, as a sentence.
-        check: Tries it, which takes little time and leaves nothing changed.
+        check: Tries the claim in little time and changes nothing.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Claims on what RMSprop computes, and in which digits its ways of doing so differ."""
+"""Claims on what RMSprop computes, and on the digits in which its implementations differ."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from perfkit.tricks.claims.claim import Claim, Finding
 from perfkit.tricks.pieces import parameters, perceptron, seeded, train_step
 
 _STEPS = 20
-# What torch computes through BLAS.
+# Operators that torch computes through BLAS.
 _MATRIX_PRODUCTS = {"addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "dot", "ger", "matmul", "mm", "mv"}
 
 

@@ -26,7 +26,7 @@ _WORDS = {
 }
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
-_EXPLAINED_IN = "docs/gate.md"
+_EXPLAINED_IN = "perfkit's docs/gate.md"
 _WORTH_A_WORD_S = 1.0
 
 

@@ -22,7 +22,7 @@ from perfkit.views.tricks.wording import (
 _HEADINGS = ("trick", "does it help?", "time", "interval", "peak of tensors", "results", "also")
 
 
-class Lore(Protocol):
+class Description(Protocol):
     """What the catalogue knows of a trick."""
 
     @property
@@ -50,15 +50,17 @@ class Lore(Protocol):
         """The code of the trick."""
 
 
-def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: str | None = None) -> str:
+def tricks_document(
+    report: TricksReport, descriptions: Mapping[str, Description], *, picture: str | None = None
+) -> str:
     """Return the document as markdown, the same text for the same rows.
 
-    ``lore`` is by trick; ``picture`` is the name of a file beside it with the sizes.
+    ``descriptions`` is by trick; ``picture`` is the name of a file beside it with the sizes.
     """
     sections = [
         f"# {_title(report)}",
         _where(report),
-        *_suggestions(report, lore),
+        *_suggestions(report, descriptions),
         _table(report),
         guide(report),
     ]
@@ -73,7 +75,7 @@ def tricks_document(report: TricksReport, lore: Mapping[str, Lore], *, picture: 
     if report.claims:
         sections += ["## What is said of them", _claims(report)]
     sections.append("## What each does")
-    sections += [_lore(name, lore[name]) for name in _told(report) if name in lore]
+    sections += [_description(name, descriptions[name]) for name in _told(report) if name in descriptions]
     return "\n\n".join(sections) + "\n"
 
 
@@ -94,8 +96,8 @@ def _loops(report: TricksReport) -> list[str]:
     return [] if "" in loops else list(loops)
 
 
-def _suggestions(report: TricksReport, lore: Mapping[str, Lore]) -> list[str]:
-    lines = suggestions(report, {name: found.code for name, found in lore.items()})
+def _suggestions(report: TricksReport, descriptions: Mapping[str, Description]) -> list[str]:
+    lines = suggestions(report, {name: one.code for name, one in descriptions.items()})
     return ["## What to change", "\n\n".join(map(escape, lines))] if lines else []
 
 
@@ -143,12 +145,12 @@ def _where_tried(one: TrickResult) -> str:
     return f"on {one.case.loop}" if one.case.loop else f"{one.case.size} {one.case.size_means}"
 
 
-def _lore(name: str, lore: Lore) -> str:
+def _description(name: str, trick: Description) -> str:
     return "\n\n".join(
         [
-            f"### {escape(lore.title)}",
-            f"{cell_code(name)}. {escape(lore.what)}",
-            *([f"Written: {cell_code(lore.code)}"] if lore.code else []),
-            f"Helps: {escape(lore.helps)} Look out: {escape(lore.caveat)} Source: {escape(lore.source)}.",
+            f"### {escape(trick.title)}",
+            f"{cell_code(name)}. {escape(trick.what)}",
+            *([f"Written: {cell_code(trick.code)}"] if trick.code else []),
+            f"Helps: {escape(trick.helps)} Look out: {escape(trick.caveat)} Source: {escape(trick.source)}.",
         ]
     )

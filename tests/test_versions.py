@@ -1,0 +1,53 @@
+"""``make versions`` leaves nothing out unsaid, and tries what the package says of itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import versions
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+PYPROJECT = tomllib.loads((versions.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+
+
+def test_the_lowest_supported_python_is_the_lowest_allowed() -> None:
+    """The classifiers and what an installer goes by begin at one version."""
+    lowest = versions.supported()[0]
+
+    assert SpecifierSet(f">={lowest}") == SpecifierSet(PROJECT["requires-python"])
+    assert f"py{lowest.replace('.', '')}" == PYPROJECT["tool"]["ruff"]["target-version"]
+
+
+def test_a_python_that_is_missing_is_told_and_no_success() -> None:
+    """Its name stands among the outcomes; what ran well beside it does not make up for it."""
+    done = subprocess.run(
+        [sys.executable, versions.__file__, "2.99"], capture_output=True, text=True, check=False
+    )
+
+    assert "2.99    skipped: no python2.99 answers on the search path or in pyenv\n" == done.stdout
+    assert (4, "") == (done.returncode, done.stderr)
+
+
+def test_each_dependency_has_a_lower_bound_that_its_pinned_version_keeps() -> None:
+    """Without one, "the lowest versions" would be the first ever published."""
+    pins = dict(
+        line.lower().replace("_", "-").split("==")
+        for line in (versions.ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    extras = PROJECT["optional-dependencies"].values()
+    for line in (*PROJECT["dependencies"], *(line for extra in extras for line in extra)):
+        required = Requirement(line)
+        if required.name != PROJECT["name"]:
+            assert any(one.operator == ">=" for one in required.specifier), line
+            assert Version(pins[required.name.lower().replace("_", "-")]) in required.specifier, line
+
+
+def test_the_tests_it_runs_exist() -> None:
+    """A renamed file would otherwise be found hours later."""
+    assert [] == [test for test in versions.TESTS if not (versions.ROOT / "tests" / test).exists()]
