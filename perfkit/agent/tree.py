@@ -25,7 +25,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class Process:
     """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
 
-    ``core`` is where its main thread ran last.
+    ``core`` is where its main thread ran last, ``in_terminal`` whether it has a terminal to be controlled by.
     """
 
     pid: int
@@ -34,6 +34,12 @@ class Process:
     state: str
     cpu_s: float
     core: int
+    in_terminal: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended, though its parent may not have heard of it yet."""
+        return self.state in _ENDED
 
     @property
     def is_stopped(self) -> bool:
@@ -86,6 +92,7 @@ def read_process(pid: int) -> Process | None:
         state=fields[0],
         cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
         core=int(fields[36]),
+        in_terminal=fields[4] != "0",
     )
 
 

@@ -6,13 +6,15 @@ import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from perfkit.agent.tree import read_process
 from perfkit.errors import RepositoryError
 from perfkit.repo.commands import run_git, try_git
-from perfkit.temporary import PREFIX, Leftover, leftovers, remove_folder
+from perfkit.temporary import PREFIX, Owner, leftovers, remove_folder
 from perfkit.units import counted
 
 _PROC = Path("/proc")
@@ -21,20 +23,29 @@ _TEXTS = ("cmdline", "environ")
 _FAREWELL_S = 1.0
 _KILL_S = 5.0
 _POLL_S = 0.01
-_TERMINAL_FIELD, _PARENT_FIELD, _STATE_FIELD = 4, 1, 0
 
 
 def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str = PREFIX) -> None:
-    """Remove what perfkits that were killed left among temporary files, and say in one line each what it was.
+    """Remove what killed perfkits left among temporary files, and say in a line for each what it was.
 
-    Whatever belongs to a running perfkit, or was not made by perfkit, is left alone. A line also tells what
-    cannot be removed.
+    What belongs to a perfkit that lives, or that none made, is left alone. What cannot be removed is told.
     """
+    swept: dict[str, _Swept] = {}
     for leftover in leftovers(place, prefix=prefix):
-        if leftover.owner is not None:
-            say(_swept(leftover))
+        owner = leftover.owner
+        if owner is not None:
+            problem = swept.setdefault(_name(owner), _Swept()).add(leftover.folder, owner)
         elif leftover.folder.exists():
-            say(f"cannot tell whose {leftover.folder} is: its owner's file is damaged; remove both by hand")
+            problem = (
+                f"cannot tell whose {leftover.folder} is: its owner's file is damaged; remove both by hand"
+            )
+        else:
+            problem = ""
+        if problem:
+            say(problem)
+    for name, what in swept.items():
+        if what.folders:
+            say(f"swept up after {name}, which was killed: {what.told}")
 
 
 def end_residents(folder: Path) -> int:
@@ -60,36 +71,47 @@ def forget_lost(repository: Path, *, inside: Path | None = None) -> int:
     return struck
 
 
-def _swept(leftover: Leftover) -> str:
-    folder, owner = leftover.folder, leftover.owner
-    assert owner is not None  # noqa: S101 (the caller has seen it)
+def _name(owner: Owner) -> str:
     of = owner.invocation
-    whose = f"{of.short} (process {of.pid}, begun {of.since_text} UTC), which was killed"
-    ended = end_residents(folder)
-    try:
-        remove_folder(folder)
-    except OSError as error:
-        return (
-            f"cannot remove {folder}, left by {whose} ({error.strerror or error}: {error.filename});"
-            f" remove it by hand, and {folder}.owner after it"
-        )
-    parts = [f"removed {folder}"]
-    for repository in owner.repositories:
-        with contextlib.suppress(RepositoryError):
-            if struck := forget_lost(Path(repository), inside=folder):
-                parts.append(f"{counted(struck, 'worktree')} of {repository}")
-    if ended:
-        parts.append(f"ended {counted(ended, 'process')}" if ended == 1 else f"ended {ended} processes")
-    return f"swept up after {whose}: {', '.join(parts)}"
+    where = "" if of.is_of_this_host else f" on {of.host}"
+    return f"{of.short} (process {of.pid}{where})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Status:
-    """What the kernel says of a process: its parent, whether it is over, and whether it has a terminal."""
+@dataclass
+class _Swept:
+    """What was removed of one killed perfkit's."""
 
-    parent: int
-    over: bool
-    in_terminal: bool
+    folders: list[Path] = field(default_factory=list)
+    worktrees: Counter[str] = field(default_factory=Counter)
+    processes: int = 0
+
+    def add(self, folder: Path, owner: Owner) -> str:
+        """Remove a folder with all that belongs to it; return what kept it from that."""
+        self.processes += end_residents(folder)
+        try:
+            remove_folder(folder)
+        except OSError as error:
+            why = f"{error.strerror or error}: {error.filename}"
+            return (
+                f"cannot remove {folder}, left by {_name(owner)}, which was killed ({why});"
+                f" remove it by hand, and {folder}.owner after it"
+            )
+        self.folders.append(folder)
+        for repository in owner.repositories:
+            with contextlib.suppress(RepositoryError):
+                self.worktrees[repository] += forget_lost(Path(repository), inside=folder)
+        return ""
+
+    @property
+    def told(self) -> str:
+        """What it was, in a line."""
+        processes = "1 process" if self.processes == 1 else f"{self.processes} processes"
+        parts = [
+            f"removed {', '.join(map(str, self.folders))}",
+            *(f"{counted(found, 'worktree')} of {place}" for place, found in self.worktrees.items() if found),
+            *([f"ended {processes}"] if self.processes else []),
+        ]
+        return ", ".join(parts)
 
 
 def _residents(folder: Path) -> Iterator[int]:
@@ -102,8 +124,8 @@ def _residents(folder: Path) -> Iterator[int]:
         pid = int(entry.name)
         if pid in spared or not _lives_in(entry, str(folder)):
             continue
-        status = _status(pid)
-        if status is not None and not status.over and not status.in_terminal:
+        process = read_process(pid)
+        if process is not None and not process.is_over and not process.in_terminal:
             yield pid
 
 
@@ -125,21 +147,8 @@ def _ancestors() -> Iterator[int]:
     pid = os.getpid()
     while pid:
         yield pid
-        status = _status(pid)
-        pid = status.parent if status is not None else 0
-
-
-def _status(pid: int) -> _Status | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    fields = text[text.rindex(")") + 2 :].split()
-    return _Status(
-        parent=int(fields[_PARENT_FIELD]),
-        over=fields[_STATE_FIELD] in "ZX",
-        in_terminal=fields[_TERMINAL_FIELD] != "0",
-    )
+        process = read_process(pid)
+        pid = process.parent if process is not None else 0
 
 
 def _end(pids: list[int]) -> int:
@@ -164,8 +173,8 @@ def _wait(pids: list[int], limit_s: float) -> list[int]:
 
 
 def _lives(pid: int) -> bool:
-    status = _status(pid)
-    return status is not None and not status.over
+    process = read_process(pid)
+    return process is not None and not process.is_over
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:

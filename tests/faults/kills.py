@@ -93,6 +93,7 @@ _KNOWN_BY = (("cmdline", "environ"), ("cwd", "fd/1", "fd/2"))
 _PATIENCE_S = 20.0
 _POLL_S = 0.005
 _LIMIT_S = 300.0
+_ANYWHERE = 0.5
 _AGAIN = 0.25
 _STOPPED_FIRST = 0.33
 
@@ -299,6 +300,16 @@ def once_staged(scene: Scene, process: subprocess.Popen[bytes]) -> None:
         time.sleep(_POLL_S)
 
 
+def after_staging(seconds: float) -> Moment:
+    """Return the moment so many seconds after the first rows are staged."""
+
+    def wait(scene: Scene, process: subprocess.Popen[bytes]) -> None:
+        once_staged(scene, process)
+        after(seconds)(scene, process)
+
+    return wait
+
+
 def kill_once(
     kind: Kind,
     folder: Path,
@@ -420,7 +431,9 @@ def _typical_s(kind: Kind, folder: Path) -> float:
 
 def _draw(kind: Kind, number: int, seed: int, typical_s: float) -> dict[str, Any]:
     lot = random.Random(f"{seed} {kind.name} {number}")  # noqa: S311 (moments, not secrets)
-    moment = after(lot.uniform(0.0, 1.05) * typical_s)
+    share = lot.uniform(0.0, 1.0) * typical_s
+    # Every other one falls where there is something to lose.
+    moment = after(share) if lot.random() < _ANYWHERE else after_staging(share / 2)
     stop = lot.random() < _STOPPED_FIRST
     again = lot.uniform(0.0, 8.0) if lot.random() < _AGAIN else None
     return {"moment": moment, "stop": stop, "again": again}

@@ -26,9 +26,10 @@ from pathlib import Path
 import git
 sys.argv = ["/bin/perfkit", "backfill", "HEAD"]
 from perfkit.repo.worktrees import worktrees
+from perfkit.temporary import temporary_folder
 repository = git.Repo({root!r})
 waits = [sys.executable, "-c", "import signal; signal.pause()"]
-with worktrees(repository, [repository.head.commit.hexsha]) as roots:
+with worktrees(repository, [repository.head.commit.hexsha]) as roots, temporary_folder():
     (root,) = roots.values()
     folder = root.parent
     mute = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
@@ -79,9 +80,11 @@ def killed(temporary: Path, repository: Repository) -> Iterator[tuple[Path, list
 def test_nothing_of_a_killed_perfkit_stays(
     temporary: Path, repository: Repository, killed: tuple[Path, list[psutil.Process], int]
 ) -> None:
-    """Its folder, worktree and processes go, the stopped ones too, and one line says so."""
+    """Its folders, worktree and processes go, the stopped ones too, and one line says so."""
     folder, residents, pid = killed
     heard: list[str] = []
+    folders = sorted(path for path in temporary.iterdir() if path.is_dir())
+    assert folder in folders
 
     sweep(heard.append)
 
@@ -89,10 +92,12 @@ def test_nothing_of_a_killed_perfkit_stays(
     assert [] == list(temporary.iterdir())
     assert 1 == len(repository.git.git.worktree("list").splitlines())
     (line,) = heard
-    assert line.startswith(f"swept up after perfkit backfill (process {pid}, begun ")
-    assert line.endswith(
-        f" UTC), which was killed: removed {folder}, 1 worktree of {repository.root}, ended 4 processes"
+    removed = ", ".join(map(str, folders))
+    expected = (
+        f"swept up after perfkit backfill (process {pid}), which was killed: removed {removed},"
+        f" 1 worktree of {repository.root}, ended 4 processes"
     )
+    assert expected == line
 
 
 def test_a_second_sweep_has_nothing_to_say(
@@ -161,8 +166,9 @@ def test_what_cannot_be_removed_is_told(
     sweep(heard.append)
     monkeypatch.undo()
 
-    (line,) = heard
+    line = next(line for line in heard if str(folder) in line)
     assert line.startswith(f"cannot remove {folder}, left by perfkit backfill (process ")
+    assert ", which was killed " in line
     assert f"(Permission denied: {folder}/file); remove it by hand" in line
     assert wait_until(lambda: not any(one.is_running() for one in residents))
     sweep(heard.append, place=temporary)
