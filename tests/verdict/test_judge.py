@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -357,8 +358,9 @@ def test_recorded_launches_can_be_drawn_again(tmp_path: Path) -> None:
     file = tmp_path / "launches.npz"
     head = np.array([[1.1, 1.1], [1.2, math.nan]])
     base = np.where(np.isnan(head), math.nan, 1.0)
-    arrays = {"a/b.py::test[1]/base": base, "a/b.py::test[1]/head": head}
-    np.savez(file, allow_pickle=False, **arrays)
+    # Before numpy 2 every keyword is an array.
+    arrays: dict[str, Any] = {"a/b.py::test[1]/base": base, "a/b.py::test[1]/head": head}
+    np.savez(file, **arrays)
 
     recorded = load_recorded(file)
     drawn = resampled(recorded["a/b.py::test[1]"], neighbours=2, dose=1.05)(np.random.default_rng(1), (50, 5))
