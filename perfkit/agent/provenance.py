@@ -13,7 +13,7 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
@@ -114,6 +114,12 @@ def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
         if judge.accuses(name, file)
         or (_file_lies_in_origin(file, root, origins) and not _is_the_agent(name))
     }
+
+
+def foreign_in_words(foreign: Mapping[str, str]) -> str:
+    """Say of modules that came from elsewhere, by name with their files, which the first of them is."""
+    name, file = min(foreign.items())
+    return f"wrong code imported: {name} came from {file}"
 
 
 def loaded_files(root: Path) -> tuple[str, ...]:

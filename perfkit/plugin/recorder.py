@@ -15,7 +15,7 @@ from perfkit.agent.benchmark_fixture import FIXTURE_NAME, Calls, group_of, read_
 from perfkit.agent.counted import counts_of_call
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
-from perfkit.agent.provenance import foreign_modules
+from perfkit.agent.provenance import foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
 from perfkit.config import load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
@@ -135,8 +135,7 @@ class Recorder:
         if strangers:
             if self._run is not None:
                 self._run.discard()
-            name, file = min(strangers.items())
-            self._report = f"wrong code imported: {name} came from {file}; nothing was added to the ledger"
+            self._report = f"{foreign_in_words(strangers)}; nothing was added to the ledger"
             session.exitstatus = EXIT_NOT_MEASURED
             return
         self._write(session)

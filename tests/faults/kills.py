@@ -99,7 +99,6 @@ _STOPPED_FIRST = 0.33
 
 Moment = Callable[["Scene", "subprocess.Popen[bytes]"], None]
 
-
 # A command that measures, as short as can be.
 _SHORT = ("backfill", "HEAD", "--launches", "1", "--benchmarks", "tests", "--select", "test_a")
 
@@ -110,16 +109,7 @@ class Kind:
 
     name: str
     killed: tuple[str, ...]
-    after: tuple[str, ...] = (
-        "backfill",
-        "HEAD",
-        "--launches",
-        "1",
-        "--benchmarks",
-        "tests",
-        "--select",
-        "test_a",
-    )
+    after: tuple[str, ...] = _SHORT
     strays: bool = False
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
+from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
 from perfkit.measure.lockstep.launcher import Launcher
@@ -107,8 +108,7 @@ def _counted_steps(child: Child, place: str, limit_s: float) -> Counts | Failure
 
 
 def _foreign(modules: Mapping[str, str]) -> str:
-    name, file = min(modules.items())
-    return f"wrong code imported: {name} came from {file}, not from the checkout"
+    return f"{foreign_in_words(modules)}, not from the checkout"
 
 
 class _Side:

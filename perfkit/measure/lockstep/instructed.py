@@ -12,6 +12,7 @@ from perfkit.agent.callgrind import INSTRUCTIONS, instructions_by_function
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.agent.instructed import TURNS, WARM_UP
+from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.children import Assignment, Child, FreshProcesses
 from perfkit.measure.lockstep.launch import Failure, ended
@@ -129,8 +130,7 @@ class _Run:
             foreign = self._child.channel.receive(self._limit_s)["foreign"]
         except (ChannelClosedError, ChannelTimeoutError):
             return "its process ended before it told which code it ran"
-        name, file = min(foreign.items(), default=("", ""))
-        return f"wrong code imported: {name} came from {file}" if foreign else None
+        return foreign_in_words(foreign) if foreign else None
 
     def _count(self, calls: int) -> Count:
         turns = [self._read(turn) for turn in range(WARM_UP + 1, TURNS + 1)]
