@@ -12,10 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .counting.compiled import Compilation, read_compilation
-from .counting.counting import count_calls
-from .counting.kernels import count_kernels
-from .counting.model import Count, Counts
-from .counting.texts import with_texts
+from .counting.counting import count_calls, count_kernels
+from .counting.model import Count, Counts, with_texts
 from .process import resident_growth
 
 OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"

@@ -12,8 +12,7 @@ from .benchmark_fixture import Work
 from .channel import Message
 from .counted import OTHER_PROCESSES
 from .counting.counting import OWN_THREADS, TOO_FEW_CALLS
-from .counting.garbage import without_garbage_collection
-from .counting.threads import StartedThreads
+from .counting.interventions import StartedThreads, without_garbage_collection
 
 # The first turn warms up; if the other two agree, the count repeats.
 WARM_UP, TURNS = 1, 3

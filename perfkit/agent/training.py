@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from .channel import Message
-from .counting.model import Counts, as_message
+from .counting.model import Counts, as_message, with_texts
 from .counting.tensors import TensorWatch
-from .counting.texts import with_texts
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfkit.agent.counting.model import Counts
+from perfkit.agent.counting.model import Counts, with_texts
 from perfkit.agent.counting.tensors import TensorWatch
-from perfkit.agent.counting.texts import with_texts
 from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases

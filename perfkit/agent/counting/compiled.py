@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .forks import undone_in_forks
-from .patches import Patches
+from .interventions import Patches, undone_in_forks
 
 _ENTRY = "_is_skip_guard_eval_unsafe_stance"
 # The name of its caller when code runs compiled; code that dynamo is to leave alone has another caller.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from .compiled import Compilation, CompiledCode, read_compilation
-from .garbage import without_garbage_collection
-from .model import Cause, Count, Counts
+from .interventions import StartedThreads, without_garbage_collection
+from .model import Cause, Count, Counts, Tally, causes_of
 from .places import Places
 from .python_calls import (
     PROFILER_IN_USE,
@@ -19,10 +20,9 @@ from .python_calls import (
     is_traced,
     python_peak,
 )
-from .tally import Tally, causes_of
 from .tensors import COMPILED, UNITS, TensorWatch
-from .threads import StartedThreads
 
+_COPIES = ("Memcpy", "Memset")
 NO_TORCH = "torch is not used"
 OWN_THREADS = "it starts threads of its own"
 TOO_FEW_CALLS = "it may not be called often enough"
@@ -171,3 +171,35 @@ class _Counting:
             ]
         elif self._compiled.seen:
             self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)
+
+
+def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None:
+    """Return the kernel launches of each of some calls, by kernel; None where no CUDA device is there.
+
+    Torch's profiler sees them. It must not be at work already.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    tallies = [_launches(call) for _ in range(calls)]
+    return Count(
+        metric="kernels",
+        unit="1",
+        values=tuple(float(sum(tally.values())) for tally in tallies),
+        causes=causes_of(tallies[-1]),
+    )
+
+
+def _launches(call: Callable[[], object]) -> Tally:
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    with without_garbage_collection(), profile(activities=[ProfilerActivity.CUDA]) as trace:
+        call()
+        torch.cuda.synchronize()
+    launches: Tally = Counter()
+    for event in trace.events() or ():
+        if event.device_type.name == "CUDA" and not event.name.startswith(_COPIES):
+            launches[event.name, ""] += 1
+    return launches

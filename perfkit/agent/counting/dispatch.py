@@ -1,30 +1,70 @@
-"""What is counted of each operator that is dispatched."""
+"""What is counted of each operator that is dispatched, and what is known of it before it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from .memory import Memory
-from .operators import Operator, describe
+from .memory import Memory, SavedTensors
+from .model import Source, Tally
 from .places import Places
-from .saved import SavedTensors
-from .syncs import Syncs, waits_nowhere
-from .tally import Source, Tally
+from .syncs import Syncs, Wait, Watching, wait_of, waits_nowhere
 from .torch_seam import (
     Kinds,
     are_fake,
+    flop_formula,
     handle_operators,
+    is_composite,
     is_innermost,
     no_overrides,
     operator_mode,
+    schema_of,
     storage_of,
 )
-from .watching import Watching
+
+# Copies what a tensor constructor was given, or wraps memory that is not torch's.
+_LIFT = "aten::lift_fresh"
+_COPIES = ("aten::_to_copy", "aten::copy_")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """An operator: which of its results are newly allocated, whether it waits for a device, what it computes.
+
+    ``lifts`` marks the one that stands for a tensor's construction, ``copies`` those that may go from one
+    device to another.
+    """
+
+    name: str
+    fresh: tuple[bool, ...] = ()
+    lifts: bool = False
+    copies: bool = False
+    composite: bool = False
+    wait: Wait | None = None
+    flops: Callable[..., Any] | None = None
+
+
+def describe(operator: Any) -> Operator:  # noqa: ANN401 (torch's operators share no type)
+    """Return what is known of an operator."""
+    schema = schema_of(operator)
+    if schema is None:
+        return Operator(name=str(operator))
+    fresh = tuple(one.alias_info is None for one in schema.returns)
+    return Operator(
+        name=schema.name,
+        fresh=fresh if any(fresh) else (),
+        lifts=schema.name == _LIFT,
+        copies=schema.name in _COPIES,
+        composite=is_composite(operator),
+        wait=wait_of(schema),
+        flops=flop_formula(operator),
+    )
 
 
 class Dispatched:

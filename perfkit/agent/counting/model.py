@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+# The name of what is counted, and its place in the code.
+Source = tuple[str, str]
+Tally = Counter[Source]
+_MOST_CAUSES = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +59,31 @@ class Counts:
 def as_message(counts: Counts) -> dict[str, object]:
     """Return counts as data that JSON can hold."""
     return dataclasses.asdict(counts)
+
+
+def causes_of(tally: Mapping[Source, float]) -> tuple[Cause, ...]:
+    """Return the causes in a tally, largest first; those of one size by name, so that the order repeats."""
+    largest = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(
+        Cause(what=what, place=place, amount=float(amount))
+        for (what, place), amount in largest[:_MOST_CAUSES]
+        if amount
+    )
+
+
+def with_texts(counts: Counts, root: Path) -> Counts:
+    """Return counts whose causes have the text of their lines."""
+    return replace(
+        counts,
+        counts=tuple(
+            replace(count, causes=tuple(_with_text(cause, root) for cause in count.causes))
+            for count in counts.counts
+        ),
+    )
+
+
+def _with_text(cause: Cause, root: Path) -> Cause:
+    file, _, line = cause.place.rpartition(":")
+    if not file or not line.isdigit():
+        return cause
+    return replace(cause, text=linecache.getline(str(root / file), int(line)).strip())

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from types import CodeType
 
 from ..thread_profile import profile_of_this_thread
-from .forks import undone_in_forks
-from .garbage import without_garbage_collection
+from .interventions import undone_in_forks, without_garbage_collection
+from .model import Tally
 from .places import Places, is_ours
-from .tally import Tally
 
 PROFILER_IN_USE = "another profiler is active"
 TRACING_IN_USE = "memory is being traced already"

@@ -1,22 +1,28 @@
-"""What makes the host wait for a device: calls of tensors, and operators.
+"""What makes the host wait for a device: methods of tensors as they are called, and operators.
 
-On the CPU nothing waits. What is counted there would wait, were the tensors on a device.
+On the CPU nothing waits. What is counted there would wait, were the tensors on a device. The methods are
+replaced on the class for the time of counting. A mode for torch's functions would see them too, but torch
+takes other paths under one: attention, for instance, gives up its fast path.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from .interventions import Patches
+from .model import Tally
 from .places import Places
-from .tally import Tally
+from .torch_seam import no_overrides
 
 # Returns the call that waits, as people write it, given an operator's arguments; None if they make none wait.
 Wait = Callable[[tuple[Any, ...], Mapping[str, Any]], str | None]
-
 _WAITING = {
     "aten::_linalg_check_errors": "torch.linalg",
     "aten::_local_scalar_dense": "Tensor.item",
@@ -56,6 +62,24 @@ _MOVES = frozenset({"cpu", "cuda", "to"})
 _HOST_SIDE = ("torch/utils/data/", "torch/optim/optimizer.py")
 # Code of torch that gathers tensors on one device, where most of them already are.
 _GATHERING = ("torch/amp/", "torch/nn/utils/", "torch/optim/")
+_Method = Callable[..., Any]
+
+
+@dataclass(kw_only=True)
+class Watching:
+    """Whether to count just now, for which thread, and whether it has met a device besides the host.
+
+    ``in_wait`` is true while a method runs that makes the host wait: its operators are part of that one wait.
+    """
+
+    on: bool = False
+    in_wait: bool = False
+    sees_device: bool = False
+    thread: int = field(default_factory=threading.get_ident)
+
+    def is_here(self) -> bool:
+        """Tell whether this thread is the one that is watched."""
+        return threading.get_ident() == self.thread
 
 
 class Syncs:
@@ -165,3 +189,62 @@ def _is_non_blocking(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     # The first boolean among the positional arguments is ``non_blocking``.
     flags = [value for value in args if isinstance(value, bool)]
     return bool(kwargs.get("non_blocking", flags[0] if flags else False))
+
+
+class WaitingMethods:
+    """Notes the calls of methods that wait, by the line that makes them."""
+
+    def __init__(self, watching: Watching, places: Places, syncs: Syncs) -> None:
+        self._watching, self._places, self._syncs = watching, places, syncs
+        self._patches = Patches()
+
+    def begin(self) -> None:
+        """Have the methods noted from now on."""
+        import torch
+
+        for name, what in METHODS.items():
+            self._patches.replace(
+                torch.Tensor, name, self._noted(getattr(torch.Tensor, name), name, what, is_tensors=True)
+            )
+        cuda: Any = torch.cuda
+        for owner, what in (
+            (cuda, "torch.cuda.synchronize"),
+            (cuda.Event, "Event.synchronize"),
+            (cuda.Stream, "Stream.synchronize"),
+        ):
+            name = "synchronize"
+            self._patches.replace(
+                owner, name, self._noted(getattr(owner, name), name, what, is_tensors=False)
+            )
+
+    def end(self) -> None:
+        """Put the methods back."""
+        self._patches.undo()
+
+    def _noted(self, method: _Method, name: str, what: str, *, is_tensors: bool) -> _Method:
+        watching = self._watching
+
+        @functools.wraps(method)
+        def noted(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the method's own signature)
+            if not watching.on or watching.in_wait or not watching.is_here():
+                return method(*args, **kwargs)
+            watching.in_wait = True
+            try:
+                result = method(*args, **kwargs)
+            finally:
+                watching.in_wait = False
+            with no_overrides():
+                real = wait_of_method(name, args[0], args[1:], kwargs, result) if is_tensors else True
+            if real is not None:
+                self._note(what, real=real)
+            return result
+
+        return noted
+
+    def _note(self, what: str, *, real: bool) -> None:
+        frame = sys._getframe(2)  # noqa: SLF001 (the documented way to the caller)
+        if real:
+            self._watching.sees_device = True
+        elif waits_nowhere(what, frame):
+            return
+        self._syncs.note(what, self._places.line_of(frame), real=real)

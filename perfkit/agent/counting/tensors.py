@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from .compiled import CompiledCode
 from .dispatch import Dispatched
-from .forks import undone_in_forks
-from .garbage import collect_recent, without_garbage_collection
-from .memory import Memory
-from .model import Count, Counts
+from .interventions import Patches, collect_recent, undone_in_forks, without_garbage_collection
+from .memory import Memory, SavedTensors
+from .model import Count, Counts, Tally, causes_of
 from .places import Places
-from .saved import SavedTensors
-from .stepping import TrainingSteps
-from .syncs import Syncs
-from .tally import Tally, causes_of
-from .waiting import WaitingMethods
-from .watching import Watching
+from .syncs import Syncs, WaitingMethods, Watching
+from .torch_seam import backward_entries
 
 COMPILED = "compiled"
 UNITS: Mapping[str, str] = {
@@ -33,6 +29,48 @@ UNITS: Mapping[str, str] = {
     "flops": "FLOP",
 }
 _UNITS_WITH_DEVICE: Mapping[str, str] = {"to_device": "B", "to_host": "B"}
+
+
+class TrainingSteps:
+    """Notices backward passes and optimizers' steps while it has begun."""
+
+    def __init__(self) -> None:
+        self._went_backward = False
+        self._stepped = False
+        self._patches = Patches()
+        self._hook: Any = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether both have been seen."""
+        return self._went_backward and self._stepped
+
+    def begin(self) -> None:
+        """Notice them from now on."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        owner, names = backward_entries()
+        for name in names:
+            self._patches.replace(owner, name, self._noticing(getattr(owner, name)))
+        self._hook = register_optimizer_step_post_hook(self._note_step)
+
+    def end(self) -> None:
+        """Leave torch as it was."""
+        self._patches.undo()
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _noticing(self, backward: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        @functools.wraps(backward)
+        def noticing(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (likewise)
+            self._went_backward = True
+            return backward(*args, **kwargs)
+
+        return noticing
+
+    def _note_step(self, *_: object) -> None:
+        self._stepped = True
 
 
 class TensorWatch:
