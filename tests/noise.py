@@ -12,12 +12,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.compare.engine import LOOKS
-from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER
+from perfkit.compare.engine import gate_policy
 from perfkit.records.comparisons import LaunchPair, Policy
-from perfkit.stats.interval import location_interval
 from perfkit.stats.location import Location, location
-from perfkit.verdict.judge import look_error
+from perfkit.verdict.judge import look_interval
 
 FloatArray = npt.NDArray[np.float64]
 Random = np.random.Generator
@@ -25,7 +23,9 @@ Model = Callable[[Random, tuple[int, int]], FloatArray]
 Launches = tuple[tuple[FloatArray, FloatArray], ...]
 Recorded = Mapping[str, Launches]
 
-POLICY = Policy(alpha=0.01, family=6, looks=LOOKS)
+POLICY = gate_policy(alpha=0.01, family=6, served=True)
+# As many launches has a generation where the import of the code takes long.
+LAUNCHES_PER_GENERATION = 4
 # Real launches of identical code; ``stats/recorded_launches.md`` says where and how they were recorded.
 RECORDED_FILE = Path(__file__).parent / "stats" / "recorded_launches.npz"
 UNDECIDED = 0  # where a look would stand
@@ -98,20 +98,20 @@ def autocorrelated(sd: float, correlation: float) -> Model:
     return draw
 
 
-def preloader_bias(sd: float, bias_sd: float) -> Model:
-    """Launches of one preloader share a bias."""
+def shared_bias(sd: float, bias_sd: float) -> Model:
+    """Launches of one generation share a bias."""
 
     def draw(random: Random, shape: tuple[int, int]) -> FloatArray:
-        groups = preloaders(shape[1])
+        groups = generations(shape[1], LAUNCHES_PER_GENERATION)
         bias = random.normal(0, bias_sd, (shape[0], groups[-1] + 1))
         return random.normal(0, sd, shape) + bias[:, groups]
 
     return draw
 
 
-def preloaders(launches: int) -> npt.NDArray[np.intp]:
-    """Return the preloader of each of so many launches."""
-    return np.arange(launches) // LAUNCHES_PER_PRELOADER
+def generations(launches: int, each: int) -> npt.NDArray[np.intp]:
+    """Return the generation of each of so many launches."""
+    return np.arange(launches) // each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,15 +124,17 @@ class Decisions:
     missed: npt.NDArray[np.bool_]  # the interval of some look does not contain the truth
 
 
-def decide(logs: FloatArray, *, margin: float, policy: Policy = POLICY, truth: float = 1.0) -> Decisions:
+def decide(
+    logs: FloatArray, *, margin: float, policy: Policy = POLICY, truth: float = 1.0, each: int = 1
+) -> Decisions:
     """Judge every series at every look, stopping at the first that decides, as the gate does.
 
-    ``truth`` is the true ratio; the log ratios already hold it.
+    ``truth`` is the true ratio; the log ratios already hold it. A generation has ``each`` launches.
     """
     regressed, improved, unchanged = (np.full(len(logs), UNDECIDED) for _ in range(3))
     missed = np.zeros(len(logs), dtype=bool)
     for look in policy.looks:
-        interval = location_interval(logs[:, :look], preloaders(look), error=look_error(policy))
+        interval = look_interval(logs[:, :look], generations(look, each), policy, error=policy.error_at(look))
         low, high = (np.exp(interval.centre + sign * interval.half_width) for sign in (-1, 1))
         missed |= (low > truth) | (high < truth)
         open_still = regressed + improved + unchanged == UNDECIDED
@@ -146,7 +148,9 @@ def as_pairs(logs: FloatArray) -> list[LaunchPair]:
     """Return launches of one round each that have these log ratios."""
     return [
         LaunchPair(launch=launch, preloader=int(preloader), base_s=(1.0,), head_s=(float(np.exp(log)),))
-        for launch, (log, preloader) in enumerate(zip(logs, preloaders(len(logs)), strict=True))
+        for launch, (log, preloader) in enumerate(
+            zip(logs, generations(len(logs), LAUNCHES_PER_GENERATION), strict=True)
+        )
     ]
 
 

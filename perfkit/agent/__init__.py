@@ -3,4 +3,5 @@
 It is loaded under a private package name, so that it may measure perfkit itself.
 """
 
+FIXTURE_NAME = "benchmark"
 MARKER = "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark"

@@ -17,7 +17,6 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import synchronised
 
-FIXTURE_NAME = "benchmark"
 Value = TypeVar("Value")
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import socket
 import sys
+import tempfile
 import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
+from typing import NoReturn, cast
 
-from .benchmark_fixture import install
 from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
+from .preloader import ForkServer
+from .process import draw_layout
 from .provenance import check_before_import, foreign_modules, is_library, loaded_files, own_names
-from .session import ChildPlugin, run_session
+from .session import ChildPlugin, Launch, run_session
 from .torch_settings import read_torch_settings
 from .training import count_steps
 
@@ -24,22 +30,28 @@ def run_child(assignment: Message, descriptor: int) -> NoReturn:
     channel = Channel(socket.socket(fileno=descriptor))
     status = 1
     try:
-        _settle(assignment)
+        _settle(assignment["temporary"])
         _measure(assignment, channel)
         status = 0
     except BaseException:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # The interpreter's usual exit is skipped: it would wait for threads and workers of the benchmarks.
-        os._exit(status)
+        _end(status)
 
 
-def _settle(assignment: Message) -> None:
-    """Give the child a place of its own for temporary files."""
-    os.environ["TMPDIR"] = assignment["temporary"]
-    Path(assignment["temporary"]).mkdir()
+def _end(status: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The interpreter's usual exit is skipped: it would wait for threads and workers of the benchmarks.
+    os._exit(status)
+
+
+def _settle(temporary: str) -> None:
+    """Give this process a place of its own for temporary files."""
+    os.environ["TMPDIR"] = temporary
+    Path(temporary).mkdir()
+    # Python looks the folder up once; this process may be a fork of one that has done so.
+    tempfile.tempdir = None
 
 
 def _measure(assignment: Message, channel: Channel) -> None:
@@ -51,35 +63,101 @@ def _measure(assignment: Message, channel: Channel) -> None:
     if strangers:
         channel.send({"kind": "done", "foreign": strangers})
         return
+    report = functools.partial(_report, root, origins, before)
     if assignment["training"] is not None:
         steps = count_steps(assignment["training"], root=root, steps=assignment["steps"])
         channel.send({"kind": "trained", **steps})
+    elif assignment["serves"]:
+        _serve_launches(assignment, channel, root, report)
+        return
     else:
         _run_benchmarks(assignment, channel, root)
-    channel.send(
-        {
-            "kind": "done",
-            "foreign": foreign_modules(root, origins),
-            "loaded": loaded_files(root),
-            "libraries": _libraries(before, root),
-            "torch": read_torch_settings(),
-        }
-    )
+    channel.send(report())
 
 
 def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
-    install(RemoteConductor(channel, assignment["plants"]))
-    plugin = ChildPlugin(channel, assignment["nodes"])
+    """Run the benchmarks assigned, or list them all where none are."""
+    nodes = assignment["nodes"]
+
+    def next_launch() -> Launch | None:
+        return None if nodes is None else _launch(nodes, channel, assignment["plants"])
+
+    _run_session(ChildPlugin(channel, lists=nodes is None, next_launch=next_launch), assignment, root)
+
+
+def _serve_launches(assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]) -> None:
+    """List the benchmarks and report, then fork a process for each launch that is ordered."""
+    draw_layout(assignment["layout"])
+    reported = False
+
+    def next_launch() -> Launch | None:
+        nonlocal reported
+        reported = True
+        # The report also looks up places that those of the forks will find looked up.
+        channel.send(report())
+        _load_fixture()
+        # Frozen objects are not visited by a collection: their pages stay shared with the forks.
+        gc.freeze()
+        work = ForkServer(channel, functools.partial(_begin_launch, report)).serve()
+        return cast("Launch", work()) if work is not None else None
+
+    _run_session(ChildPlugin(channel, lists=True, next_launch=next_launch), assignment, root)
+    if not reported:
+        channel.send(report())
+
+
+def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int) -> Launch:
+    """Make this process, which was forked for a launch, ready to run it."""
+    channel = Channel(socket.socket(fileno=descriptor))
+    _settle(order["temporary"])
+    draw_layout(order["layout"])
+
+    def finish() -> NoReturn:
+        channel.send(report())
+        _end(0)
+
+    return _launch(order["nodes"], channel, order["plants"], finish)
+
+
+def _launch(
+    nodes: Sequence[str],
+    channel: Channel,
+    plants: Mapping[str, float],
+    finish: Callable[[], NoReturn] | None = None,
+) -> Launch:
+    """Have the coordinator conduct the benchmarks of this process."""
+    _load_fixture().install(RemoteConductor(channel, plants))
+    return Launch(nodes=nodes, channel=channel, finish=finish)
+
+
+def _load_fixture() -> ModuleType:
+    """Import what rests on pytest-benchmark, once pytest has loaded it with its assertions rewritten."""
+    from . import benchmark_fixture
+
+    return benchmark_fixture
+
+
+def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:
     paths = [path for path in assignment["paths"] if (root / path).exists()]
-    status = 0
     if paths or not assignment["paths"]:
-        status = run_session(plugin, root=root, paths=paths, select=assignment["select"])
-    else:
-        plugin.find_nothing()
-    plugin.tell_listing(status)
+        run_session(plugin, root=root, paths=paths, select=assignment["select"])
+    elif assignment["nodes"] is None:
+        # There is nothing to collect from.
+        plugin.tell_listing([])
 
 
-def _libraries(before: set[str], root: Path) -> list[str]:
+def _report(root: Path, origins: Sequence[Path], before: Collection[str]) -> Message:
+    """Return what proves which code ran, and what a process imported since it was given its assignment."""
+    return {
+        "kind": "done",
+        "foreign": foreign_modules(root, origins),
+        "loaded": loaded_files(root),
+        "libraries": _libraries(before, root),
+        "torch": read_torch_settings(),
+    }
+
+
+def _libraries(before: Collection[str], root: Path) -> list[str]:
     """Return the modules of packages and the standard library that this session imported, in order."""
     return [
         name

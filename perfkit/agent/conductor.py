@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from .benchmark_fixture import Work
 from .channel import Channel, Message
 from .clock import uses_accelerator
 from .counted import counts_of_call
@@ -22,6 +22,10 @@ from .instructed import make_counted_calls
 from .plant import slowed
 from .process import minor_faults, move_to
 from .thread_profile import profile_of_this_thread
+
+if TYPE_CHECKING:
+    # Loaded before pytest has set itself up, pytest-benchmark would be a plugin that it cannot rewrite.
+    from .benchmark_fixture import Work
 
 
 class RemoteConductor:

@@ -7,12 +7,16 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from .benchmark_fixture import Work
 from .channel import Message
 from .counted import OTHER_PROCESSES
 from .counting.counting import OWN_THREADS, TOO_FEW_CALLS
 from .counting.interventions import StartedThreads, without_garbage_collection
+
+if TYPE_CHECKING:
+    # Loaded before pytest has set itself up, pytest-benchmark would be a plugin that it cannot rewrite.
+    from .benchmark_fixture import Work
 
 # The first turn warms up; if the other two agree, the count repeats.
 WARM_UP, TURNS = 1, 3

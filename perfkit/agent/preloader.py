@@ -31,17 +31,21 @@ def serve(descriptor: int, entry: str) -> Work | None:
     That is a call of ``entry``, "module:function", which all children share. None once nobody gives orders.
     """
     adopt_orphans()
-    return _Server(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
+    return ForkServer(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
 
 
-class _Server:
-    """Obeys orders; ``_forked`` are the children that nobody has asked to be collected yet."""
+class ForkServer:
+    """Obeys orders from a channel: forks children, each of which is to make a call.
+
+    ``_forked`` are the children that nobody has asked to be collected yet.
+    """
 
     def __init__(self, channel: Channel, call: Callable[..., object]) -> None:
         self._channel, self._call = channel, call
         self._forked: set[int] = set()
 
     def serve(self) -> Work | None:
+        """Obey until nobody gives orders any more, and return None; in each forked child, return its call."""
         with contextlib.suppress(ChannelClosedError):
             while True:
                 order, received = self._channel.receive_descriptors()
@@ -123,6 +127,9 @@ def _try_fork(limit_s: float) -> str | None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return "CUDA is initialised in the preloader"
+    if threading.active_count() > 1:
+        names = ", ".join(sorted(one.name for one in threading.enumerate()[1:]))
+        return f"threads were started when it was imported: {names}"
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

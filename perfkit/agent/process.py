@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import resource
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TRIED_BYTES = 64 << 20
 _ORPHANED = 1
+# Python takes blocks up to this many bytes from pools of its own, larger ones from the C library.
+_LARGEST_SMALL = 512
+_MOST_OF_A_SIZE = 128
+_LARGE = 64
+_kept: list[object] = []
 _RESET_PEAK = "5"
 
 
@@ -46,11 +53,25 @@ def become_child(log: str, folder: str) -> None:
         os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+    copies = _copies_of(2)
+    for source, target in ((nothing, 0), *((output, target) for target in (1, 2, *copies))):
         os.dup2(source, target)
     os.close(output)
     os.close(nothing)
     os.chdir(folder)
+
+
+def _copies_of(descriptor: int) -> list[int]:
+    """Return the other descriptors that lead to the same file: pytest keeps copies of those it captures."""
+    place = Path("/proc/self/fd")
+    if not place.is_dir() or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return []
+    found = []
+    for other in map(int, os.listdir(place)):  # noqa: PTH208 (the names alone are wanted)
+        with contextlib.suppress(OSError):
+            if other > 2 and os.path.sameopenfile(other, descriptor):  # noqa: PLR2004 (the standard ones)
+                found.append(other)
+    return found
 
 
 def move_to(core: int) -> None:
@@ -66,6 +87,19 @@ def move_to(core: int) -> None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {core})
             os.sched_setaffinity(0, allowed)
+
+
+def draw_layout(seed: int) -> None:
+    """Take memory of drawn sizes and keep it, so that what is allocated from now on lies elsewhere.
+
+    Where objects lie decides which of them share lines of a cache or slots of a table: that makes the same
+    code slower or faster by a percent. Drawn anew, it is noise that repetitions show.
+    """
+    source = random.Random(seed)  # noqa: S311 (a layout, not a secret)
+    for size in range(16, _LARGEST_SMALL + 1, 16):
+        # A bytes object has 33 bytes of its own: each of Python's pools of small blocks is begun elsewhere.
+        _kept.extend(bytes(max(size - 33, 0)) for _ in range(source.randrange(_MOST_OF_A_SIZE)))
+    _kept.extend(bytearray(source.randrange(_LARGEST_SMALL, 1 << 14)) for _ in range(_LARGE))
 
 
 def minor_faults() -> int:

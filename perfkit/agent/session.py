@@ -1,16 +1,17 @@
-"""One pytest session inside a measured child: it collects, or runs the benchmarks it was assigned."""
+"""One pytest session: it collects, then runs the benchmarks it was assigned, or serves launches by forks."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from . import MARKER
-from .benchmark_fixture import FIXTURE_NAME
+from . import FIXTURE_NAME, MARKER
 from .channel import Channel
 from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
@@ -24,6 +25,7 @@ _OPPONENTS = {
     "pytest_randomly": (("-p randomly", "--randomly"), ("--randomly-dont-reorganize",)),
 }
 _OVERRULED = {
+    "collectonly": False,
     "benchmark_skip": False,
     "benchmark_only": False,
     "benchmark_disable": False,
@@ -41,21 +43,34 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
-# A session with one of these exit codes has run nothing, and would not if it were started again.
-_DOES_NOT_RUN = (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR)
 _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
 
-class ChildPlugin:
-    """The hooks of a child's session; ``nodes`` are the benchmarks to run, None to list them all."""
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The benchmarks that a process runs, and the channel to who orders it.
 
-    def __init__(self, channel: Channel, nodes: Sequence[str] | None) -> None:
+    ``finish`` is called once they have run, in a process that was forked for them: it ends that process.
+    """
+
+    nodes: Sequence[str]
+    channel: Channel
+    finish: Callable[[], NoReturn] | None = None
+
+
+class ChildPlugin:
+    """The hooks of a child's session; one that ``lists`` says which benchmarks there are.
+
+    ``next_launch`` is called once all is collected: it returns what is to be run, None where nothing is. It
+    may return in several processes, which were forked to run some benchmarks each.
+    """
+
+    def __init__(self, channel: Channel, *, lists: bool, next_launch: Callable[[], Launch | None]) -> None:
         self._channel = channel
-        self._nodes = nodes
+        self._lists, self._next_launch = lists, next_launch
         self._errors: list[dict[str, str]] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
-        self._listed: list[dict[str, object]] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -69,32 +84,31 @@ class ChildPlugin:
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """List the benchmarks, or leave only those assigned, in the order assigned."""
-        found = {item.nodeid: item for item in items if _measures(item)}
-        if self._nodes is None:
-            self._listed = [_describe(item) for item in found.values()]
-            items[:] = []
-        else:
-            items[:] = [found[node] for node in self._nodes if node in found]
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """List the benchmarks where that is asked for, and run those of a launch in its order.
 
-    def find_nothing(self) -> None:
-        """Note that there is no benchmark, where nothing is to be collected from."""
-        self._listed = []
-
-    def tell_listing(self, status: int) -> None:
-        """Say which benchmarks there are, once the session has ended with an exit status.
-
-        Only then is it known that pytest would go on to run them: some mistakes in its configuration end a
+        Only now is it known that pytest would go on to run them: some mistakes in its configuration end a
         session after it has collected.
         """
-        if self._listed is None or status in _DOES_NOT_RUN:
-            return
+        found = {item.nodeid: item for item in session.items if _measures(item)}
+        if self._lists:
+            self.tell_listing([_describe(item) for item in found.values()])
+        launch = self._next_launch()
+        if launch is not None:
+            self._channel = launch.channel
+        session.items[:] = [found[node] for node in (launch.nodes if launch else ()) if node in found]
+        ran = yield
+        if launch is not None and launch.finish is not None:
+            launch.finish()
+        return ran
+
+    def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
+        """Say which benchmarks there are."""
         self._channel.send(
             {
                 "kind": "collected",
-                "items": self._listed,
+                "items": items,
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
             }
@@ -131,14 +145,14 @@ class ChildPlugin:
         pytest.exit("the session is over")
 
 
-def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> int:
-    """Run pytest in ``root`` over ``paths`` (relative to it) and return its exit status."""
+def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> None:
+    """Run pytest in ``root`` over ``paths`` (relative to it)."""
     places = [f"--rootdir={root}", f"--confcutdir={root}", f"--basetemp={os.environ['TMPDIR']}/basetemp"]
     # The plugin "perfkit" would import the perfkit that may be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection, *_neutral_arguments()]
-    return int(pytest.main(arguments, plugins=[plugin]))
+    pytest.main(arguments, plugins=[plugin])
 
 
 def _neutral_arguments() -> list[str]:

@@ -20,7 +20,7 @@ from perfkit.compare.counts import Tally, count_compared, count_instructions, co
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
-from perfkit.compare.sides import LockstepLaunches, OpenSides
+from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
 from perfkit.compare.survey import Rules, Survey, finding_on_failure
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
@@ -40,8 +40,29 @@ from perfkit.records.progress import ComparisonProgress
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
 
-LOOKS = (10, 15, 20, 26, 33, 42, 60)
+# What is obvious is decided at the first three looks. They have a twentieth of alpha, so that the others,
+# which decide nearly all small changes, lose next to nothing.
+_EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
+_EARLY_SHARE = 0.05
+_LEAST_SD = 0.01
 _LEAST_BUDGET_S = 30.0
+
+
+def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
+    """Return the rules by which a gate judges ``family`` comparisons.
+
+    ``served`` says that launches are forked after the import of the code that they measure.
+    """
+    early = (_EARLY_SHARE / len(_EARLY_LOOKS),) * len(_EARLY_LOOKS)
+    late = ((1 - _EARLY_SHARE) / len(_LATE_LOOKS),) * len(_LATE_LOOKS)
+    return Policy(
+        alpha=alpha,
+        family=family,
+        looks=_EARLY_LOOKS + _LATE_LOOKS,
+        shares=early + late,
+        shared_variance=SHARED_VARIANCE if served else 0.0,
+        least_sd=_LEAST_SD,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +135,9 @@ def settle_method(
     gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
     shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
     return Method(
-        policy=Policy(alpha=alpha or config.gate.alpha, family=max(len(gating), 1), looks=LOOKS),
+        policy=gate_policy(
+            alpha=alpha or config.gate.alpha, family=max(len(gating), 1), served=surveyed.served
+        ),
         exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
         rules=Rules.of(config, margin=margin),
         budget_s=budget_s or max(_LEAST_BUDGET_S, shared_out),

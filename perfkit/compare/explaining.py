@@ -70,6 +70,8 @@ def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
     launcher = sides.launcher
     if launcher.why_no_fork:
         yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
+    if launcher.why_not_served:
+        yield f"each launch imported the code anew, which is slower: {launcher.why_not_served}"
     if launcher.allocator_kept is False and not sides.scope.as_is:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:

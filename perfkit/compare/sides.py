@@ -21,9 +21,14 @@ from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair
+from perfkit.stats.planning import launches_per_generation
 
 # The least that one launch spends on a benchmark, both sides together.
 _LAUNCH_S = 0.06
+# The variance that launches of one generation have in common, in parts of their own: docs/method.md says how
+# that was measured. A generation has few launches even where it takes long to import.
+SHARED_VARIANCE = 0.5
+_MOST_PER_GENERATION = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +69,29 @@ class LockstepLaunches:
         self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s)
         self._paces: dict[str, Pace] = {}
         self._made = 0
+        self._launch_s = 0.0
 
     @property
     def preloader(self) -> int:
-        """The number of the preloader that the last launch was forked from."""
+        """The number of the group that the last launch belongs to: those of one preloader or generation."""
         return self._launcher.preloader
 
     def prepare(self) -> None:
-        """Start a new preloader when the present one has made its share of launches."""
-        self._launcher.renew_when_due(self._made)
+        """Begin a new group when the present one has made its share of launches."""
+        if self._made and self._made >= self._share():
+            self._launcher.renew()
+            self._made = 0
+
+    def _share(self) -> int:
+        """Return how many launches the present group is to make."""
+        if not self._launcher.serves:
+            return self._launcher.launches_per_preloader
+        return launches_per_generation(
+            generation_s=self._launcher.collected_s,
+            launch_s=self._launch_s,
+            shared_variance=SHARED_VARIANCE,
+            most=_MOST_PER_GENERATION,
+        )
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         """Measure benchmarks on both sides, in fresh processes; again if their preloader is lost meanwhile.
@@ -81,7 +100,9 @@ class LockstepLaunches:
             NotMeasuredError: that of the second attempt was lost as well.
         """
         self._made += 1
-        return self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
+        record = self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
+        self._launch_s = sum(record.seconds.values())
+        return record
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Let preloaders import modules that both sides import."""

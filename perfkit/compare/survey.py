@@ -13,7 +13,7 @@ from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, scout
+from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import Roots
@@ -28,13 +28,15 @@ _BOOLEANS = {"True": True, "False": False}
 class Survey:
     """The benchmarks that are compared, and the findings on those that cannot be.
 
-    ``base_own`` are the benchmarks that base has without head's files. ``libraries`` are the modules
+    ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
+    forked from the processes that have listed them. ``libraries`` are the modules
     from elsewhere that both sides import, ``torch`` the settings that head leaves torch with.
     """
 
     compared: tuple[ComparedBenchmark, ...]
     findings: tuple[Comparison, ...]
     base_own: frozenset[str]
+    served: bool
     libraries: tuple[str, ...]
     torch: Mapping[str, str]
     notes: tuple[str, ...]
@@ -63,7 +65,8 @@ def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
     """
     launcher, roots = sides.launcher, sides.roots
     rules = Rules.of(sides.project.config, margin=margin)
-    head, base_own = (_scout(launcher, side) for side in ("head", "base"))
+    listed = launcher.survey()
+    head, base_own = (_proven(listed[side], side) for side in ("head", "base"))
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING])
     base = _with_heads_files(launcher, roots, head, base_own)
@@ -74,11 +77,10 @@ def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
             "no benchmark was found: name their path with --benchmarks, widen --select, "
             "or write a test that uses pytest-benchmark's `benchmark` fixture"
         )
-    return _sort_out(head, base_own, base, rules, roots.warnings)
+    return _sort_out(head, base_own, base, rules, roots.warnings, served=launcher.serves)
 
 
-def _scout(launcher: Launcher, side: Side) -> Scouted:
-    found = scout(launcher.start(side, nodes=None))
+def _proven(found: Scouted, side: Side) -> Scouted:
     if found.report.foreign:
         name, file = min(found.report.foreign.items())
         raise NotMeasuredError(
@@ -102,10 +104,13 @@ def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own:
     changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
     if not changed:
         return base_own
-    laid = _scout(launcher, "base")
+    # The process that has collected base's own files would not measure head's.
+    laid = _proven(launcher.survey(["base"])["base"], "base")
     broken = _broken_files(laid, base_own, changed)
     for file in broken:
         restore(roots.base, file)
+    if broken:
+        launcher.survey(["base"])
     if len(broken) == len(changed):
         return base_own
     own = {name: found for name, found in base_own.found.items() if found.file in broken}
@@ -128,7 +133,13 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
 
 
 def _sort_out(
-    head: Scouted, base_own: Scouted, base: Scouted, rules: Rules, warnings: Sequence[str]
+    head: Scouted,
+    base_own: Scouted,
+    base: Scouted,
+    rules: Rules,
+    warnings: Sequence[str],
+    *,
+    served: bool,
 ) -> Survey:
     compared: list[ComparedBenchmark] = []
     findings: list[Comparison] = []
@@ -150,6 +161,7 @@ def _sort_out(
         compared=tuple(compared),
         findings=tuple(findings),
         base_own=frozenset(base_own.found),
+        served=served,
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
         notes=(*warnings, *_overruled_note(head)),

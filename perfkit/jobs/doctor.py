@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.compare.alike import Alike, measure_alike
-from perfkit.compare.engine import LOOKS
+from perfkit.compare.engine import gate_policy
 from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
@@ -18,7 +18,6 @@ from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import who_measures
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.records.comparisons import Policy
 from perfkit.temporary import temporary_folder
 from perfkit.verdict.fitness import Condition, Fitness, judge_fitness, judge_noise
 from perfkit.views.gate.wording import after_waiting
@@ -59,7 +58,7 @@ def run_doctor(
     conditions = [_others(), *read_conditions()]
     config = project.config
     margin = request.margin or config.margin_share
-    policy = Policy(alpha=config.gate.alpha, family=FAMILY, looks=LOOKS)
+    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=False)
     try:
         with measuring(say, wait_s=request.wait_s) as waited_s:
             say("measuring identical code against itself")

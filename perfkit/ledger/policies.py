@@ -126,6 +126,9 @@ _WORDS = _Text(",".join, lambda text: tuple(text.split(",")))
 _NUMBER = _Text(repr, float)
 _WHOLE = _Text(str, int)
 _WHOLES = _Text(lambda numbers: ",".join(map(str, numbers)), lambda text: tuple(map(int, text.split(","))))
+_NUMBERS = _Text(
+    lambda numbers: ",".join(map(repr, numbers)), lambda text: tuple(map(float, text.split(",")))
+)
 _FLAG = _Text(lambda flag: "true" if flag else "false", _read_flag)
 
 # Attribute of a policy, or of a part of it -> its entry, and how that is written.
@@ -134,6 +137,9 @@ _JUDGED: _Entries = {
     "rules.alpha": ("alpha", _NUMBER),
     "rules.family": ("family", _WHOLE),
     "rules.looks": ("looks", _WHOLES),
+    "rules.shares": ("shares", _NUMBERS),
+    "rules.shared_variance": ("shared_variance", _NUMBER),
+    "rules.least_sd": ("least_sd", _NUMBER),
     "margin": ("margin", _NUMBER),
     "gating": ("gating", _FLAG),
     "verdict": ("verdict", _Text(str, _read_verdict)),

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.agent.benchmark_fixture import FIXTURE_NAME, Calls, group_of, read_fixture, remember_calls
+from perfkit.agent import FIXTURE_NAME
+from perfkit.agent.benchmark_fixture import Calls, group_of, read_fixture, remember_calls
 from perfkit.agent.counted import counts_of_call
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts

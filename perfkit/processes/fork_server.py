@@ -32,29 +32,33 @@ class ForkServerLostError(NotMeasuredError):
 
 
 class ForkServer:
-    """Forks children that each call ``entry``, "module:function"; the server writes to the file ``log``."""
+    """A process that forks children, at the other end of a channel; it writes to the file ``log``."""
 
-    def __init__(
-        self,
+    def __init__(self, process: ChildProcess, channel: Channel, log: Path) -> None:
+        self.faults_of_reuse: int | None = None
+        self._process, self._channel, self._log = process, channel, log
+        self._preloading = False
+
+    @classmethod
+    def started(
+        cls,
         entry: str,
         *,
         log: Path,
         environment: Mapping[str, str] | None = None,
         options: Sequence[str] = SAFE_PATH,
-    ) -> None:
-        self.faults_of_reuse: int | None = None
-        self._log = log
-        self._preloading = False
+    ) -> Self:
+        """Start one whose children each call ``entry``, "module:function"."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
-            self._process = GuardedCommand(
+            process = GuardedCommand(
                 agent_command("preload", str(descriptor), entry, options=options),
                 output=output.fileno(),
                 environment=environment,
                 inherit=[descriptor],
             )
-        self._channel = Channel(ours)
+        return cls(process, Channel(ours), log)
 
     def __enter__(self) -> Self:
         return self
@@ -96,14 +100,16 @@ class ForkServer:
             with self._told_when_lost("import what is shared"):
                 self._channel.receive(_IMPORT_LIMIT_S)
 
-    def why_no_fork(self) -> str | None:
+    def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
         """Let a throwaway child compute; return why forked children cannot, None where they can.
+
+        One that hangs is given up after ``limit_s`` seconds.
 
         Raises:
             ForkServerLostError: the server did not survive it.
         """
         with self._told_when_lost("try a fork"):
-            answer = self._ask({"kind": "try_fork", "limit_s": _FORK_LIMIT_S}, 2 * _FORK_LIMIT_S)
+            answer = self._ask({"kind": "try_fork", "limit_s": limit_s}, 2 * _FORK_LIMIT_S)
         self.faults_of_reuse = answer["faults"]
         reason: str | None = answer["reason"]
         return reason

@@ -95,7 +95,7 @@ class PassLauncher:
         """Replace the present fork server by a fresh one, if there is one."""
         self._stack.close()
         folder = self._stack.enter_context(temporary_folder())
-        server = ForkServer(
+        server = ForkServer.started(
             f"{_CHILD}:main", log=folder / "preloader.log", options=(*SAFE_PATH, *FAULTHANDLER)
         )
         self._server = self._stack.enter_context(server)

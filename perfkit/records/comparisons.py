@@ -22,12 +22,27 @@ class Policy:
     """The rules of a gate, fixed before anything is measured.
 
     ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
-    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending).
+    its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
+    parts of alpha that the looks have, none where all have the same. Launches of one preloader are taken to
+    have a variance in common that is ``shared_variance`` times their own, whether it shows or not. Before the
+    tenth launch their deviation, on the log scale, is taken to be ``least_sd`` or more.
     """
 
     alpha: float
     family: int
     looks: tuple[int, ...]
+    shares: tuple[float, ...] = ()
+    shared_variance: float = 0.0
+    least_sd: float = 0.0
+
+    def error_at(self, look: int) -> float:
+        """Return the two-sided error of a comparison at one of the looks.
+
+        Alpha is shared out to comparisons and looks: by Bonferroni's inequality that is valid however they
+        depend on one another.
+        """
+        shares = self.shares or (1 / len(self.looks),) * len(self.looks)
+        return self.alpha * shares[self.looks.index(look)] / self.family
 
 
 @dataclass(frozen=True, kw_only=True)

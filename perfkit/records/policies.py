@@ -85,7 +85,7 @@ class TrickPolicy(JudgedPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentPolicy(RowPolicy):
-    """An experiment's plan and identity, what a look at a variant showed, and why the experiment was over."""
+    """An experiment's plan and identity, what its variants showed, and why it was over."""
 
     study: str
     plan: Experiment

@@ -36,15 +36,26 @@ def error_per_look(alpha: float, *, family: int, looks: int) -> float:
     return alpha / (family * looks)
 
 
-def location_interval(logs: npt.ArrayLike, preloaders: npt.ArrayLike, *, error: float) -> Interval:
+def location_interval(
+    logs: npt.ArrayLike,
+    preloaders: npt.ArrayLike,
+    *,
+    error: float,
+    shared_variance: float = 0.0,
+    least_sd: float = 0.0,
+) -> Interval:
     """Return the interval for the location of log ratios at confidence 1 - ``error``.
 
     ``logs`` has shape (..., launches); ``preloaders`` holds each launch's preloader. The unit of replication
     is the launch; where a one-way analysis of variance says that preloaders differ, it is the preloader.
     The half-width is infinite where there are fewer than two units.
+
+    A difference between preloaders that is too small to be seen is taken to be there: launches of one have a
+    variance in common, ``shared_variance`` times their own. Their deviation is at least ``least_sd``.
     """
     values = np.asarray(logs, dtype=np.float64)
-    centre, half_width = _trimmed_t(values, error)
+    centre, half_width = _trimmed_t(values, error, least_sd)
+    half_width = half_width * widening(preloaders, shared_variance)
     names, groups = np.unique(np.asarray(preloaders), return_inverse=True)
     if names.size in {1, values.shape[-1]}:
         return Interval(
@@ -58,6 +69,22 @@ def location_interval(logs: npt.ArrayLike, preloaders: npt.ArrayLike, *, error: 
         half_width=np.where(differ, group_half_width, half_width),
         by_preloaders=differ,
     )
+
+
+def widening(preloaders: npt.ArrayLike, shared_variance: float) -> float:
+    """Return how many times too narrow an interval is that takes launches with a shared variance for apart.
+
+    Of n launches in groups of n_g, with m = sum(n_g^2) / n and a shared variance of r parts of their own, the
+    mean has the variance (1 + r m) / n, while their scatter suggests (1 + r (n - m) / (n - 1)) / n: Kish's
+    design effect for groups of any size.
+    """
+    sizes = np.unique(np.asarray(preloaders), return_counts=True)[1]
+    launches = int(sizes.sum())
+    if launches == 1:
+        return 1.0
+    together = float((sizes**2).sum()) / launches
+    seen = (launches - together) / (launches - 1)
+    return math.sqrt((1 + shared_variance * together) / (1 + shared_variance * seen))
 
 
 def trimmed_from_each_end(units: int) -> int:
@@ -78,7 +105,7 @@ def student_quantile(degrees: int, error: float) -> float:
     return float(stdtrit(degrees, 1 - error / 2)) if degrees > 0 else math.inf
 
 
-def _trimmed_t(values: FloatArray, error: float) -> tuple[FloatArray, FloatArray]:
+def _trimmed_t(values: FloatArray, error: float, least_sd: float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Return trimmed mean and half-width over the last axis (Tukey and McLaughlin 1963)."""
     units = values.shape[-1]
     if units < 2:  # noqa: PLR2004 (a deviation needs two)
@@ -89,8 +116,8 @@ def _trimmed_t(values: FloatArray, error: float) -> tuple[FloatArray, FloatArray
     inner = ordered[..., cut : cut + kept]
     winsorised = np.clip(ordered, inner[..., :1], inner[..., -1:])
     scale = math.sqrt((units - 1) / (kept * (kept - 1)))
-    half_width = student_quantile(kept - 1, error) * scale * winsorised.std(axis=-1, ddof=1)
-    return inner.mean(axis=-1), half_width
+    sd = np.maximum(winsorised.std(axis=-1, ddof=1), least_sd)
+    return inner.mean(axis=-1), student_quantile(kept - 1, error) * scale * sd
 
 
 def _group_means(values: FloatArray, groups: npt.NDArray[np.intp]) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from statistics import NormalDist
 
 from perfkit.stats.interval import degrees_of_freedom, student_quantile
@@ -31,20 +31,33 @@ def deciding_look(
     centre: float,
     sd: float,
     *,
-    looks: Sequence[int],
-    error: float,
+    errors: Mapping[int, float],
     margin: float,
     launches_per_unit: float = 1.0,
 ) -> int | None:
-    """Return the first of ``looks`` whose interval around ``centre`` would decide, None where none would.
+    """Return the first look whose interval around ``centre`` would decide, None where none would.
 
-    ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts.
+    ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts; ``errors``
+    holds the looks in their order, with the two-sided error of each.
     """
-    for look in looks:
+    for look, error in errors.items():
         units = int(look / launches_per_unit)
         if units > 1 and expected_half_width(sd, units, error=error) < distance_to_margin(centre, margin):
             return look
     return None
+
+
+def launches_per_generation(
+    *, generation_s: float, launch_s: float, shared_variance: float, most: int
+) -> int:
+    """Return how many launches to make of a generation, at least one: so that an interval narrows soonest.
+
+    A generation costs ``generation_s`` seconds before its first launch, and a launch ``launch_s``; launches
+    of one generation have a variance in common that is ``shared_variance`` times their own. The optimum of
+    (launch_s + generation_s / m) (1 + shared_variance m) is that of sampling in clusters (Cochran 1977, 9.6).
+    """
+    best = math.sqrt(generation_s / (launch_s * shared_variance)) if launch_s > 0 else most
+    return max(1, min(round(best), most))
 
 
 def distance_to_margin(centre: float, margin: float) -> float:

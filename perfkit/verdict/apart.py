@@ -14,7 +14,7 @@ from perfkit.records import Benchmark, Row
 from perfkit.records.comparisons import Comparison, Estimate, Policy
 from perfkit.stats.apart import Spread, half_width_apart, pooled_spread, runs_to_decide
 from perfkit.units import counted
-from perfkit.verdict.judge import LARGEST_LOG, look_error, timed_verdict
+from perfkit.verdict.judge import LARGEST_LOG, timed_verdict
 
 # One repetition does not tell a deviation: the interval would span a factor of thousands.
 _FEWEST_DEGREES = 2
@@ -81,7 +81,7 @@ def _by_commit(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
 
 
 def _estimate(difference: float, spread: Spread, sizes: tuple[int, int], policy: Policy) -> Estimate:
-    error = look_error(policy)
+    error = policy.error_at(policy.looks[0])
     half_width = half_width_apart(spread, sizes, error=error)
     return Estimate(
         ratio=math.exp(difference),
@@ -100,7 +100,7 @@ def _message(
     if verdict != "INCONCLUSIVE":
         return None
     noise = f"runs of the same code differ by {100 * spread.sd:.1f} % (sd)"
-    more = runs_to_decide(difference, spread, sizes, error=look_error(policy), margin=margin)
+    more = runs_to_decide(difference, spread, sizes, error=policy.error_at(policy.looks[0]), margin=margin)
     if more is None:
         return f"{noise}: no number of runs in reason would decide, `perfkit gate` may"
     return f"{noise}: about {counted(more, 'more run')} of each commit would decide"

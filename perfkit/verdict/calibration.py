@@ -203,7 +203,7 @@ def _reach(
     if reached is None or len(logs) <= 1:
         return None, None
     sd = statistics.stdev(logs)
-    error = interval_error([pair for pairs in launches for pair in pairs], policy)
+    error = interval_error([pair for pairs in launches for pair in pairs], policy, look=reached)
     effect = minimum_detectable_effect(sd, reached, error=error, margin=margin)
     return effect, decidable_margin(sd, reached, error=error)
 

@@ -115,7 +115,7 @@ def _noise(
     margin: float,
 ) -> Noise:
     sd = statistics.stdev(map(pair_location, pairs))
-    error = interval_error(pairs, policy)
+    error = interval_error(pairs, policy, look=launches or policy.looks[0])
     return Noise(
         benchmark=name,
         measured=len(pairs),

@@ -7,12 +7,17 @@ import statistics
 import sys
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import Calls, Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
-from perfkit.stats.interval import error_per_look, location_interval
+from perfkit.stats.interval import Interval, location_interval, widening
 from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
 
+# From so many launches on, their own scatter is known well enough to be believed however small it is.
+_WELL_KNOWN = 10
 LARGEST_LOG = math.log(sys.float_info.max)
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
@@ -30,8 +35,8 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typica
         return None
     seen = pairs[:launches]
     logs = [pair_location(pair, calls) for pair in seen]
-    error = interval_error(seen, policy, calls)
-    interval = location_interval(logs, [pair.preloader for pair in seen], error=error)
+    error = interval_error(seen, policy, calls, look=launches)
+    interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
     centre, half_width = float(interval.centre), float(interval.half_width)
     return Estimate(
         ratio=math.exp(centre),
@@ -42,6 +47,19 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typica
         launch_sd=statistics.stdev(logs) if launches > 1 else None,
         unit="preloaders" if interval.by_preloaders else "launches",
         calls=calls if _are_sliced(seen) else "all",
+    )
+
+
+def look_interval(
+    logs: npt.ArrayLike, preloaders: Sequence[int] | npt.NDArray[np.intp], policy: Policy, *, error: float
+) -> Interval:
+    """Return the interval of log ratios, in shape (..., launches), at a look with two-sided ``error``."""
+    return location_interval(
+        logs,
+        preloaders,
+        error=error,
+        shared_variance=policy.shared_variance,
+        least_sd=policy.least_sd if len(preloaders) < _WELL_KNOWN else 0.0,
     )
 
 
@@ -128,16 +146,13 @@ def need(
     return Need(launches=launches, seconds=None if launch_s is None else launches * launch_s)
 
 
-def look_error(policy: Policy) -> float:
-    """Return the two-sided error of a comparison at one look: alpha shared over comparisons and looks."""
-    return error_per_look(policy.alpha, family=policy.family, looks=len(policy.looks))
-
-
-def interval_error(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> float:
+def interval_error(
+    pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical", *, look: int
+) -> float:
     """Return the two-sided error of one interval: where a look has two, each has its share of the error."""
     if not _are_sliced(pairs):
-        return look_error(policy)
-    return look_error(policy) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE)
+        return policy.error_at(look)
+    return policy.error_at(look) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE)
 
 
 def last_look(launches: int, policy: Policy) -> int | None:
@@ -179,14 +194,23 @@ def _ratio(log: float) -> float:
 def _deciding_look(
     judged: Estimate, pairs: Sequence[LaunchPair], policy: Policy, margin: float
 ) -> int | None:
-    preloaders = len({pair.preloader for pair in pairs[: judged.launches]})
-    units = preloaders if judged.unit == "preloaders" else judged.launches
-    half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
+    seen = [pair.preloader for pair in pairs[: judged.launches]]
+    if judged.unit == "preloaders":
+        units = len(set(seen))
+        half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
+        sd = half_width / expected_half_width(1.0, units, error=error)
+    else:
+        units = judged.launches
+        sd = (judged.launch_sd or 0.0) * widening(seen, policy.shared_variance)
+    calls = judged.calls if _are_sliced(pairs) else "all"
     return deciding_look(
         math.log(judged.ratio),
-        half_width / expected_half_width(1.0, units, error=error),
-        looks=[look for look in policy.looks if look > len(pairs)],
-        error=error,
+        sd,
+        errors={
+            look: interval_error(pairs, policy, calls, look=look)
+            for look in policy.looks
+            if look > len(pairs)
+        },
         margin=margin,
         launches_per_unit=judged.launches / units,
     )

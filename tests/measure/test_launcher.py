@@ -190,7 +190,7 @@ def test_a_preloader_that_died_between_launches_is_replaced(trees: TwoTrees) -> 
     assert nodes("test_it") == list(record.timings)
     assert before["parent"] not in {one["parent"] for one in said}
     assert 1 == len({one["parent"] for one in said})
-    assert 3 == launcher.preloader
+    assert 2 == launcher.preloader
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_a_preloader_that_dies_in_a_fork_is_replaced(trees: TwoTrees, deadly: tu
         flag.write_text("x")
         said, _ = visit(trees, launcher, "base")
 
-    assert ("", 3) == (flag.read_text(), launcher.preloader)
+    assert ("", 2) == (flag.read_text(), launcher.preloader)
     assert said["parent"]
 
 
@@ -241,7 +241,7 @@ def test_a_launch_whose_preloader_dies_is_made_again(trees: TwoTrees, tmp_path: 
 
     assert "" == flag.read_text()
     assert ((), nodes("test_it"), set(SIDES)) == (record.failures, list(record.timings), set(record.reports))
-    assert (nodes("test_it"), 3) == (list(paces), launcher.preloader)
+    assert (nodes("test_it"), 2) == (list(paces), launcher.preloader)
 
 
 def test_a_preloader_that_died_while_it_learned_is_replaced(trees: TwoTrees) -> None:

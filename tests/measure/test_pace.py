@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,16 +31,35 @@ def test_a_round_is_long_against_the_clock(iteration_s: float) -> None:
 
 @given(iteration_times)
 def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None:
-    """The time asked for is kept to half a turn, unless five rounds take longer."""
+    """The time asked for is kept to half a turn, unless the fewest rounds take longer.
+
+    These are five, or of slow calls as many as take a quarter of a second, but one at least.
+    """
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
 
     turn_s = seconds_of(pace, iteration_s) / pace.turns
-    assert 5 <= pace.turns * pace.rounds
+    fewest = min(5, max(1, math.ceil(0.25 / (pace.loops * iteration_s))))
+    assert fewest <= pace.turns * pace.rounds
     assert pace.turns <= 200
     assert (
         abs(seconds_of(pace, iteration_s) - LAUNCH_S) <= 0.5001 * turn_s
-        or 5 <= pace.turns * pace.rounds < 5 + pace.rounds
+        or fewest <= pace.turns * pace.rounds < fewest + pace.rounds
     )
+
+
+@pytest.mark.parametrize(("iteration_s", "rounds"), [(0.06, 6), (0.1, 4), (0.3, 1), (5.0, 1)])
+def test_a_slow_call_has_few_rounds_in_each_launch(iteration_s: float, rounds: int) -> None:
+    """Launches replicate it, so that no more rounds are added where it scatters."""
+    pace = plan_pace(iteration_s, launch_s=0.06)
+
+    assert (rounds, rounds) == (pace.turns * pace.rounds, pace.most_turns * pace.rounds)
+
+
+def test_rounds_that_are_only_allowed_end_when_there_is_enough_of_them() -> None:
+    """A benchmark that allows so many slow rounds is not kept at them."""
+    pace = plan_pace(0.3, launch_s=0.06, fixed_loops=1, most_rounds=20)
+
+    assert (20, 0.5) == (pace.turns, pace.enough_s)
 
 
 @pytest.mark.parametrize("pipeline", [False, True])

@@ -13,7 +13,6 @@ from noise import POLICY, RECORDED_FILE, load_recorded, located
 
 from perfkit.stats.interval import location_interval
 from perfkit.stats.location import CANDIDATES, location, median_log_ratio
-from perfkit.verdict.judge import look_error
 
 times = st.floats(min_value=1e-6, max_value=1e3)
 rounds = st.lists(st.tuples(times, times), min_size=1, max_size=30)
@@ -138,7 +137,7 @@ def _half_widths(name: str) -> list[float]:
     recorded = load_recorded(RECORDED_FILE).values()
     logs = [located(launches, CANDIDATES[name]) for launches in recorded]
     return [
-        float(location_interval(one, [0] * len(one), error=look_error(POLICY)).half_width) for one in logs
+        float(location_interval(one, [0] * len(one), error=POLICY.error_at(10)).half_width) for one in logs
     ]
 
 

@@ -10,10 +10,10 @@ from noise import POLICY
 
 from perfkit.stats.interval import location_interval
 from perfkit.stats.planning import deciding_look, expected_half_width, minimum_detectable_effect
-from perfkit.verdict.judge import look_error
 
-LOOKS = POLICY.looks
-ERROR = look_error(POLICY)
+LOOKS = tuple(look for look in POLICY.looks if look >= 10)
+ERROR = POLICY.error_at(10)
+ERRORS = dict.fromkeys(LOOKS, ERROR)
 
 
 @pytest.mark.parametrize("launches", [8, 10, 26, 60])
@@ -48,7 +48,7 @@ def test_what_can_be_detected_shrinks_with_launches_and_grows_with_noise() -> No
 
 def test_the_deciding_look_is_the_first_that_is_narrow_enough() -> None:
     """The look before it would still reach over the margin."""
-    look = deciding_look(0.0, 0.015, looks=LOOKS, error=ERROR, margin=0.02)
+    look = deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02)
 
     assert 20 == look
     assert expected_half_width(0.015, 20, error=ERROR) < math.log1p(0.02)
@@ -57,20 +57,20 @@ def test_the_deciding_look_is_the_first_that_is_narrow_enough() -> None:
 
 def test_a_ratio_on_the_margin_is_never_decided() -> None:
     """No interval around the margin lies to one side of it."""
-    assert None is deciding_look(math.log1p(0.02), 0.015, looks=LOOKS, error=ERROR, margin=0.02)
+    assert None is deciding_look(math.log1p(0.02), 0.015, errors=ERRORS, margin=0.02)
 
 
 def test_a_clear_slowdown_is_decided_sooner_than_a_slight_one() -> None:
     """+10 % needs fewer launches than +4 %."""
-    clear = deciding_look(math.log1p(0.10), 0.03, looks=LOOKS, error=ERROR, margin=0.02)
-    slight = deciding_look(math.log1p(0.04), 0.03, looks=LOOKS, error=ERROR, margin=0.02)
+    clear = deciding_look(math.log1p(0.10), 0.03, errors=ERRORS, margin=0.02)
+    slight = deciding_look(math.log1p(0.04), 0.03, errors=ERRORS, margin=0.02)
 
     assert (10, 42) == (clear, slight)
 
 
 def test_units_of_several_launches_need_more_of_them() -> None:
     """Where preloaders of four launches are the unit, their number decides."""
-    look = deciding_look(0.0, 0.003, looks=LOOKS, error=ERROR, margin=0.02, launches_per_unit=4.0)
+    look = deciding_look(0.0, 0.003, errors=ERRORS, margin=0.02, launches_per_unit=4.0)
 
     assert 20 == look
-    assert 10 == deciding_look(0.0, 0.003, looks=LOOKS, error=ERROR, margin=0.02)
+    assert 10 == deciding_look(0.0, 0.003, errors=ERRORS, margin=0.02)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from noise import (
+    LAUNCHES_PER_GENERATION,
     POLICY,
     RECORDED_FILE,
     UNDECIDED,
@@ -21,12 +23,11 @@ from noise import (
     load_recorded,
     lognormal,
     normal,
-    preloader_bias,
     resampled,
+    shared_bias,
     student,
 )
 
-from perfkit.records.comparisons import Policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.location import location
 
@@ -44,13 +45,13 @@ MODELS: dict[str, Model] = {
     "bimodal sides": bimodal(0.04, 0.003),
     "drift": drift(0.015),
     "autocorrelated": autocorrelated(0.015, 0.3),
-    "preloaders differ": preloader_bias(0.01, 0.003),
+    "generations differ": shared_bias(0.01, 0.007),
 }
 # What the interval may miss, in parts of alpha: it approximates, and not all launches are independent.
-# A preloader serves four launches; biases of three tenths of the launches' deviation are seldom noticed.
 MISSED = dict.fromkeys(MODELS, 1.25)
-MISSED |= {"bimodal sides": 2.0, "autocorrelated": 12.0, "preloaders differ": 3.0}
-SHORT = Policy(alpha=0.01, family=6, looks=POLICY.looks[:4])
+MISSED |= {"bimodal sides": 2.0, "autocorrelated": 12.0, "generations differ": 3.0}
+EACH = {name: LAUNCHES_PER_GENERATION if name == "generations differ" else 1 for name in MODELS}
+SHORT = replace(POLICY, looks=POLICY.looks[:7], shares=POLICY.shares[:7])
 SEEING = ["normal", "3 degrees", "2 degrees", "lognormal sides", "bursts in 3 %"]
 
 
@@ -67,7 +68,7 @@ def _gates_with(hit: npt.NDArray[np.bool_]) -> int:
 @pytest.mark.parametrize("margin", [0.01, 0.02])
 def test_identical_code_is_not_accused(name: str, margin: float) -> None:
     """Of gates with six benchmarks of identical code, fewer than alpha accuse or praise any of them."""
-    found = decide(_drawn(name), margin=margin)
+    found = decide(_drawn(name), margin=margin, each=EACH[name])
 
     alarms = _gates_with((found.regressed > 0) | (found.improved > 0))
 
@@ -77,7 +78,7 @@ def test_identical_code_is_not_accused(name: str, margin: float) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_an_effect_on_the_margin_stays_undecided(name: str) -> None:
     """With all six true ratios on the margin any verdict is wrong: about alpha of the gates give one."""
-    found = decide(_drawn(name, 1.02, gates=MANY_GATES), margin=0.02, truth=1.02)
+    found = decide(_drawn(name, 1.02, gates=MANY_GATES), margin=0.02, truth=1.02, each=EACH[name])
 
     wrong = _gates_with((found.regressed > 0) | (found.improved > 0) | (found.unchanged > 0))
 

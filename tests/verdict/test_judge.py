@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noise import POLICY, as_pairs, decide, load_recorded, normal, preloader_bias, resampled
+from noise import (
+    LAUNCHES_PER_GENERATION,
+    POLICY,
+    as_pairs,
+    decide,
+    load_recorded,
+    normal,
+    resampled,
+    shared_bias,
+)
 
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import Estimate, LaunchPair, Policy
@@ -122,7 +131,7 @@ def test_two_estimates_share_the_error_of_a_look() -> None:
 
     errors = [1 - one.confidence for one in estimates if one is not None]
     assert [1.0, 0.8, 0.2] == pytest.approx([error / errors[0] for error in errors])
-    assert errors[0] == pytest.approx(0.01 / 42)
+    assert errors[0] == pytest.approx(0.95 * 0.01 / 42)
 
 
 def test_an_unsliced_launch_among_others_counts_as_it_is() -> None:
@@ -138,8 +147,9 @@ def test_an_unsliced_launch_among_others_counts_as_it_is() -> None:
 
 
 def test_nothing_is_estimated_before_the_first_look() -> None:
-    """Nine launches are not yet ten."""
-    assert None is estimate(_noisy(1.0, 0.01, 9), POLICY)
+    """Two launches are not yet three."""
+    assert None is estimate(_noisy(1.0, 0.01, 2), POLICY)
+    assert None is not estimate(_noisy(1.0, 0.01, 3), POLICY)
 
 
 def test_launches_after_a_look_wait_for_the_next() -> None:
@@ -153,13 +163,15 @@ def test_launches_after_a_look_wait_for_the_next() -> None:
 
 
 def test_alpha_is_shared_out() -> None:
-    """With six comparisons and seven looks an interval errs in one of forty-two parts of alpha."""
+    """Seven looks have 19 parts in 20 of alpha, three early ones the rest; six comparisons share each."""
     found = estimate(_noisy(1.0, 0.01, 10), POLICY)
     alone = estimate(_noisy(1.0, 0.01, 10), Policy(alpha=0.01, family=1, looks=(10,)))
 
     assert found is not None
     assert alone is not None
-    assert pytest.approx(1 - 0.01 / 42) == found.confidence
+    assert pytest.approx(1 - 0.95 * 0.01 / 42) == found.confidence
+    assert pytest.approx(0.05 * 0.01 / 18) == POLICY.error_at(3) == POLICY.error_at(6)
+    assert pytest.approx(0.01 / 6) == sum(map(POLICY.error_at, POLICY.looks))
     assert pytest.approx(0.99) == alone.confidence
     assert found.low < alone.low < alone.high < found.high
 
@@ -186,7 +198,7 @@ def test_the_interval_is_students_over_launches() -> None:
 
 def test_preloaders_that_differ_are_named_as_the_unit() -> None:
     """Preloaders with a large bias of their own replace launches."""
-    logs = preloader_bias(0.001, 0.05)(np.random.default_rng(9), (1, 20))[0]
+    logs = shared_bias(0.001, 0.05)(np.random.default_rng(9), (1, 20))[0]
 
     found = estimate(as_pairs(logs), POLICY)
 
@@ -278,7 +290,7 @@ def test_a_quiet_benchmark_is_decided_and_needs_nothing(verdict: str, ratio: flo
 
 def test_a_noisy_benchmark_says_what_it_needs() -> None:
     """An undecided comparison names the launches up to the look that should decide, and their time."""
-    pairs = _noisy(1.0, 0.015, 12)
+    pairs = _noisy(1.0, 0.011, 12)
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02, launch_s=0.5)
 
@@ -311,13 +323,13 @@ def test_a_ratio_on_the_margin_needs_what_no_look_can_give() -> None:
 
 
 def test_before_the_first_look_a_comparison_waits() -> None:
-    """Three launches decide nothing, and seven more are missing."""
-    found = compare(BENCHMARK, _noisy(1.0, 0.002, 3), POLICY, margin=0.02)
+    """Two launches decide nothing, and one more is missing."""
+    found = compare(BENCHMARK, _noisy(1.0, 0.002, 2), POLICY, margin=0.02)
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
-    assert "3 of the 10 launches that the first look needs" == found.message
+    assert "2 of the 3 launches that the first look needs" == found.message
     assert found.need is not None
-    assert (7, None) == (found.need.launches, found.need.seconds)
+    assert (1, None) == (found.need.launches, found.need.seconds)
 
 
 def test_no_launch_has_no_times() -> None:
@@ -330,10 +342,10 @@ def test_no_launch_has_no_times() -> None:
 def test_simulated_decisions_are_the_gates_own() -> None:
     """What the simulations judge many at a time, the gate judges alike one by one."""
     random = np.random.default_rng(11)
-    series = preloader_bias(0.012, 0.004)(random, (120, POLICY.looks[-1])) + random.choice(
+    series = shared_bias(0.012, 0.004)(random, (120, POLICY.looks[-1])) + random.choice(
         [0, 0.02, -0.05], (120, 1)
     )
-    decisions = decide(series, margin=0.02)
+    decisions = decide(series, margin=0.02, each=LAUNCHES_PER_GENERATION)
 
     for place, logs in enumerate(series):
         pairs = as_pairs(logs)

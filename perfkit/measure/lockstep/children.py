@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,13 @@ from typing import Protocol, Self
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
 from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, last_line
-from perfkit.processes.fork_server import ForkServer
+from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.records import Side
 
-# What every session needs, and what training code shares.
-HARNESS = ("pytest", "pytest_benchmark.plugin", "pytest_benchmark.session")
-LIBRARIES = ("torch", "numpy")
+# What every session needs.
+HARNESS = ("pytest",)
+_TRIAL_LIMIT_S = 5.0
+_FAREWELL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,9 @@ class Assignment:
 
     ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
     for temporary files; ``log`` is the file for its output. ``plants`` are slowdowns on purpose, as shares.
-    With ``training``, a function or script, no benchmark is run: ``steps`` of its steps are counted.
+    ``layout`` is the seed from which its memory's layout is drawn. One that ``serves`` lists the benchmarks,
+    then forks a child for each launch. With ``training``, a function or script, no benchmark is run:
+    ``steps`` of its steps are counted.
     """
 
     root: str
@@ -38,6 +42,8 @@ class Assignment:
     temporary: str
     log: str
     plants: Mapping[str, float]
+    layout: int = 0
+    serves: bool = False
     training: str | None = None
     steps: int = 0
 
@@ -77,26 +83,37 @@ class Child:
         finally:
             self.channel.close()
 
+    def leave(self, limit_s: float) -> None:
+        """Give no more orders, and end it where it has not ended itself in time.
+
+        Raises:
+            ForkServerLostError: its preloader was lost, which ends the child too.
+        """
+        self.channel.close()
+        self._process.wait(limit_s)
+        self._process.end()
+
+    def as_server(self) -> ForkServer:
+        """Return it as what it is once it forks children itself."""
+        return ForkServer(self._process, self.channel, self.log)
+
     def last_words(self) -> str:
         """Return the last line of its output."""
         return last_line(self.log)
 
 
 class Source(Protocol):
-    """Makes children; ``number`` numbers the sources of a run."""
-
-    number: int
+    """Makes children."""
 
     def start(self, side: Side, assignment: Assignment) -> Child:
         """Start a child."""
 
 
 class Preloader:
-    """A process that forks children; ``number`` numbers the preloaders of a run."""
+    """A process that forks children; ``number`` numbers the preloaders of a run by their logs."""
 
     def __init__(self, *, number: int, environment: Mapping[str, str], folder: Path) -> None:
-        self.number = number
-        self.server = ForkServer(
+        self.server = ForkServer.started(
             f"{AGENT}.child:run_child", log=folder / f"preloader-{number}.log", environment=environment
         )
 
@@ -114,20 +131,52 @@ class Preloader:
         Raises:
             ForkServerLostError: the preloader has died meanwhile.
         """
-        log = Path(assignment.log)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = self.server.start(
-                asdict(assignment), log=log, folder=assignment.root, descriptors=[theirs.fileno()]
-            )
-        return Child(side, process, Channel(ours), log)
+        return _forked(self.server, side, assignment)
+
+
+class SideServer:
+    """A side's child that has imported and collected its benchmarks, and forks a child for each launch."""
+
+    def __init__(self, child: Child) -> None:
+        self._side, self._child = child.side, child
+        self._server = child.as_server()
+
+    def why_no_fork(self) -> str | None:
+        """Return why its forks could not compute, None where they can.
+
+        Raises:
+            ForkServerLostError: it did not survive the trial.
+        """
+        return self._server.why_no_fork(_TRIAL_LIMIT_S)
+
+    def start(self, assignment: Assignment) -> Child:
+        """Fork a child that runs the benchmarks assigned.
+
+        Raises:
+            ForkServerLostError: it has died meanwhile.
+        """
+        return _forked(self._server, self._side, assignment)
+
+    def end(self) -> None:
+        """Let its session end, and end it."""
+        with contextlib.suppress(ForkServerLostError):
+            self._child.leave(_FAREWELL_S)
+
+
+def _forked(server: ForkServer, side: Side, assignment: Assignment) -> Child:
+    log = Path(assignment.log)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = server.start(
+            asdict(assignment), log=log, folder=assignment.root, descriptors=[theirs.fileno()]
+        )
+    return Child(side, process, Channel(ours), log)
 
 
 class FreshProcesses:
     """Starts each child as a process of its own, by the command ``under`` where there is one."""
 
-    def __init__(self, *, number: int, environment: Mapping[str, str], under: Sequence[str] = ()) -> None:
-        self.number = number
+    def __init__(self, *, environment: Mapping[str, str], under: Sequence[str] = ()) -> None:
         self._environment, self._under = environment, under
 
     def start(self, side: Side, assignment: Assignment) -> Child:

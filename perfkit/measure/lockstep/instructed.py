@@ -83,7 +83,7 @@ class _Run:
             log=f"{self._place}/log",
             plants={},
         )
-        return FreshProcesses(number=0, environment=environment, under=under).start(self.side, assignment)
+        return FreshProcesses(environment=environment, under=under).start(self.side, assignment)
 
     def begin(self) -> None:
         """Let it make its calls once it is ready."""

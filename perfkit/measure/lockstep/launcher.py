@@ -1,9 +1,18 @@
-"""Starts the children of a run, from a fresh preloader every few launches."""
+"""Starts the children of a run: forked from processes that have imported what they share.
+
+A preloader has imported what both sides share. Forked from it, a server of each side imports that side's own
+code and collects its benchmarks, and every launch is forked from these two, until a new generation of servers
+takes their place. Their memory's layout biases all their launches alike, so generations are a level of
+replication of their own. Now and then the preloader is new, too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.metadata
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,23 +25,26 @@ from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.children import (
     HARNESS,
-    LIBRARIES,
     Assignment,
     Child,
     FreshProcesses,
     Preloader,
+    SideServer,
     Source,
 )
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.measure.lockstep.scout import Scouted, read_listing
 from perfkit.processes.fork_server import ForkServerLostError
-from perfkit.records import Side
+from perfkit.records import SIDES, Side
 
 _Found = TypeVar("_Found")
 
-# Children of one preloader share its address layout and hash seed, which bias all their times alike.
+# Children of one preloader share its address layout and hash seed, which bias all their times alike. With
+# servers that is little against what these have in common.
 LAUNCHES_PER_PRELOADER = 4
+_GENERATIONS_PER_PRELOADER = 4
 _MOST_REUSE_FAULTS = 100
 _RAISED_TOGETHER = 2
 
@@ -54,8 +66,8 @@ class MeasuredTrees:
 class Launcher:
     """Makes children on two trees; ``folder`` takes their logs and temporary files.
 
-    ``preload`` are the libraries that both sides share; None stands for torch, numpy and whatever both sides
-    are seen to import. A preloader makes the children of ``launches_per_preloader`` launches.
+    ``preload`` are the libraries that both sides share; None stands for whatever both sides are seen to
+    import. A preloader makes the children of ``launches_per_preloader`` launches.
     """
 
     def __init__(
@@ -69,19 +81,25 @@ class Launcher:
         preload: Sequence[str] | None = None,
         launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
     ) -> None:
-        self._launches_per_preloader = launches_per_preloader
+        self.launches_per_preloader = launches_per_preloader
         self._trees, self._folder = trees, folder
         self._environment, self._as_is = environment, as_is
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
         self._learns = preload is None
         self._modules: tuple[str, ...] = ()
-        self._preload_also([*HARNESS, *(LIBRARIES if preload is None else preload)])
+        self._preload_also([*HARNESS, *(preload or ())])
         self._stack = ExitStack()
         self._source: Source | None = None
         self._spares: list[Preloader] = []
+        self._servers: dict[Side, SideServer] = {}
+        self._generations = 0
+        self._groups = 0
         self._children = 0
+        self.serves = False
+        self.collected_s = 0.0
         self._preloaders = 0
         self.why_no_fork: str | None = None
+        self.why_not_served: str | None = None
         self.allocator_kept: bool | None = None
 
     def __enter__(self) -> Self:
@@ -90,20 +108,22 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
+        self._end_servers()
         self._stack.close()
 
     @property
     def preloader(self) -> int:
-        """The number of the present preloader."""
-        return self._source.number if self._source is not None else 0
+        """The number of the present group of launches: those of one preloader, or of one generation."""
+        return self._groups
 
     def root(self, side: Side) -> Path:
         """The tree of a side."""
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Let later preloaders import these modules too, except those that belong to a side."""
-        wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
+        """Let later preloaders import these modules too, except a side's and those of pytest's plugins."""
+        named = [name for name in modules if name.partition(".")[0] not in plugin_packages()]
+        wanted = preloadable(named, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
     def warm_up(self, modules: Sequence[str]) -> None:
@@ -116,15 +136,27 @@ class Launcher:
         known = set(self._modules)
         self._preload_also(modules)
         news = [name for name in self._modules if name not in known]
-        present = [self._source, *self._spares]
-        if news:
-            try:
-                _preload([source for source in present if isinstance(source, Preloader)], news)
-            except ForkServerLostError:
-                self._replace_lost()
+        # What the present servers have imported, their preloader imports before others are forked from it.
+        if news and not self._servers:
+            self._teach(news)
+
+    def _teach(self, modules: Sequence[str]) -> None:
+        try:
+            present = [self._source, *self._spares]
+            _preload([source for source in present if isinstance(source, Preloader)], modules)
+        except ForkServerLostError:
+            self._replace_lost()
 
     def renew(self) -> None:
-        """Replace the preloader by a fresh one with a new hash seed and address layout."""
+        """Begin a new group of launches: from new servers, or a new preloader with another hash seed."""
+        self._end_servers()
+        self._groups += 1
+        if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
+            self._teach(self._modules)
+        else:
+            self._replace_source()
+
+    def _replace_source(self) -> None:
         if self.why_no_fork is None and not self._spares:
             self._raise_preloaders()
         if self.why_no_fork is None:
@@ -132,16 +164,14 @@ class Launcher:
         else:
             self._source = self._fresh_processes()
 
-    def renew_when_due(self, launches: int) -> None:
-        """Renew the preloader once it has made its share of launches; ``launches`` have been run so far."""
-        if launches and launches % self._launches_per_preloader == 0:
-            self.renew()
-
     def _raise_preloaders(self) -> None:
-        """Start preloaders side by side, which is quicker; nothing is timed now that it could disturb."""
+        """Start preloaders: side by side where the next one will be needed soon, which is quicker.
+
+        Nothing is timed now that several at once could disturb.
+        """
         first = self._source is None
         self._stack.close()
-        for _ in range(_RAISED_TOGETHER):
+        for _ in range(1 if first or self.serves else _RAISED_TOGETHER):
             self._preloaders += 1
             preloader = Preloader(
                 number=self._preloaders, environment=self._next_environment(), folder=self._folder
@@ -160,10 +190,61 @@ class Launcher:
     def _replace_lost(self) -> None:
         """Start new preloaders: whatever ended one of them may have ended the others too."""
         self._spares.clear()
-        self.renew()
+        self._end_servers()
+        self._groups += 1
+        self._replace_source()
+
+    def survey(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Scouted]:
+        """Return the benchmarks that sides have now; later launches are forked from what has collected them.
+
+        Where that cannot be forked from, each launch imports and collects for itself, and ``why_not_served``
+        says why.
+
+        Raises:
+            NotMeasuredError: pytest cannot collect a side, or the preloader was lost, and that in its place.
+        """
+        return self._repeated_once(lambda: self._collected(sides))
+
+    def _collected(self, sides: Sequence[Side]) -> Mapping[Side, Scouted]:
+        """Start a child of each side that collects, all at once, and keep those that can be forked from."""
+        begun = time.monotonic()
+        for side in sides:
+            if side in self._servers:
+                self._servers.pop(side).end()
+        serves = self.why_not_served is None
+        children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
+        kept: list[Side] = []
+        try:
+            found = {side: read_listing(child) for side, child in children.items()}
+            if self.why_no_fork is None and serves:
+                kept += [side for side in sides if found[side].found and self._is_kept(children[side])]
+        finally:
+            for side, child in children.items():
+                if side not in kept:
+                    child.end()
+        self.serves = bool(self._servers)
+        self._generations += 1
+        self.collected_s = time.monotonic() - begun
+        return found
+
+    def _is_kept(self, child: Child) -> bool:
+        """Tell whether a child that has collected can be forked from; its launches are then its forks."""
+        if self.why_not_served is None:
+            server = SideServer(child)
+            # A second generation is imported as the first one was.
+            self.why_not_served = None if self.serves else server.why_no_fork()
+            if self.why_not_served is None:
+                self._servers[child.side] = server
+                return True
+        self._end_servers()
+        return False
+
+    def _end_servers(self) -> None:
+        while self._servers:
+            self._servers.popitem()[1].end()
 
     def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
-        """Call ``use``; if the children's preloader dies meanwhile, call it once more with a fresh one.
+        """Call ``attempt``; if the children's preloader dies meanwhile, call it once more with a fresh one.
 
         Raises:
             NotMeasuredError: that one was lost as well.
@@ -177,8 +258,7 @@ class Launcher:
             raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
     def _fresh_processes(self) -> FreshProcesses:
-        self._preloaders += 1
-        return FreshProcesses(number=self._preloaders, environment=self._next_environment())
+        return FreshProcesses(environment=self._next_environment())
 
     def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
         """Start a child that runs ``nodes``, or lists the benchmarks where that is None.
@@ -197,11 +277,19 @@ class Launcher:
         return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
     def _start(
-        self, side: Side, *, nodes: tuple[str, ...] | None, training: str | None = None, steps: int = 0
+        self,
+        side: Side,
+        *,
+        nodes: tuple[str, ...] | None,
+        serves: bool = False,
+        training: str | None = None,
+        steps: int = 0,
     ) -> Child:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
+        if nodes and self.serves and not self._servers:
+            self._collected(SIDES)
         self._children += 1
         # The paths of both sides are equally long: the length of a path shifts what lies behind it in memory.
         place = self._folder / f"{self._children:06}-{side}"
@@ -210,13 +298,17 @@ class Launcher:
             origins=tuple(str(origin) for origin in self._trees.origins),
             paths=self._trees.paths,
             nodes=nodes,
+            serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,
             select=self._trees.select,
             temporary=str(place),
             log=f"{place}.log",
             plants=self._trees.plants if side == "head" else {},
+            layout=self._random.randrange(1 << 32),
         )
+        if nodes and side in self._servers:
+            return self._servers[side].start(assignment)
         return self._source.start(side, assignment)
 
     def launch(
@@ -256,6 +348,21 @@ class Launcher:
         if self._as_is:
             return dict(self._environment)
         return fixed_environment(self._environment, hash_seed=hash_seed)
+
+
+@functools.cache
+def plugin_packages() -> frozenset[str]:
+    """Return the top-level names of what is installed with plugins of pytest.
+
+    pytest rewrites the assertions of all of it as it is imported, and complains where it was imported before.
+    """
+    return frozenset(
+        file.parts[0].removesuffix(".py")
+        for distribution in importlib.metadata.distributions()
+        if any(entry.group == "pytest11" for entry in distribution.entry_points)
+        for file in distribution.files or ()
+        if file.suffix == ".py"
+    )
 
 
 def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:

@@ -30,8 +30,11 @@ _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
 # A forked child copies memory as it first writes to it. A longer warm-up did not steady the first round.
 _FIRST_WARMUP_S = 0.005
-# The scatter of fewer rounds could not be told.
+# The scatter of fewer rounds could not be told. Of slow calls there are fewer: launches replicate them, and a
+# verdict after ten launches of one call each is worth more than none after one launch of ten.
 _FEWEST_ROUNDS = 5
+# No side spends more than this on a launch for the sake of its scatter, or on rounds that were only allowed.
+_ENOUGH_S = 0.25
 # A launch in a noisy stretch may take this many times the usual turns.
 _MOST_STRETCH = 3
 _MOST_TURNS = 200
@@ -49,7 +52,8 @@ class Pace:
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
     many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
-    It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls.
+    It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls;
+    then it may end before its last turn, once both sides' rounds have taken ``enough_s`` seconds.
     """
 
     loops: int
@@ -61,6 +65,7 @@ class Pace:
     slices: int = 1
     iteration_s: float | None = None
     pipeline: bool = False
+    enough_s: float = math.inf
 
 
 def plan_pace(
@@ -75,12 +80,18 @@ def plan_pace(
 
     ``launch_s`` is the least time to spend on both sides together in one launch; ``pipeline`` says that
     processes of its own work for the benchmark. A benchmark that allows only ``most_rounds`` rounds gets no
-    more calls than those: nothing of it is untimed.
+    more calls than those, and nothing of it is untimed.
     """
     if most_rounds is not None:
         loops = fixed_loops or 1
         return Pace(
-            loops=loops, rounds=1, untimed=0, turns=most_rounds, most_turns=most_rounds, first_untimed=0
+            loops=loops,
+            rounds=1,
+            untimed=0,
+            turns=most_rounds,
+            most_turns=most_rounds,
+            first_untimed=0,
+            enough_s=2 * _ENOUGH_S,
         )
     aimed_s = _PIPELINE_ROUND_S if pipeline else ROUND_S
     loops, slices = fixed_loops or max(1, round(aimed_s / iteration_s)), 1
@@ -92,14 +103,15 @@ def plan_pace(
     untimed = 0 if iteration_s > _LONG_ITERATION_S else math.ceil(carry_over_s / iteration_s)
     rounds = max(1, round(_TIMED_TO_UNTIMED * untimed * iteration_s / round_s))
     turn_s = untimed * iteration_s + rounds * round_s
-    fewest = math.ceil(_FEWEST_ROUNDS / rounds)
+    fewest_rounds = min(_FEWEST_ROUNDS, math.ceil(_ENOUGH_S / round_s))
+    fewest = math.ceil(fewest_rounds / rounds)
     turns = min(max(round(launch_s / (2 * turn_s)), fewest), _MOST_TURNS)
     return Pace(
         loops=loops,
         rounds=rounds,
         untimed=untimed,
         turns=turns,
-        most_turns=_MOST_STRETCH * turns,
+        most_turns=_MOST_STRETCH * turns if turns * turn_s < _ENOUGH_S else turns,
         first_untimed=max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)) if iteration_s < 1 else 0,
         slices=slices,
         iteration_s=iteration_s if fixed_loops is None else None,

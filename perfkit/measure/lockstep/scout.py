@@ -1,4 +1,4 @@
-"""Scouts: children that list the benchmarks of a side without running one."""
+"""What children say of the benchmarks of their side, without running one."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def scout(child: Child) -> Scouted:
         NotMeasuredError: it ended without an answer.
     """
     try:
+        return read_listing(child)
+    finally:
+        child.end()
+
+
+def read_listing(child: Child) -> Scouted:
+    """Return what a child that was started without a list of benchmarks says that it has found.
+
+    Raises:
+        NotMeasuredError: it ended without an answer.
+    """
+    try:
         message = child.channel.receive(_COLLECTION_LIMIT_S)
         if message["kind"] == "done":
             return _not_collected(child, message["foreign"])
@@ -55,8 +67,6 @@ def scout(child: Child) -> Scouted:
             f"pytest could not collect the benchmarks of {child.side}: {child.last_words()}; "
             "run `pytest --collect-only` there to see why"
         ) from error
-    finally:
-        child.end()
     found = [_read(item) for item in message["items"]]
     return Scouted(
         found={one.benchmark.name: one for one in found},

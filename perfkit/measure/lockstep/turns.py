@@ -10,6 +10,8 @@ from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import Side
 
+# To call what takes longer once more, only in order to time it, would cost too much.
+_LONG_S = 0.2
 _CALIBRATION_GROWTH = 10
 _REPEATED = 2
 # Child processes start and end during the first turns; after these the process tree is taken as known.
@@ -50,7 +52,9 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
     # sibling. Left to itself each side would stay on one core, so both begin on the same one.
     core = runners[0].core
     timed_s, turn = 0.0, 0
-    while turn < pace.turns or (turn < pace.most_turns and not _is_settled(runners)):
+    while (turn < pace.turns and timed_s < pace.enough_s) or (
+        pace.turns <= turn < pace.most_turns and not _is_settled(runners)
+    ):
         timed_s += _take_turn(runners, pace, turn, core)
         turn += 1
     for runner in runners:
@@ -59,14 +63,16 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
 
 
 def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
-    """Return about how many seconds one iteration takes, after a first one that is thrown away.
+    """Return about how many seconds one iteration takes; a first one is thrown away, unless it is long.
 
     A call's setup is included: it is not part of a round's time, but it takes time in a launch.
     """
     for runner in runners:
         runner.child.stop()
-    for runner in runners:
-        runner.run(untimed=1, loops=1, rounds=0)
+    first_s = max(float(runner.run(untimed=1, loops=1, rounds=0)["untimed_s"]) for runner in runners)
+    if first_s > _LONG_S:
+        # What it does only once is little against that, and a launch that shows otherwise corrects its plan.
+        return first_s
     time_one = _time_call if with_setup else _time_iteration
     return max(time_one(runner) for runner in runners)
 

@@ -1,0 +1,197 @@
+"""Servers of a side: they import and collect once, and every launch of a generation is forked from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes_seen import gone, wait_until
+from two_trees import FILE, SIDES, TwoTrees, nodes
+
+from perfkit.compare.sides import LockstepLaunches
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.schedule import Slot, schedule
+
+# Says what its process is like, once when it is imported and once in each launch.
+SAYS = """
+import json, os, tempfile
+state = {"calls": 0}
+def say(what):
+    said = {"what": what, "pid": os.getpid(), "parent": os.getppid(), "hash": hash("word")}
+    said |= {"temporary": tempfile.gettempdir(), "calls": state["calls"]}
+    with open("said.txt", "a") as file:
+        print(json.dumps(said), file=file)
+say("imported")
+def test_it(benchmark, tmp_path):
+    say("launched")
+    (tmp_path / "mine").write_text("mine")
+    state["calls"] += 1
+    benchmark(sum, [])
+"""
+THREADED = """
+import threading, time
+threading.Thread(target=time.sleep, args=[60], daemon=True, name="mine").start()
+"""
+STRICT = """
+[tool.pytest.ini_options]
+python_files = ["bench_*.py"]
+filterwarnings = ["error"]
+"""
+PLAIN = "def test_it(benchmark): benchmark(sum, [])\n"
+RULES = LaunchRules(launch_s=0.02, limit_s=lambda _: 20.0)
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> TwoTrees:
+    """Return trees whose benchmarks say what their processes are like."""
+    made = TwoTrees(tmp_path)
+    made.benchmarks(SAYS)
+    return made
+
+
+def launch(launcher: Launcher, slot: Slot | None = None) -> LaunchRecord:
+    """Make a launch of the benchmark."""
+    return launcher.launch(slot or next(iter(schedule(seed=1))), nodes("test_it"), paces={}, rules=RULES)
+
+
+def said(trees: TwoTrees, what: str) -> list[dict[str, Any]]:
+    """Return what base's processes said of their import, or of their launches."""
+    found = [json.loads(line) for line in trees.said("base", "said.txt")]
+    return [one for one in found if one["what"] == what]
+
+
+def test_launches_are_forked_after_the_import(trees: TwoTrees) -> None:
+    """The code is imported once; each launch has a process, a state and a place for its files of its own."""
+    with trees.launcher() as launcher:
+        listed = launcher.survey()
+        records = [launch(launcher) for _ in range(3)]
+
+        assert launcher.serves
+        assert launcher.why_not_served is None
+    assert [set(nodes("test_it"))] * 2 == [set(listed[side].found) for side in SIDES]
+    assert [()] * 3 == [record.failures for record in records]
+    (imported,), launched = said(trees, "imported"), said(trees, "launched")
+    assert {imported["pid"]} == {one["parent"] for one in launched}
+    assert 3 == len({one["pid"] for one in launched}) == len({one["temporary"] for one in launched})
+    assert [0, 0, 0] == [one["calls"] for one in launched]
+
+
+def test_each_launch_proves_its_code(trees: TwoTrees) -> None:
+    """What it says at its end names the files of its side that were imported, before or after the fork."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        record = launch(launcher)
+
+    assert [{}, {}] == [dict(record.reports[side].foreign) for side in SIDES]
+    assert [FILE in record.reports[side].loaded for side in SIDES] == [True, True]
+
+
+def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
+    """It has a number of its own; now and then it has another hash seed, too."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        numbers = []
+        for _ in range(6):
+            launch(launcher)
+            numbers.append(launcher.preloader)
+            launcher.renew()
+
+    assert 6 == len(set(numbers))
+    imported = said(trees, "imported")
+    assert 6 == len({one["pid"] for one in imported})
+    assert 2 == len({one["hash"] for one in imported})
+
+
+def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
+    """Where a generation costs many launches, it makes several; where it costs none, one."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
+        groups = []
+        for cost_s, slot in zip([1e6] * 9 + [0.0] * 3, schedule(seed=1), strict=False):
+            launches.prepare()
+            launches.make(slot, nodes("test_it"))
+            groups.append(launches.preloader)
+            launcher.collected_s = cost_s
+
+    assert [8, 2, 1, 1] == [groups.count(group) for group in dict.fromkeys(groups)]
+
+
+def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) -> None:
+    """A fork would lack the threads, so that nothing is forked from such a process; the reason is told."""
+    trees.benchmarks(THREADED + SAYS)
+    with trees.launcher() as launcher:
+        listed = launcher.survey()
+        record = launch(launcher)
+
+        assert not launcher.serves
+        assert "threads were started when it was imported: mine" == launcher.why_not_served
+    assert set(nodes("test_it")) == set(listed["head"].found)
+    assert ((), nodes("test_it")) == (record.failures, list(record.timings))
+    assert 2 == len(said(trees, "imported"))
+
+
+def test_a_server_that_died_is_replaced(trees: TwoTrees) -> None:
+    """The launch is made from new ones."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        (imported,) = said(trees, "imported")
+        os.kill(imported["pid"], signal.SIGKILL)
+        assert wait_until(lambda: gone(imported["pid"]))
+        record = launch(launcher)
+
+    assert ((), nodes("test_it")) == (record.failures, list(record.timings))
+    assert 2 == len({one["pid"] for one in said(trees, "imported")})
+
+
+def test_a_side_can_be_surveyed_again(trees: TwoTrees) -> None:
+    """Its launches then run the files that it has now."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        trees.benchmarks(PLAIN, "base")
+        launcher.survey(["base"])
+        record = launch(launcher)
+
+    assert () == record.failures
+    assert [] == said(trees, "launched")
+    assert ["imported", "launched"] == [json.loads(line)["what"] for line in trees.said("head", "said.txt")]
+
+
+def test_what_a_dying_launch_said_last_is_told(trees: TwoTrees) -> None:
+    """Pytest keeps a copy of the output that its forks inherit; it leads to their own log."""
+    trees.benchmarks("import os\ndef test_it(benchmark):\n    benchmark(os.abort)\n")
+    with trees.launcher() as launcher:
+        launcher.survey()
+        record = launch(launcher)
+        logs = [file.read_text() for file in trees.folder.glob("*.log")]
+
+    assert "SIGABRT" in record.failures[0].message
+    assert 1 == sum("Fatal Python error: Aborted" in text for text in logs)
+
+
+def test_plugins_are_loaded_as_pytest_would(trees: TwoTrees) -> None:
+    """A suite that makes errors of warnings is not told that a plugin was imported too early."""
+    trees.write({"pyproject.toml": STRICT})
+    with trees.launcher(preload=None) as launcher:
+        listed = launcher.survey()
+        launcher.warm_up(listed["head"].report.libraries)
+        launcher.renew()
+        record = launch(launcher)
+
+    assert [{}, {}] == [dict(listed[side].errors) for side in SIDES]
+    assert ((), nodes("test_it")) == (record.failures, list(record.timings))
+
+
+def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
+    """Neither a server nor a launch."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        launch(launcher)
+        assert trees.processes()
+
+    assert wait_until(lambda: not trees.processes())
