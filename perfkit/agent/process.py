@@ -54,8 +54,12 @@ def become_child(log: str, folder: str) -> None:
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     nothing = os.open(os.devnull, os.O_RDONLY)
     copies = _copies_of(2)
-    for source, target in ((nothing, 0), *((output, target) for target in (1, 2, *copies))):
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
+    for copy in copies:
+        # Valgrind shows descriptors of its own and lets nobody touch them.
+        with contextlib.suppress(OSError):
+            os.dup2(output, copy)
     os.close(output)
     os.close(nothing)
     os.chdir(folder)
