@@ -39,6 +39,7 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tool.perfkit.gate]``: error rate and time of ``perfkit gate``; times in seconds.
 
+    A gate without ``--budget`` may take ``seconds_per_benchmark`` for each, and ``most_seconds`` for all.
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
     numpy, and whatever both sides are seen to import).
@@ -46,6 +47,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     alpha: float = 0.01
     seconds_per_benchmark: float = 20.0
+    most_seconds: float = 600.0
     limit: float = 30.0
     select: str | None = None
     preload: tuple[str, ...] | None = None
@@ -234,6 +236,7 @@ def _check_gate(gate: GateConfig, file: Path) -> None:
     if not 0 < gate.alpha < 1:
         raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
     _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
+    _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds", file)
     _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
 
 

@@ -82,7 +82,8 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
     def next_launch() -> Launch | None:
         return None if nodes is None else _launch(nodes, channel, assignment["plants"])
 
-    _run_session(ChildPlugin(channel, lists=nodes is None, next_launch=next_launch), assignment, root)
+    plugin = ChildPlugin(channel, lists=nodes is None, next_launch=next_launch, changed=assignment["changed"])
+    _run_session(plugin, assignment, root)
 
 
 def _serve_launches(assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]) -> None:
@@ -101,7 +102,8 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
         work = ForkServer(channel, functools.partial(_begin_launch, report)).serve()
         return cast("Launch", work()) if work is not None else None
 
-    _run_session(ChildPlugin(channel, lists=True, next_launch=next_launch), assignment, root)
+    plugin = ChildPlugin(channel, lists=True, next_launch=next_launch, changed=assignment["changed"])
+    _run_session(plugin, assignment, root)
     if not reported:
         channel.send(report())
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +14,7 @@ import pytest
 
 from . import FIXTURE_NAME, MARKER
 from .channel import Channel
+from .reach import reached_files
 from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
@@ -61,12 +63,20 @@ class Launch:
 class ChildPlugin:
     """The hooks of a child's session; one that ``lists`` says which benchmarks there are.
 
+    Of each benchmark it says whether it may run code of the ``changed`` files.
     ``next_launch`` is called once all is collected: it returns what is to be run, None where nothing is. It
     may return in several processes, which were forked to run some benchmarks each.
     """
 
-    def __init__(self, channel: Channel, *, lists: bool, next_launch: Callable[[], Launch | None]) -> None:
-        self._channel = channel
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        lists: bool,
+        next_launch: Callable[[], Launch | None],
+        changed: Collection[str] = (),
+    ) -> None:
+        self._channel, self._changed = channel, frozenset(changed)
         self._lists, self._next_launch = lists, next_launch
         self._errors: list[dict[str, str]] = []
         self._overruled: list[str] = []
@@ -93,7 +103,7 @@ class ChildPlugin:
         """
         found = {item.nodeid: item for item in session.items if _measures(item)}
         if self._lists:
-            self.tell_listing([_describe(item) for item in found.values()])
+            self.tell_listing([self._describe(item) for item in found.values()])
         launch = self._next_launch()
         if launch is not None:
             self._channel = launch.channel
@@ -102,6 +112,9 @@ class ChildPlugin:
         if launch is not None and launch.finish is not None:
             launch.finish()
         return ran
+
+    def _describe(self, item: pytest.Item) -> dict[str, object]:
+        return {**_describe(item), "changed": bool(self._changed & _reached(item))}
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Say which benchmarks there are."""
@@ -188,6 +201,19 @@ def _describe(item: pytest.Item) -> dict[str, object]:
         "group": mark.kwargs.get("group") if mark else None,
         "settings": {name: str(value) for name, value in own.kwargs.items()} if own else {},
     }
+
+
+def _reached(item: pytest.Item) -> frozenset[str]:
+    """Return the files whose code a benchmark or one of its fixtures may run."""
+    info = getattr(item, "_fixtureinfo", None)
+    fixtures = [found[-1].func for found in info.name2fixturedefs.values()] if info else []
+    return _reached_by(getattr(item, "function", None), tuple(fixtures), item.config.rootpath)
+
+
+@functools.cache
+def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[str]:
+    """Return the same once for all parameters of a benchmark."""
+    return reached_files((function, *fixtures), root)
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:

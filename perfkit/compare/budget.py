@@ -1,9 +1,19 @@
-"""Which benchmarks get the time that is left: first possible slowdowns, then those decided soonest."""
+"""Which benchmarks get the time that is left, and how much time all of them will take.
+
+Possible slowdowns come first, then benchmarks of changed code, then those that are decided soonest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+
+from perfkit.units import counted, human_seconds
+
+# What a benchmark costs is learned in its first launch. So many are begun together: the others wait until it
+# is known how many of them can be decided in the time that is left.
+_BEGUN_TOGETHER = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,13 +21,16 @@ class Candidate:
     """An undecided benchmark, and about how many seconds it asks for.
 
     ``next_look_s`` leads to its next look, ``decision_s`` to the look that will decide it if it goes on as
-    it began, None where none would. ``suspect`` is one that reads slower than its margin allows.
+    it began, None where none would. ``suspect`` is one that reads slower than its margin allows, ``changed``
+    one that may run code that differs between the sides; one that is not ``begun`` has had no launch.
     """
 
     node: str
     next_look_s: float
     decision_s: float | None
     suspect: bool
+    changed: bool = True
+    begun: bool = True
 
 
 def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
@@ -26,17 +39,66 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     The first benchmark reserves the time to its decision, and the next ones share what remains. This choice
     does not change error rates: each look of each benchmark has its own share of alpha, whatever led to it.
     """
-    chosen = set()
+    chosen: set[str] = set()
+    beginning = 0
     for one in sorted(candidates, key=lambda one: _order(one, left_s)):
         if one.next_look_s <= left_s:
-            chosen.add(one.node)
             left_s -= _affordable_decision_s(one, left_s) or one.next_look_s
+            beginning += not one.begun
+            if one.begun or beginning <= _BEGUN_TOGETHER:
+                chosen.add(one.node)
     return chosen
 
 
-def _order(one: Candidate, left_s: float) -> tuple[bool, bool, float]:
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """About how many seconds the undecided benchmarks still ask for, each of them, and how many are left."""
+
+    costs_s: Collection[float]
+    left_s: float
+
+    @property
+    def seconds(self) -> float:
+        """What all of them ask for."""
+        return math.fsum(self.costs_s)
+
+    @property
+    def affordable(self) -> int:
+        """How many of them can be decided in the time that is left, the cheapest first."""
+        spent, number = 0.0, 0
+        for cost in sorted(self.costs_s):
+            spent += cost
+            number += spent <= self.left_s
+        return number
+
+    def announced(self, margins: str, *, budget_s: float) -> str:
+        """Say what measuring will take, and what a budget that is too small leaves out."""
+        told = (
+            f"measuring {counted(len(self.costs_s), 'benchmark')}: about"
+            f" {human_seconds(self.seconds, digits=2)} at {margins}"
+        )
+        if self.seconds <= self.left_s:
+            return told
+        return (
+            f"{told}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
+            f" {self.affordable}, those of changed code first ({self._cure(budget_s)})"
+        )
+
+    def not_reached(self, number: int, *, budget_s: float) -> str:
+        """Say what it would take to decide the ``number`` benchmarks that were not reached, and others."""
+        return (
+            f"the budget of {human_seconds(budget_s)} was over before {counted(number, 'benchmark')}"
+            f" {'was' if number == 1 else 'were'} reached ({self._cure(budget_s)})"
+        )
+
+    def _cure(self, budget_s: float) -> str:
+        whole = budget_s + self.seconds - self.left_s
+        return f"--budget {math.ceil(whole / 10) * 10} for all, or --select to measure fewer"
+
+
+def _order(one: Candidate, left_s: float) -> tuple[bool, bool, bool, float]:
     decision_s = _affordable_decision_s(one, left_s)
-    return (decision_s is None, not one.suspect, decision_s or one.next_look_s)
+    return (decision_s is None, not one.suspect, not one.changed, decision_s or one.next_look_s)
 
 
 def _affordable_decision_s(one: Candidate, left_s: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.agent.counting.model import Counts
@@ -48,8 +48,8 @@ class Tally:
     notes: tuple[str, ...] = ()
     loaded: frozenset[str] = frozenset()
 
-    def compared(self, policy: ExactPolicy) -> tuple[ExactComparison, ...]:
-        """Return a comparison for each count of each pair."""
+    def compared(self, policy: ExactPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
+        """Return a comparison for each count of each pair; ``faster`` are benchmarks whose time IMPROVED."""
         return tuple(
             one
             for pair in self.pairs
@@ -60,6 +60,7 @@ class Tally:
                 policy,
                 training=pair.training,
                 gating=pair.gating,
+                faster=pair.benchmark.name in faster,
             )
         )
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
@@ -45,7 +46,9 @@ from perfkit.verdict.from_rows import NOT_TIMED, is_count
 _EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
 _EARLY_SHARE = 0.05
 _LEAST_SD = 0.01
-_LEAST_BUDGET_S = 30.0
+_LEAST_BUDGET_S = 60.0
+# Counting a benchmark takes about as long as this many of its launches.
+_COUNTED_AS_LAUNCHES = 2
 
 
 def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
@@ -69,9 +72,9 @@ def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
 class Method:
     """How the benchmarks of two sides are compared, settled before anything is measured.
 
-    ``budget_s`` is for all that is timed, set-up included, in seconds. ``counted`` says that counts are made,
-    of the steps of ``targets`` too; ``instructions`` that callgrind counts as well. Without ``timed`` the
-    counts alone decide.
+    ``budget_s`` is for setting up, timing and counting benchmarks, in seconds. ``counted`` says that counts
+    are made, of the steps of ``targets`` too; ``instructions`` that callgrind counts as well. Without
+    ``timed`` the counts alone decide.
     """
 
     policy: Policy
@@ -130,17 +133,21 @@ def settle_method(
     targets: tuple[Target, ...] = (),
     instructions: bool = False,
 ) -> Method:
-    """Return the method for what a survey found: margin, alpha and budget as asked for, or as configured."""
+    """Return the method for what a survey found: margin, alpha and budget as asked for, or as configured.
+
+    A budget that nobody gave is more than most suites need; measuring ends as soon as all is decided.
+    """
     config = project.config
     gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
     shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
+    most_s = max(min(shared_out, config.gate.most_seconds), _LEAST_BUDGET_S)
     return Method(
         policy=gate_policy(
             alpha=alpha or config.gate.alpha, family=max(len(gating), 1), served=surveyed.served
         ),
         exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
         rules=Rules.of(config, margin=margin),
-        budget_s=budget_s or max(_LEAST_BUDGET_S, shared_out),
+        budget_s=budget_s or most_s,
         seed=seed,
         timed=timed,
         counted=counted,
@@ -255,10 +262,11 @@ class _Comparing:
         """Time and count until all is decided or the budget is spent, judge, and publish the record."""
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
-        tally = self._count()
-        exact = tally.compared(self.method.exact_policy)
+        tally = self._count(timing)
+        judged = tuple(self._judged(timing.states if timing else {}))
+        faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
+        exact = tally.compared(self.method.exact_policy, faster)
         self.run.add(list(count_rows(tally.pairs, exact, self.context)))
-        judged = self._judged(timing.states if timing else {})
         comparisons = (*judged, *self.surveyed.findings, *tally.findings)
         self._publish(comparisons)
         return CompletedComparison(
@@ -267,7 +275,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=exact,
             loaded=self._loaded(timing, tally),
-            notes=tally.notes,
+            notes=(*tally.notes, *self._not_reached(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
         )
@@ -281,16 +289,35 @@ class _Comparing:
             deadline=self.began + self.method.budget_s,
         )
         timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
+        timing.announce = self._announce
+        timing.launches_after = _COUNTED_AS_LAUNCHES if self.method.counted else 0
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.progress.say("measuring")
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
 
-    def _count(self) -> Tally:
-        """Count what repeats to the digit, once all is timed."""
+    def _announce(self, forecast: Forecast) -> None:
+        self.progress.say(forecast.announced(self._margins(), budget_s=self.method.budget_s))
+
+    def _margins(self) -> str:
+        margins = sorted({one.margin for one in self._compared.values()})
+        told = " to ".join(f"{100 * margin:g}" for margin in dict.fromkeys((margins[0], margins[-1])))
+        return f"{'a margin' if len(margins) == 1 else 'margins'} of {told} %"
+
+    def _not_reached(self, timing: SequentialComparison | None) -> Iterator[str]:
+        """Yield a note on the benchmarks that the budget was too small for."""
+        found = timing.comparisons() if timing else ()
+        number = sum(one.verdict == "NOT REACHED" for one in found)
+        if timing and number:
+            yield timing.forecast().not_reached(number, budget_s=self.method.budget_s)
+
+    def _count(self, timing: SequentialComparison | None) -> Tally:
+        """Count what repeats to the digit, once all is timed: benchmarks that were not reached are not."""
         method, launcher = self.method, self.sides.launcher
-        benchmarks = tuple(self._compared.values())
+        benchmarks = tuple(
+            one for one in self._compared.values() if timing is None or timing.reached(one.benchmark.name)
+        )
         tallies = []
         if method.counted:
             self.progress.say("counting")

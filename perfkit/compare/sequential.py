@@ -12,30 +12,39 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from perfkit.compare.budget import Candidate, share_out
+from perfkit.compare.budget import Candidate, Forecast, share_out
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.clock import utc_now
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport, shared_libraries
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
-from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
 from perfkit.records.progress import ComparisonProgress
+from perfkit.stats.planning import deciding_look
 from perfkit.verdict.from_rows import joined_pairs
-from perfkit.verdict.judge import compare
+from perfkit.verdict.judge import WELL_KNOWN, compare
+
+# How much the log ratios of a benchmark's launches differ as a rule, what generations have in common
+# included. Few launches of its own do not tell.
+_USUAL_SD = 0.015
+# No more than this share of the time that is left is kept for what follows.
+_MOST_KEPT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedBenchmark:
     """A benchmark that both sides have, and how it is judged; ``limit_s`` is how long it may stay silent.
 
-    ``prior`` are its launches from earlier gates on the same pair, whose test this run continues.
+    ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
+    earlier gates on the same pair, whose test this run continues.
     """
 
     benchmark: Benchmark
     margin: float
     gating: bool
     limit_s: float
+    changed: bool = True
     prior: tuple[LaunchPair, ...] = ()
 
 
@@ -101,9 +110,24 @@ class BenchmarkState:
             launch_s=self.launch_s,
         )
 
+    def launches_to_decision(self, found: Comparison, policy: Policy) -> int | None:
+        """Return about how many more launches will decide it, None where as many as are allowed will not.
+
+        Few launches say little about their own scatter, so with these the usual one is taken.
+        """
+        if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
+            return found.need.launches if found.need else None
+        errors = {look: policy.error_at(look) for look in policy.looks}
+        look = deciding_look(0.0, _USUAL_SD, errors=errors, margin=found.margin) or policy.looks[-1]
+        return max(look - len(self.pairs), 1)
+
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
     """Keep nothing, for a comparison that is not recorded."""
+
+
+def _announce_nothing(_: Forecast) -> None:
+    """Announce nothing, for a comparison that nobody waits for."""
 
 
 @dataclass
@@ -111,7 +135,9 @@ class SequentialComparison:
     """Measures benchmarks until they are decided; what it has measured survives an interruption.
 
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
-    is called with what each launch measured before the next one is made.
+    is called with what each launch measured before the next one is made, and ``announce`` once, when the
+    costs of a launch are known. Of the time that is left, what ``launches_after`` launches of each benchmark
+    take is kept for what follows.
     """
 
     launches: Launches
@@ -119,11 +145,13 @@ class SequentialComparison:
     policy: Policy
     deadline: float
     keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
+    announce: Callable[[Forecast], None] = _announce_nothing
+    launches_after: int = 0
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
     loaded: set[str] = field(default_factory=set)
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
-    _overhead_s: float = 0.0
+    _overheads_s: list[float] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -145,15 +173,26 @@ class SequentialComparison:
             nodes = self._next_nodes()
             if not nodes:
                 return
-            self.launches.prepare()
-            self._launch(slot, nodes, first=number == 0)
+            self._launch(slot, nodes)
+            if number == 0:
+                self.announce(self.forecast())
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return how every benchmark that has not failed stands."""
         return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
 
-    def _launch(self, slot: Slot, nodes: Sequence[str], *, first: bool) -> None:
+    def reached(self, node: str) -> bool:
+        """Tell whether a benchmark was launched, in this run or in those that it continues."""
+        return bool(self.states[node].pairs)
+
+    def forecast(self) -> Forecast:
+        """Return what deciding every benchmark that is still undecided would take."""
+        costs = [one.decision_s or one.next_look_s for one in self._candidates()]
+        return Forecast(costs_s=costs, left_s=self._left_s())
+
+    def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = self.clock()
+        self.launches.prepare()
         record = self.launches.make(slot, nodes)
         # Times of other code are useless, so the whole launch is refused before any of it is kept.
         prove_code(record.reports)
@@ -162,8 +201,7 @@ class SequentialComparison:
             self.states[failure.node].failure = failure
         measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
         self.keep(measured)
-        if not first:
-            self._overhead_s = self.clock() - begun - sum(record.seconds.values())
+        self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
     def _learn(self, record: LaunchRecord) -> None:
         """Let preloaders import what both sides of this launch imported: some imports happen only in use."""
@@ -180,30 +218,44 @@ class SequentialComparison:
         return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
 
     def _next_nodes(self) -> list[str]:
-        """Return the undecided benchmarks that get a share of the time that is left."""
-        undecided = {
-            node: found
-            for node, state in self.states.items()
-            if state.failure is None and (found := self._judge(node)).verdict == "INCONCLUSIVE"
-        }
-        overhead_s = self._overhead_s / max(len(undecided), 1)
-        candidates = [self._candidate(node, found, overhead_s) for node, found in undecided.items()]
-        chosen = share_out(filter(None, candidates), self._left_s())
-        return [node for node in undecided if node in chosen]
+        """Return the undecided benchmarks that get a share of the time that is left, in their order."""
+        chosen = share_out(self._candidates(), self._left_s())
+        return [node for node in self.states if node in chosen]
 
-    def _candidate(self, node: str, found: Comparison, overhead_s: float) -> Candidate | None:
-        """Return how much time a benchmark asks for, None where it has had its last look."""
+    def _candidates(self) -> list[Candidate]:
+        """Return the undecided benchmarks that have a look left."""
+        # The first launch imports what others find in their preloader, so its overhead says least.
+        overheads_s = self._overheads_s[1:] or self._overheads_s
+        overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
+        found = (self._candidate(node, overhead_s) for node in self.states)
+        return [one for one in found if one is not None]
+
+    def _candidate(self, node: str, overhead_s: float) -> Candidate | None:
+        """Return how much time a benchmark asks for, None where it is decided or has had its last look."""
         state = self.states[node]
-        look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
-        if look is None:
+        if state.failure is not None:
             return None
-        launch_s = (state.launch_s or 0.0) + overhead_s
+        found = self._judge(node)
+        look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
+        if found.verdict not in UNDECIDED or look is None:
+            return None
+        launch_s = self._launch_s(state) + overhead_s
+        launches = state.launches_to_decision(found, self.policy)
         return Candidate(
             node=node,
             next_look_s=(look - len(state.pairs)) * launch_s,
-            decision_s=found.need.launches * launch_s if found.need else None,
+            decision_s=None if launches is None else launches * launch_s,
             suspect=found.estimate is not None and found.estimate.ratio > 1 + found.margin,
+            changed=state.compared.changed,
+            begun=bool(state.own),
         )
+
+    def _launch_s(self, state: BenchmarkState) -> float:
+        """Return what a launch of a benchmark takes: as much as one of the others before its first."""
+        if state.launch_s is not None:
+            return state.launch_s
+        known = [one.launch_s for one in self.states.values() if one.launch_s is not None]
+        return statistics.fmean(known) if known else 0.0
 
     def _judge(self, node: str) -> Comparison:
         """Judge a benchmark, anew only where launches were added."""
@@ -214,7 +266,10 @@ class SequentialComparison:
         return known[1]
 
     def _left_s(self) -> float:
-        return max(self.deadline - self.clock(), 0.0)
+        """Return the seconds that are left for launches."""
+        left_s = self.deadline - self.clock()
+        after_s = self.launches_after * sum(one.launch_s or 0.0 for one in self.states.values())
+        return max(left_s - min(after_s, _MOST_KEPT * left_s), 0.0)
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:

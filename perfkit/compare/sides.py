@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from perfkit.config import Project
 from perfkit.errors import UsageError
@@ -19,8 +19,8 @@ from perfkit.measure.lockstep.schedule import Slot
 from perfkit.records import SIDES, Side
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
-from perfkit.repo.project_roots import project_roots
-from perfkit.repo.sides import SidePair
+from perfkit.repo.project_roots import project_roots, subfolder
+from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
 
 # The least that one launch spends on a benchmark, both sides together.
@@ -126,6 +126,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
             paths=_paths(scope, project, pair, roots),
             select=config.gate.select if scope.select is None else scope.select,
             plants=scope.plants,
+            changed=_changed_files(project, pair),
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
@@ -200,6 +201,13 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
             + _where_it_is(path, project, pair)
         )
     return (path.as_posix(),)
+
+
+def _changed_files(project: Project, pair: SidePair) -> tuple[str, ...]:
+    """Return the project's files that differ between the sides, relative to its root; none where unknown."""
+    folder = subfolder(project, pair, "head")
+    paths = (PurePosixPath(file) for file in changed_files(pair) or ())
+    return tuple(path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder))
 
 
 def _holds_code(place: Path) -> bool:

@@ -231,7 +231,8 @@ def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
 
 def _judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
     """Settle margin, gating and limit: its own marker first, then the last glob that matches."""
-    return _with_marker(under_rules(found.benchmark, rules), found.settings)
+    one = _with_marker(under_rules(found.benchmark, rules), found.settings)
+    return replace(one, changed=found.changed)
 
 
 def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:

@@ -13,8 +13,11 @@ from perfkit.records.differences import Section
 Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
-    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"
-]
+    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
+    "FAILED", "TIMEOUT",
+]  # fmt: skip
+# More launches may decide these: a look left the first open, and no look was reached of the second.
+UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 
 
 @dataclass(frozen=True, kw_only=True)

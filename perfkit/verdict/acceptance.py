@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
+from perfkit.records.comparisons import UNDECIDED, Comparison, ExactComparison, Verdict
 from perfkit.records.results import meant_by
 
 # Verdicts that may keep a gate from passing. NEW does so where there is nothing else to compare.
 BLOCKING: frozenset[Verdict] = frozenset(
-    {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}
+    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}
 )
 # Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})

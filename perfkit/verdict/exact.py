@@ -32,6 +32,8 @@ TITLES: Mapping[str, str] = {
     "graph_breaks": "graph breaks",
     "graphs": "compiled graphs",
 }
+# Counts that stand for time, and say nothing against it where the time itself is known.
+_PRICES_OF_SPEED = ("operators", "allocated")
 _MOST_CAUSES = 20
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
 _NEWS = 0.05
@@ -46,7 +48,8 @@ NEWS_OF_INSTRUCTIONS = 0.001
 class ExactPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
-    A sync is reported in any benchmark but decides in a training step only, where one more is too many.
+    A sync is reported in any benchmark but decides in a training step only, where one more is too many. Where
+    a benchmark has become faster beyond doubt, more operators or bytes allocated are what that took.
     """
 
     gating: tuple[str, ...]
@@ -56,23 +59,33 @@ class ExactPolicy:
         """Return the share by which a count may grow."""
         return 0.0 if metric == SYNCS else self.tolerance
 
-    def gates(self, metric: str, *, training: bool) -> bool:
+    def gates(self, metric: str, *, training: bool, faster: bool) -> bool:
         """Tell whether a count decides."""
+        if faster and metric in _PRICES_OF_SPEED:
+            return False
         return metric in self.gating and (training or metric != SYNCS)
 
 
 def compare_counts(
-    benchmark: Benchmark, base: Counts, head: Counts, policy: ExactPolicy, *, training: bool, gating: bool
+    benchmark: Benchmark,
+    base: Counts,
+    head: Counts,
+    policy: ExactPolicy,
+    *,
+    training: bool,
+    gating: bool,
+    faster: bool = False,
 ) -> Iterator[ExactComparison]:
     """Yield a comparison for each count that either side has, or gives a reason not to have.
 
-    A benchmark that trains on either side is a training step like that of a target.
+    A benchmark that trains on either side is a training step like that of a target; ``faster`` says that its
+    time is IMPROVED.
     """
     training = training or base.training or head.training
     olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
     for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
         old, new = olds.get(metric), news.get(metric)
-        decides = gating and policy.gates(metric, training=training)
+        decides = gating and policy.gates(metric, training=training, faster=faster)
         if old is None or new is None:
             reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
             yield not_compared(benchmark, metric, old, new, reasons, gating=decides)

@@ -11,13 +11,23 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.records import Benchmark
-from perfkit.records.comparisons import Calls, Comparison, Estimate, LaunchPair, Need, Policy, TimedVerdict
+from perfkit.records.comparisons import (
+    UNDECIDED,
+    Calls,
+    Comparison,
+    Estimate,
+    LaunchPair,
+    Need,
+    Policy,
+    TimedVerdict,
+    Verdict,
+)
 from perfkit.stats.interval import Interval, location_interval, widening
 from perfkit.stats.location import location
 from perfkit.stats.planning import deciding_look, expected_half_width
 
 # From so many launches on, their own scatter is known well enough to be believed however small it is.
-_WELL_KNOWN = 10
+WELL_KNOWN = 10
 LARGEST_LOG = math.log(sys.float_info.max)
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
@@ -59,7 +69,7 @@ def look_interval(
         preloaders,
         error=error,
         shared_variance=policy.shared_variance,
-        least_sd=policy.least_sd if len(preloaders) < _WELL_KNOWN else 0.0,
+        least_sd=policy.least_sd if len(preloaders) < WELL_KNOWN else 0.0,
     )
 
 
@@ -105,7 +115,7 @@ def compare(
     """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds."""
     judged = estimate(pairs, policy)
     other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
-    verdict = timed_verdict(judged, margin) if judged else "INCONCLUSIVE"
+    verdict: Verdict = timed_verdict(judged, margin) if judged else "NOT REACHED"
     if judged and other:
         verdict, judged, other = _weighed(judged, other, margin)
     told: Calls = judged.calls if judged else "all"
@@ -121,7 +131,7 @@ def compare(
         other=other,
         base_s=base_s,
         head_s=head_s,
-        need=missing if verdict == "INCONCLUSIVE" else None,
+        need=missing if verdict in UNDECIDED else None,
         message=None if judged else _before_first_look(len(pairs), policy),
     )
 

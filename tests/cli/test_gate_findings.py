@@ -14,7 +14,7 @@ from perfkit.records.policies import judged_policy
 pytestmark = pytest.mark.alone
 
 # What a comparable benchmark is in a gate that has time for one launch only.
-COMPARED = "INCONCLUSIVE"
+COMPARED = "NOT REACHED"
 STEADY = benchmark("steady", "work.steady")
 RULE = """
 [[tool.perfkit.rules]]
@@ -158,7 +158,7 @@ def test_failed_outranks_inconclusive(tmp_path_factory: pytest.TempPathFactory) 
 
     gated = project.gate("--budget", "0.01")
 
-    assert {"test_steady": "INCONCLUSIVE", "test_raises": "FAILED"} == gated.verdicts
+    assert {"test_steady": "NOT REACHED", "test_raises": "FAILED"} == gated.verdicts
     assert 4 == gated.exit_code
 
 

@@ -6,13 +6,26 @@ from collections.abc import Sequence
 
 import pytest
 
-from perfkit.compare.budget import Candidate, share_out
+from perfkit.compare.budget import Candidate, Forecast, share_out
 
 
 def _candidate(
-    node: str, next_look_s: float, decision_s: float | None = None, *, suspect: bool = False
+    node: str,
+    next_look_s: float,
+    decision_s: float | None = None,
+    *,
+    suspect: bool = False,
+    changed: bool = True,
+    begun: bool = True,
 ) -> Candidate:
-    return Candidate(node=node, next_look_s=next_look_s, decision_s=decision_s, suspect=suspect)
+    return Candidate(
+        node=node,
+        next_look_s=next_look_s,
+        decision_s=decision_s,
+        suspect=suspect,
+        changed=changed,
+        begun=begun,
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,6 +48,9 @@ def _candidate(
             {"a"},
             id="a suspect that cannot be decided in time lets the others go first",
         ),
+        pytest.param(
+            [_candidate("a", 2, 6, changed=False), _candidate("b", 3, 9)], 10, {"b"}, id="changed code first"
+        ),
     ],
 )
 def test_the_time_goes_where_it_decides(
@@ -43,3 +59,48 @@ def test_the_time_goes_where_it_decides(
     """A decision that can be had keeps its time, a possible slowdown before anything else."""
     assert chosen == share_out(candidates, left_s)
     assert chosen == share_out([*reversed(candidates)], left_s)
+
+
+def test_few_benchmarks_are_begun_at_once_those_of_changed_code_first() -> None:
+    """Their costs tell how many others there is time for; what has begun goes on beside them."""
+    others = [_candidate(f"other{number:02}", 0, 0, changed=False, begun=False) for number in range(40)]
+    changed = [_candidate(f"changed{number}", 0, 0, begun=False) for number in range(3)]
+
+    chosen = share_out([*others, *changed, _candidate("begun", 0, 0)], 60)
+
+    assert {"begun", "changed0", "changed1", "changed2"} < chosen
+    assert 1 + 8 == len(chosen)
+
+
+def test_what_waits_for_its_turn_keeps_its_time() -> None:
+    """A benchmark of changed code that cannot begin yet is not robbed by others that have begun."""
+    waiting = [_candidate(f"changed{number}", 1, 6, begun=False) for number in range(9)]
+
+    chosen = share_out([*waiting, _candidate("begun", 1, 6, changed=False)], 54.5)
+
+    assert 8 == len(chosen)
+    assert "begun" not in chosen
+
+
+def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
+    """The time that all benchmarks ask for comes first; where it is too long, what to type stands there."""
+    enough = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=100.0)
+    short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
+
+    assert "measuring 10 benchmarks: about 95 s at a margin of 2 %" == enough.announced(
+        "a margin of 2 %", budget_s=100
+    )
+    assert (
+        "measuring 10 benchmarks: about 95 s at a margin of 2 %; the 41 s that are left are enough for about"
+        " 4, those of changed code first (--budget 110 for all, or --select to measure fewer)"
+    ) == short.announced("a margin of 2 %", budget_s=50)
+
+
+def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
+    """The budget that would have been enough is that of the rest on top of what there was."""
+    forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)
+
+    assert (
+        "the budget of 60.0 s was over before 2 benchmarks were reached"
+        " (--budget 80 for all, or --select to measure fewer)"
+    ) == forecast.not_reached(2, budget_s=60.0)

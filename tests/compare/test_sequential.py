@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from synthetic import START
 
+from perfkit.compare.budget import Forecast
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
@@ -89,7 +90,12 @@ def _timing(ratio: float, launch: int) -> Timing:
 
 def _benchmark(name: str, *, prior: tuple[LaunchPair, ...] = ()) -> ComparedBenchmark:
     return ComparedBenchmark(
-        benchmark=Benchmark(name=name, version="v1"), margin=0.02, gating=True, limit_s=30.0, prior=prior
+        benchmark=Benchmark(name=name, version="v1"),
+        margin=0.02,
+        gating=True,
+        limit_s=30.0,
+        changed=not name.startswith("elsewhere"),
+        prior=prior,
     )
 
 
@@ -165,7 +171,7 @@ def test_verdicts_are_given_at_looks_only() -> None:
 
     setting.comparison.run(schedule(seed=1), Watching())
 
-    assert [*((number, "INCONCLUSIVE") for number in range(4)), (4, "REGRESSED")] == seen
+    assert [*((number, "NOT REACHED") for number in range(4)), (4, "REGRESSED")] == seen
 
 
 def test_measuring_ends_after_the_last_look() -> None:
@@ -180,7 +186,7 @@ def test_no_launch_is_begun_that_leads_to_no_look_in_time() -> None:
     """Four launches of a second do not fit into three: after the first has told its time, none is made."""
     setting = _setting({"clear": 1.5}, budget_s=3.0)
 
-    assert {"clear": "INCONCLUSIVE"} == setting.run()
+    assert {"clear": "NOT REACHED"} == setting.run()
     assert 3 > len(setting.launches.made)
     assert len(setting.launches.made) == len(setting.kept)
 
@@ -192,6 +198,43 @@ def test_a_suspect_gets_the_time_that_is_too_short_for_all() -> None:
     setting.run()
 
     assert {("suspect",)} == set(setting.launches.made[4:])
+
+
+def test_a_budget_for_few_decides_few_and_does_not_reach_the_others() -> None:
+    """Of thirty benchmarks some are measured to a verdict, those of changed code among them, others never."""
+    names = [*(f"elsewhere{number:02}" for number in range(26)), "a", "b", "c", "d"]
+    setting = _setting(dict.fromkeys(names, 1.0), budget_s=60.0)
+
+    verdicts = setting.run()
+
+    decided = {name for name, verdict in verdicts.items() if verdict == "UNCHANGED"}
+    assert {"a", "b", "c", "d"} < decided
+    assert 10 < len(decided) < 20
+    assert {"UNCHANGED", "NOT REACHED"} == set(verdicts.values())
+    assert 60 - POLICY.looks[0] < sum(map(len, setting.launches.made)) <= 60
+
+
+def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
+    """After the first launch of those that were begun; the others are taken to cost as much."""
+    setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=1000.0)
+    announced: list[Forecast] = []
+    setting.comparison.announce = announced.append
+
+    setting.run()
+
+    (forecast,) = announced
+    assert 12 == len(forecast.costs_s)
+    assert 8 * 9 + 4 * 10 == forecast.seconds
+    assert 1000 - 8 == forecast.left_s
+
+
+def test_time_is_kept_for_what_follows() -> None:
+    """What two more launches of each benchmark would take is left when measuring ends."""
+    setting = _setting({"close": 1.02}, budget_s=11.0)
+    setting.comparison.launches_after = 2
+
+    assert {"close": "INCONCLUSIVE"} == setting.run()
+    assert POLICY.looks[1] == len(setting.launches.made)
 
 
 @pytest.mark.parametrize("side", ["base", "head"])

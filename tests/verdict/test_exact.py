@@ -56,6 +56,19 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
     assert [1, 0] == [exit_code([one]) for one in (step, benchmark)]
 
 
+@pytest.mark.parametrize(
+    ("metric", "decides"), [("operators", False), ("allocated", False), ("peak", True), ("syncs", True)]
+)
+def test_more_work_does_not_outweigh_a_proven_gain(metric: str, *, decides: bool) -> None:
+    """Where a benchmark became faster, operators and bytes allocated inform; peak memory and syncs decide."""
+    policy = ExactPolicy(gating=("syncs", "operators", "allocated", "peak"), tolerance=0.05)
+    base, head = (counts(counted(metric, number, number)) for number in (100, 120))
+
+    (one,) = compare_counts(STEP, base, head, policy, training=True, gating=True, faster=True)
+
+    assert ("REGRESSED", decides) == (one.verdict, one.gating)
+
+
 @pytest.mark.parametrize("trained", [("base", "head"), ("base",), ("head",)])
 def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...]) -> None:
     """A benchmark with a backward pass and an optimizer's step is a training step, on whichever side."""

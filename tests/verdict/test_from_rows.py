@@ -109,7 +109,7 @@ def test_runs_are_joined_to_one_series() -> None:
         ("IMPROVED", (0.9, 0.9, 0.9)),
         ("UNCHANGED", (1.0, 1.0, 1.0)),
         ("INCONCLUSIVE", (0.9, 1.0, 1.1)),
-        ("INCONCLUSIVE", (1.1, 1.1)),
+        ("NOT REACHED", (1.1, 1.1)),
     ],
 )
 def test_a_timed_verdict_follows_from_the_rows(verdict: Verdict, ratios: tuple[float, ...]) -> None:

@@ -326,7 +326,7 @@ def test_before_the_first_look_a_comparison_waits() -> None:
     """Two launches decide nothing, and one more is missing."""
     found = compare(BENCHMARK, _noisy(1.0, 0.002, 2), POLICY, margin=0.02)
 
-    assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
+    assert ("NOT REACHED", None) == (found.verdict, found.estimate)
     assert "2 of the 3 launches that the first look needs" == found.message
     assert found.need is not None
     assert (1, None) == (found.need.launches, found.need.seconds)
@@ -336,7 +336,7 @@ def test_no_launch_has_no_times() -> None:
     """What was not measured is not known."""
     found = compare(BENCHMARK, [], POLICY, margin=0.02)
 
-    assert ("INCONCLUSIVE", None, None) == (found.verdict, found.base_s, found.head_s)
+    assert ("NOT REACHED", None, None) == (found.verdict, found.base_s, found.head_s)
 
 
 def test_simulated_decisions_are_the_gates_own() -> None:

@@ -30,7 +30,8 @@ class Assignment:
     ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
     for temporary files; ``log`` is the file for its output. ``plants`` are slowdowns on purpose, as shares.
     ``layout`` is the seed from which its memory's layout is drawn. One that ``serves`` lists the benchmarks,
-    then forks a child for each launch. With ``training``, a function or script, no benchmark is run:
+    then forks a child for each launch. A listing says which benchmarks may run code of the ``changed`` files,
+    relative to ``root``. With ``training``, a function or script, no benchmark is run:
     ``steps`` of its steps are counted.
     """
 
@@ -42,6 +43,7 @@ class Assignment:
     temporary: str
     log: str
     plants: Mapping[str, float]
+    changed: tuple[str, ...] = ()
     layout: int = 0
     serves: bool = False
     training: str | None = None

@@ -53,7 +53,8 @@ _RAISED_TOGETHER = 2
 class MeasuredTrees:
     """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
 
-    ``plants`` maps benchmarks to the share by which head is made slower on purpose.
+    ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the files
+    that differ between the trees, relative to their roots, where that is known.
     """
 
     roots: Mapping[Side, Path]
@@ -61,6 +62,7 @@ class MeasuredTrees:
     paths: tuple[str, ...]
     select: str | None = None
     plants: Mapping[str, float] = field(default_factory=dict)
+    changed: tuple[str, ...] = ()
 
 
 class Launcher:
@@ -298,6 +300,7 @@ class Launcher:
             origins=tuple(str(origin) for origin in self._trees.origins),
             paths=self._trees.paths,
             nodes=nodes,
+            changed=self._trees.changed,
             serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,

@@ -18,11 +18,15 @@ _COLLECTION_LIMIT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says."""
+    """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
+
+    ``changed`` says that it may run code of a file that differs between the sides.
+    """
 
     benchmark: Benchmark
     file: str
     settings: Mapping[str, str]
+    changed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,4 +92,4 @@ def _read(item: Message) -> Found:
         params=item["params"],
         group=item["group"],
     )
-    return Found(benchmark=benchmark, file=item["file"], settings=item["settings"])
+    return Found(benchmark=benchmark, file=item["file"], settings=item["settings"], changed=item["changed"])

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.records.comparisons import Comparison
+from perfkit.records.comparisons import UNDECIDED, Comparison
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import change_text, details, interval_text, launches_text
 from perfkit.views.names import short_names
@@ -58,7 +58,7 @@ class GateProgress:
         self._tell(text)
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        """Show the benchmarks, which are INCONCLUSIVE until they are decided, with the time gone and left."""
+        """Show the benchmarks, some of which are not decided yet, with the time gone and left."""
         if self._lines is not None:
             self._lines.update(states, elapsed_s)
         news = _verdicts(states) != _verdicts(self._states)
@@ -92,7 +92,7 @@ def _table(states: Sequence[Comparison]) -> Table:
     table.add_column("verdict", no_wrap=True, min_width=len("INCONCLUSIVE"))
     table.add_column("launches", justify="right", no_wrap=True)
     for state in states:
-        undecided = state.verdict == "INCONCLUSIVE"
+        undecided = state.verdict in UNDECIDED
         table.add_row(
             Text(names[state.benchmark.name]),
             change_text(state.estimate),
@@ -117,7 +117,7 @@ class PlainLines:
         """Write a line for each benchmark that has been decided since the last call."""
         names = short_names(state.benchmark.name for state in states)
         for state in states:
-            if state.verdict != "INCONCLUSIVE" and state.benchmark.name not in self._decided:
+            if state.verdict not in UNDECIDED and state.benchmark.name not in self._decided:
                 self._decided.add(state.benchmark.name)
                 self.say(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
 

@@ -101,8 +101,12 @@ def commit_text(commit: Commit) -> str:
 
 
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield the remarks on single benchmarks, with the command that lets a finding pass."""
-    remarks = [_remark(found, names) for found in comparisons if details(found)]
+    """Yield the remarks on single benchmarks, with the command that lets a finding pass.
+
+    The table says all there is to say of those that were not reached.
+    """
+    told = (found for found in comparisons if found.verdict != "NOT REACHED" and details(found))
+    remarks = [_remark(found, names) for found in told]
     if remarks:
         yield Group(*remarks)
 

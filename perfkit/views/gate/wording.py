@@ -6,12 +6,21 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, GateReport, Need, Verdict
+from perfkit.records.comparisons import (
+    UNDECIDED,
+    Comparison,
+    Estimate,
+    ExactComparison,
+    GateReport,
+    Need,
+    Verdict,
+)
 from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
 _ORDER: tuple[Verdict, ...] = (
-    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "IMPROVED", "UNCHANGED",
+    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "IMPROVED",
+    "UNCHANGED",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
@@ -83,7 +92,7 @@ def times_text(comparison: Comparison) -> tuple[str, str]:
 def _is_open(comparison: Comparison) -> bool:
     """Tell whether an undecided benchmark may not have changed at all."""
     estimate = comparison.estimate
-    undecided = comparison.verdict == "INCONCLUSIVE"
+    undecided = comparison.verdict in UNDECIDED
     return undecided and (estimate is None or estimate.low <= 1 <= estimate.high)
 
 
