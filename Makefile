@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit gate hooks calibration calibration-report exactness faults identical
+.PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
 .PHONY: peers versions clean
 
 run: $(INSTALLED)
@@ -31,8 +31,12 @@ layers: $(INSTALLED)
 # Most tests in two processes, a thread each: more would wait for one another. Then those that nothing may run
 # beside.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"
-	$(BIN)/pytest -m alone
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not slow"
+	$(BIN)/pytest -m "alone and not slow"
+
+# What takes so long that `make test` leaves it out: some three minutes.
+slow: $(INSTALLED)
+	$(BIN)/pytest -m slow
 
 # Another comparison: make gate GATE="--base HEAD~3"
 gate: $(INSTALLED)

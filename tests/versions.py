@@ -53,7 +53,9 @@ def _outcome(name: str) -> str:
     ran = (
         _run(*_UV, "venv", "--quiet", "--allow-existing", f"--python={interpreter}", f".versions/{name}")
         and _run(*_UV, "pip", "install", "--quiet", f"--python={python}", *chosen, "--editable=.[dev]")
-        and _run(python, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-m", "not alone", *tests)
+        and _run(
+            python, "-m", "pytest", "-q", "-n2", "--dist=loadfile", "-m", "not alone and not slow", *tests
+        )
     )
     return PASSED if ran else FAILED
 

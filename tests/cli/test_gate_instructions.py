@@ -43,6 +43,7 @@ def gated(project: GitProject) -> Gated:
 
 
 @needs_valgrind
+@pytest.mark.slow
 def test_more_instructions_fail_a_gate_that_names_them(gated: Gated) -> None:
     """Each side's are counted in its own code, and the functions that ran more of them are named."""
     (total,) = (one for one in gated.report["exact"] if one["metric"]["name"] == "instructions")
@@ -55,6 +56,7 @@ def test_more_instructions_fail_a_gate_that_names_them(gated: Gated) -> None:
 
 
 @needs_valgrind
+@pytest.mark.slow
 def test_instructions_are_filed_and_judged_anew(project: GitProject, gated: Gated) -> None:
     """They are exact rows of the ledger, and lead to the same verdict."""
     rows = [

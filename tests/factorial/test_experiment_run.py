@@ -166,7 +166,7 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path, measured: tuple[Exp
     ("mistake", "said"),
     [
         ("swapped labels", "the labels are swapped"),
-        ("leaked flag", "a flag has leaked: cudnn_benchmark"),
+        pytest.param("leaked flag", "a flag has leaked: cudnn_benchmark", marks=pytest.mark.slow),
     ],
 )
 def test_what_makes_an_experiment_void_stops_it(tmp_path: Path, mistake: str, said: str) -> None:
@@ -249,6 +249,7 @@ def test_code_from_elsewhere_is_no_trial(tmp_path: Path, *, fails: bool) -> None
     assert f'"helper" was imported from {elsewhere}/helper.py' in problem.message
 
 
+@pytest.mark.slow
 def test_a_trial_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """And told as what it is, when no variant is left."""
     with pytest.raises(NotMeasuredError, match="took longer than 3 s"):

@@ -11,7 +11,13 @@ from kills import KINDS, Kind, kill_once, once_staged
 _HARDEST = "gate"
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.slow] if kind.name == "experiment" else [], id=kind.name)
+        for kind in KINDS
+    ],
+)
 def test_a_kill_loses_nothing_and_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
     """Every row that was staged is in the ledger, once; no worktree, folder or process stays."""
     hardest = kind.name == _HARDEST

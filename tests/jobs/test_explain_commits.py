@@ -72,7 +72,7 @@ def brighten(image):
     return image + 1
 """
 BASE = {"items": 1, "repeats": 5, "seconds": 0.0005}
-HEAD = {"items": 4, "repeats": 400, "seconds": 0.004}
+HEAD = {"items": 4, "repeats": 1500, "seconds": 0.004}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,6 +115,7 @@ def applied(project: TricksProject) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_tricks_are_applied_to_a_loop(
     project: TricksProject, applied: subprocess.CompletedProcess[str]
 ) -> None:
@@ -138,6 +139,7 @@ def test_tricks_are_applied_to_a_loop(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_a_loops_run_ends_in_what_to_change(
     project: TricksProject, applied: subprocess.CompletedProcess[str]
 ) -> None:

@@ -58,7 +58,11 @@ def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay
 
 
 @pytest.mark.parametrize(
-    ("start", "stay"), [("fork", False), ("spawn", True)], ids=["forked for each epoch", "spawned to stay"]
+    ("start", "stay"),
+    [
+        pytest.param("fork", False, id="forked for each epoch"),
+        pytest.param("spawn", True, marks=pytest.mark.slow, id="spawned to stay"),
+    ],
 )
 def test_each_worker_leaves_its_profile(
     tmp_path: Path,

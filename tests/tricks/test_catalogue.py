@@ -29,7 +29,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[*NAMES, IDENTICAL.name])
+# The compiler takes its time.
+@pytest.fixture(
+    params=[
+        *(pytest.param(name, marks=[pytest.mark.slow] if name == "compile" else []) for name in NAMES),
+        IDENTICAL.name,
+    ]
+)
 def trick(request: pytest.FixtureRequest) -> Trick:
     """Return each trick that can be tried here, and the one that is none."""
     trick = IDENTICAL if request.param == IDENTICAL.name else find(request.param)
