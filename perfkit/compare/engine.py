@@ -275,7 +275,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=exact,
             loaded=self._loaded(timing, tally),
-            notes=(*tally.notes, *self._not_reached(timing)),
+            notes=(*tally.notes, *self._not_reached(timing), *self._erratic(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
         )
@@ -293,6 +293,7 @@ class _Comparing:
         timing.launches_after = _COUNTED_AS_LAUNCHES if self.method.counted else 0
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
+            self.sides.launcher.narrow(self._compared)
             self.progress.say("measuring")
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
@@ -311,6 +312,17 @@ class _Comparing:
         number = sum(one.verdict == "NOT REACHED" for one in found)
         if timing and number:
             yield timing.forecast().not_reached(number, budget_s=self.method.budget_s)
+
+    def _erratic(self, timing: SequentialComparison | None) -> Iterator[str]:
+        """Yield a note on benchmarks whose threads seem to wait for one another."""
+        threads = int(self.surveyed.torch.get("threads", "1"))
+        for name, state in timing.states.items() if timing and threads > 1 else ():
+            if state.erratic is not None:
+                yield (
+                    f"{name}: the slowest of its rounds takes {state.erratic:.0f} times as long as the"
+                    f" fastest, as where the {threads} threads of torch wait for one another: try"
+                    " OMP_NUM_THREADS=1"
+                )
 
     def _count(self, timing: SequentialComparison | None) -> Tally:
         """Count what repeats to the digit, once all is timed: benchmarks that were not reached are not."""

@@ -28,6 +28,9 @@ from perfkit.verdict.judge import WELL_KNOWN, compare
 # How much the log ratios of a benchmark's launches differ as a rule, what generations have in common
 # included. Few launches of its own do not tell.
 _USUAL_SD = 0.015
+# Where rounds of one launch differ so many times, in most launches, it is no noise of the machine.
+_ERRATIC = 4.0
+_FEWEST_LAUNCHES_TO_TELL = 3
 # No more than this share of the time that is left is kept for what follows.
 _MOST_KEPT = 0.25
 
@@ -98,6 +101,13 @@ class BenchmarkState:
     def launch_s(self) -> float | None:
         """Seconds that a launch of it takes, None before the first."""
         return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
+
+    @property
+    def erratic(self) -> float | None:
+        """How many times as long as the fastest the slowest round takes as a rule, None where few."""
+        spreads = [max(one.base_s) / min(one.base_s) for one in self.own]
+        usual = statistics.median(spreads) if len(spreads) >= _FEWEST_LAUNCHES_TO_TELL else 0.0
+        return usual if usual >= _ERRATIC else None
 
     def judge(self, policy: Policy) -> Comparison:
         """Return the verdict as far as it is known."""

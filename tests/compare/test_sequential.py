@@ -346,3 +346,17 @@ def test_files_that_any_launch_loaded_count_as_loaded() -> None:
     setting.run()
 
     assert {f"file_{number}.py" for number in range(4)} == setting.comparison.loaded
+
+
+def test_rounds_that_differ_many_times_over_are_noticed() -> None:
+    """What no machine's noise explains is told, how large it is as a rule; a single odd launch is not."""
+    setting = _setting({"steady": 1.0, "waiting": 1.0})
+    waiting = setting.comparison.states["waiting"]
+    for number in range(4):
+        base_s = (1.0, 1.2, 30.0) if number != 2 else (1.0, 1.0, 1.1)
+        waiting.own.append(LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=base_s))
+
+    setting.run()
+
+    assert 30.0 == waiting.erratic
+    assert setting.comparison.states["steady"].erratic is None

@@ -107,6 +107,20 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
     assert 2 == len({one["hash"] for one in imported})
 
 
+def test_later_generations_collect_what_is_compared_and_nothing_else(trees: TwoTrees) -> None:
+    """A file whose tests nobody compares is imported for the survey alone."""
+    trees.write({"benchmarks/bench_other.py": SAYS.replace('say("imported")', 'say("other")')})
+    with trees.launcher() as launcher:
+        listed = launcher.survey()
+        launcher.narrow(nodes("test_it"))
+        for _ in range(3):
+            assert () == launch(launcher).failures
+            launcher.renew()
+
+    assert {*nodes("test_it"), "benchmarks/bench_other.py::test_it"} == set(listed["base"].found)
+    assert (3, 1) == (len(said(trees, "imported")), len(said(trees, "other")))
+
+
 def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
     """Where a generation costs many launches, it makes several; where it costs none, one."""
     with trees.launcher() as launcher:
