@@ -18,6 +18,7 @@ from pathlib import Path
 
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
+from perfkit.compare.explaining import not_reached, waiting_threads
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
@@ -275,7 +276,7 @@ class _Comparing:
             comparisons=comparisons,
             exact=exact,
             loaded=self._loaded(timing, tally),
-            notes=(*tally.notes, *self._not_reached(timing), *self._erratic(timing)),
+            notes=(*tally.notes, *self._notes(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
         )
@@ -306,23 +307,10 @@ class _Comparing:
         told = " to ".join(f"{100 * margin:g}" for margin in dict.fromkeys((margins[0], margins[-1])))
         return f"{'a margin' if len(margins) == 1 else 'margins'} of {told} %"
 
-    def _not_reached(self, timing: SequentialComparison | None) -> Iterator[str]:
-        """Yield a note on the benchmarks that the budget was too small for."""
-        found = timing.comparisons() if timing else ()
-        number = sum(one.verdict == "NOT REACHED" for one in found)
-        if timing and number:
-            yield timing.forecast().not_reached(number, budget_s=self.method.budget_s)
-
-    def _erratic(self, timing: SequentialComparison | None) -> Iterator[str]:
-        """Yield a note on benchmarks whose threads seem to wait for one another."""
-        threads = int(self.surveyed.torch.get("threads", "1"))
-        for name, state in timing.states.items() if timing and threads > 1 else ():
-            if state.erratic is not None:
-                yield (
-                    f"{name}: the slowest of its rounds takes {state.erratic:.0f} times as long as the"
-                    f" fastest, as where the {threads} threads of torch wait for one another: try"
-                    " OMP_NUM_THREADS=1"
-                )
+    def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
+        if timing is not None:
+            yield from not_reached(timing, budget_s=self.method.budget_s)
+            yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:
         """Count what repeats to the digit, once all is timed: benchmarks that were not reached are not."""

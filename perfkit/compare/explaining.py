@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from perfkit.compare.prior import Prior
-from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.compare.sequential import ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import OpenSides
 from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
@@ -77,6 +77,26 @@ def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
     if prior.runs:
         runs = ", ".join(run[-12:] for run in prior.runs)
         yield f"continues the test of earlier gates on this pair: {runs}"
+
+
+def not_reached(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
+    """Yield a note on the benchmarks that the budget was too small for."""
+    number = sum(one.verdict == "NOT REACHED" for one in timing.comparisons())
+    if number:
+        yield timing.forecast().not_reached(number, budget_s=budget_s)
+
+
+def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[str]:
+    """Yield a note on the benchmarks whose ``threads`` seem to wait for one another."""
+    found = {name: state.erratic for name, state in timing.states.items() if state.erratic is not None}
+    if threads > 1 and found:
+        low, high = (f"{bound(found.values()):.0f}" for bound in (min, max))
+        names = ", ".join(name.rpartition("::")[2] for name in found)
+        yield (
+            f"{names}: the slowest round of a launch takes {low if low == high else f'{low} to {high}'} times"
+            f" as long as the fastest, as where the {threads} threads of torch wait for one another: try"
+            " OMP_NUM_THREADS=1"
+        )
 
 
 def unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
