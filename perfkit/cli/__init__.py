@@ -15,7 +15,9 @@ def main() -> None:
     do what Ctrl-C does. If the reader of the output closes it, the command ends without a message.
     """
     from perfkit.invocation import ended_like_ctrl_c
+    from perfkit.views.console import let_any_text_through
 
+    let_any_text_through()
     with ended_like_ctrl_c():
         code = _outcome()
     sys.exit(code)

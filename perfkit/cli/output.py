@@ -11,18 +11,14 @@ from perfkit.cli.options import STANDARD_OUTPUT
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_PIPE_COLUMNS = 100
-
 
 def show(view: RenderableType, *, to_json: str | None = None) -> None:
     """Print a view; to standard error when standard output carries JSON."""
-    from rich.console import Console
+    from perfkit.views.console import console_on
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
-    width = None if stream.isatty() else _PIPE_COLUMNS
-    console = Console(file=stream, width=width, highlight=False)
     # A text is laid out already, and a "[" in it must not be read as markup.
-    console.print(view, markup=False, soft_wrap=isinstance(view, str))
+    console_on(stream).print(view, markup=False, soft_wrap=isinstance(view, str))
 
 
 def write_json(result: object, destination: str | None) -> None:

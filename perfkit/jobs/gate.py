@@ -11,7 +11,7 @@ from perfkit.compare.counts import check_valgrind, targets_to_count
 from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_regressions, notes_on, unseen_changes
 from perfkit.compare.prior import continued_seed, earlier_rows
-from perfkit.compare.sides import Scope, open_sides
+from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
@@ -111,6 +111,7 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
     """Refuse what can be refused before anything is measured; return the sides, and the targets to count."""
     if request.instructions:
         check_valgrind()
+    check_selection(request.select, project)
     ignored = (*project.output_paths, request.ledger)
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
     ledger.check_writable()

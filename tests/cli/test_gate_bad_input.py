@@ -48,7 +48,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         (("--benchmarks", "nowhere"), "--benchmarks nowhere: neither side has such a file or folder"),
         (("--benchmarks", "work.py"), "no benchmark was found"),
         (("--select", "nothing"), "no benchmark was found"),
-        (("--select", "and and"), "--select is not what pytest's -k reads: ERROR: Wrong expression"),
+        (("--select", "and and"), '--select is not what pytest\'s -k reads: "and and": '),
         (("--repo", "nowhere"), "--repo nowhere is not a folder"),
         (("--from-ledger", "zzzz"), 'no run "zzzz"'),
         (("--from-ledger", "0199-aaaa"), 'run "0199-aaaa" is a pytest, not a gate'),
