@@ -144,6 +144,8 @@ def _rehearse(
                 began=began,
                 progress=Quiet(),
             )
+    if found.unrecorded is not None:
+        raise found.unrecorded
     return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - began)
 
 

@@ -100,10 +100,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=told.comparisons,
-        exit_code=exit_code((*told.comparisons, *told.exact)),
+        exit_code=exit_code((*told.comparisons, *told.exact), recorded=found.unrecorded is None),
         notes=(*notes, *found.notes, *told.notes),
         explanations=explanations,
         exact=told.exact,
+        unrecorded=None if found.unrecorded is None else str(found.unrecorded),
     )
 
 

@@ -257,7 +257,7 @@ def waiting(tmp_path: Path) -> GitProject:
     return made
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT])
 def test_an_interrupted_gate_keeps_its_launches(waiting: GitProject, number: signal.Signals) -> None:
     """Ctrl-C, or the end of a CI job, is exit code 130: complete launches are filed, nothing else stays."""
     done = _interrupt(waiting, number, after=2)

@@ -122,10 +122,14 @@ def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None
         ("profile", signal.SIGTERM),
         ("backfill", signal.SIGTERM),
         ("doctor", signal.SIGHUP),
+        ("calibrate", signal.SIGQUIT),
+        ("tricks", signal.SIGHUP),
+        ("experiment", signal.SIGQUIT),
+        ("explain", signal.SIGQUIT),
     ],
 )
 def test_whoever_waits_can_be_ended(project: GitProject, verb: str, number: signal.Signals) -> None:
-    """SIGTERM and SIGHUP are an interruption: exit code 130, a line, nothing left."""
+    """SIGTERM, SIGHUP and SIGQUIT are an interruption: exit code 130, a line, nothing left."""
     with subprocess.Popen(
         [PERFKIT, *VERBS[verb]],
         cwd=project.root,
