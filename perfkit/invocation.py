@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+_ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 _SHOWN_WORDS = 2
 
 
@@ -40,7 +40,8 @@ class Invocation:
             user=_user(),
             host=platform.node(),
             since=datetime.now(UTC).replace(microsecond=0),
-            command=shlex.join([program, *sys.argv[1:]]),
+            # Others read it as UTF-8, whatever the locale of this process takes its arguments for.
+            command=os.fsencode(shlex.join([program, *sys.argv[1:]])).decode(errors="replace"),
         )
 
     @property
@@ -63,7 +64,7 @@ class Invocation:
 
 @contextlib.contextmanager
 def ended_like_ctrl_c() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise KeyboardInterrupt, so that they leave as little behind as Ctrl-C.
+    """Have SIGTERM, SIGHUP and SIGQUIT raise KeyboardInterrupt: they leave as little behind as Ctrl-C.
 
     A signal that is ignored, as under nohup, or that somebody else handles stays as it is. Forked processes
     get the default back: there nobody would hear of the exception, and they are to end.

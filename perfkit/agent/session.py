@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from . import FIXTURE_NAME, MARKER
 from .channel import Channel
@@ -166,6 +167,18 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     selection = ["-k", select] if select else []
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection, *_neutral_arguments()]
     pytest.main(arguments, plugins=[plugin])
+
+
+def selection_problem(select: str) -> str | None:
+    """Return why an expression is none that pytest's ``-k`` reads, None where it is one.
+
+    The kind of the error is another in each version of pytest, and each ends in what was expected.
+    """
+    try:
+        Expression.compile(select)
+    except Exception as error:  # noqa: BLE001 (see above)
+        return str(error)
+    return None
 
 
 def _neutral_arguments() -> list[str]:

@@ -11,11 +11,13 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, Pe
 def main() -> None:
     """Run the command line and end with its exit code.
 
-    A user's mistake prints one line, an internal error a few lines, and it exits with 70. SIGTERM and SIGHUP
-    do what Ctrl-C does. If the reader of the output closes it, the command ends without a message.
+    A user's mistake prints one line, an internal error a few lines, and it exits with 70. SIGTERM, SIGHUP
+    and SIGQUIT do what Ctrl-C does. If the reader of the output closes it, it ends without a message.
     """
     from perfkit.invocation import ended_like_ctrl_c
+    from perfkit.views.console import let_any_text_through
 
+    let_any_text_through()
     with ended_like_ctrl_c():
         code = _outcome()
     sys.exit(code)

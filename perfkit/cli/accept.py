@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 if TYPE_CHECKING:
     from perfkit.jobs.accept import Accepted
@@ -55,8 +55,7 @@ def accept(
         reason=reason,
         ref=commit,
     )
-    show(_told(kept), to_json=json)
-    write_json(kept.acceptance, json)
+    tell(_told(kept), kept.acceptance, json=json)
 
 
 def _told(kept: Accepted) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -27,6 +28,10 @@ from perfkit.cli import (
     view,
 )
 from perfkit.cli.options import examples
+from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE
+
+# The library's own options, which end with 1 where they know no shell.
+_COMPLETION = {"--install-completion", "--show-completion"}
 
 
 class _EscapedError(Exception):
@@ -61,7 +66,6 @@ app = typer.Typer(
     name="perfkit",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog=examples(
         "perfkit gate",
@@ -94,7 +98,8 @@ def run_app() -> int:
         # Both libraries that print for a command end it with 1 if the output is closed.
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return EXIT_USAGE if code == EXIT_REGRESSED and _COMPLETION & set(sys.argv[1:2]) else code
     except _EscapedError as escaped:
         raise escaped.error from None
     return 0

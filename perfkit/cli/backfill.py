@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import show, tell
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def backfill(
         say=lambda text: show(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {result.run_id[-12:]}{after_waiting(result.waited_s)}"
-    show(f"{measured} -> {result.file}", to_json=json)
-    write_json(result, json)
+    tell(f"{measured} -> {result.file}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))
 

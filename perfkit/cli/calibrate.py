@@ -22,7 +22,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 _DEFAULT_PLANT = "5%"
 
@@ -92,6 +92,5 @@ def calibrate(
     )
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)
-    show(calibration_view(found), to_json=json)
-    write_json(found, json)
+    tell(calibration_view(found), found, json=json)
     sys.exit(found.exit_code)

@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 
 def register(app: typer.Typer) -> None:
@@ -61,6 +61,5 @@ def compare(
         ledger=ledger_at(ledger or project.ledger_path),
     )
     report = run_compare(request, project=project)
-    show(apart_view(report), to_json=json)
-    write_json(report, json)
+    tell(apart_view(report), report, json=json)
     sys.exit(report.exit_code)

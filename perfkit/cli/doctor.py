@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +47,5 @@ def doctor(
     request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
     with StageProgress() as progress:
         fitness = run_doctor(request, project=project_in(None), say=progress.say, tell=progress.tell)
-    show(doctor_view(fitness), to_json=json)
-    write_json(fitness, json)
+    tell(doctor_view(fitness), fitness, json=json)
     sys.exit(fitness.exit_code)

@@ -24,7 +24,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import show, tell
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -227,12 +227,15 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.views.experiment.terminal import experiment_view
     from perfkit.views.gate.wording import after_waiting
 
-    if markdown is not None:
-        write_document(measured, markdown)
-    write_json(measured.record, json)
-    show(experiment_view(measured.record), to_json=json)
-    if measured.waited_s:
-        show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
+    def say_waited() -> None:
+        if measured.waited_s:
+            show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
+
+    def write() -> None:
+        if markdown is not None:
+            write_document(measured, markdown)
+
+    tell(experiment_view(measured.record), measured.record, json=json, then=(say_waited, write))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, WaitOption, examples, output_option
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 
 def register(app: typer.Typer) -> None:
@@ -71,12 +71,16 @@ def explain(
         wait_s=wait,
     )
     difference = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
-    if html is not None:
-        replace_text(html, difference_page(difference), option="--html")
-    if markdown is not None:
-        replace_text(markdown, difference_markdown(difference), option="--markdown")
-    write_json(difference, json)
-    show(difference_view(difference), to_json=json)
+
+    def write_page() -> None:
+        if html is not None:
+            replace_text(html, difference_page(difference), option="--html")
+
+    def write_markdown() -> None:
+        if markdown is not None:
+            replace_text(markdown, difference_markdown(difference), option="--markdown")
+
+    tell(difference_view(difference), difference, json=json, then=(write_page, write_markdown))
 
 
 class _Voice:

@@ -24,7 +24,8 @@ from perfkit.cli.options import (
     output_option,
     project_in,
 )
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
+from perfkit.errors import RecordingError
 
 
 def register(app: typer.Typer) -> None:
@@ -130,9 +131,16 @@ def gate(
         )
         with GateProgress(enabled=True) as progress:
             report = run_gate(request, project=project, progress=progress)
-    if markdown is not None:
-        replace_text(markdown, render_comment(report), option="--markdown")
-    # Files are written first: a pager that reads the view may be closed before its end.
-    write_json(report, json)
-    show(gate_view(report), to_json=json)
+
+    def write_comment() -> None:
+        if markdown is not None:
+            replace_text(markdown, render_comment(report), option="--markdown")
+
+    def complain() -> None:
+        if report.unrecorded is not None:
+            error = RecordingError(report.unrecorded)
+            error.exit_code = report.exit_code
+            raise error
+
+    tell(gate_view(report), report, json=json, then=(complain, write_comment))
     sys.exit(report.exit_code)

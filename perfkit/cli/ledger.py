@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 _ledger = typer.Typer(
     no_args_is_help=True,
@@ -28,8 +28,7 @@ def list_(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     from perfkit.views.ledger_tables import runs_table
 
     runs = list_runs(_existing(ledger))
-    show(runs_table(runs), to_json=json)
-    write_json(runs, json)
+    tell(runs_table(runs), runs, json=json)
 
 
 @_ledger.command(
@@ -41,8 +40,7 @@ def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> 
     from perfkit.views.ledger_tables import rows_table
 
     rows = show_run(_existing(ledger), run)
-    show(rows_table(rows), to_json=json)
-    write_json(rows, json)
+    tell(rows_table(rows), rows, json=json)
 
 
 def _existing(ledger: Path | None) -> Path:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 _log = typer.Typer(
     invoke_without_command=True,
@@ -48,8 +48,8 @@ def log(
     rows = ledger_at(open_ledger(ledger or project.ledger_path).path)
     result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
-    show(f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}", to_json=json)
-    write_json(result.log, json)
+    told = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
+    tell(told, result.log, json=json)
 
 
 @_log.command(epilog=examples('perfkit log note 1a2b3c4 "Reused the distance matrix in the metrics"'))
@@ -61,5 +61,4 @@ def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOptio
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_path)
     kept = note_commit(project=project, ledger=place, ref=commit, text=text)
-    show(f"{kept.commit[:10]}: {kept.text}", to_json=json)
-    write_json(kept, json)
+    tell(f"{kept.commit[:10]}: {kept.text}", kept, json=json)

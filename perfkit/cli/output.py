@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from perfkit.cli.options import STANDARD_OUTPUT
+from perfkit.errors import PerfkitError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_PIPE_COLUMNS = 100
+
+def tell(
+    view: RenderableType, result: object, *, json: str | None, then: tuple[Callable[[], None], ...] = ()
+) -> None:
+    """Print a view, then do what else is to be done with a result, and write it as JSON.
+
+    What was measured is seen before anything is written that a full disk could keep from being written, and
+    no failure keeps the rest from being done.
+
+    Raises:
+        PerfkitError: the first thing that failed; others are its notes.
+        BrokenPipeError: nobody reads the view, and nothing else failed.
+    """
+    failures: list[PerfkitError] = []
+    closed: BrokenPipeError | None = None
+    steps: list[Callable[[], None]] = [
+        functools.partial(show, view, to_json=json),
+        *then,
+        functools.partial(write_json, result, json),
+    ]
+    for step in steps:
+        try:
+            step()
+        except PerfkitError as error:
+            failures.append(error)
+        except BrokenPipeError as error:
+            closed = error
+    if failures:
+        for other in failures[1:]:
+            failures[0].add_note(str(other))
+        raise failures[0]
+    if closed is not None:
+        raise closed
 
 
 def show(view: RenderableType, *, to_json: str | None = None) -> None:
-    """Print a view; to standard error when standard output carries JSON."""
-    from rich.console import Console
+    """Print a view; to standard error when standard output carries JSON.
+
+    Raises:
+        UsageError: the stream takes nothing more, as on a full disk.
+    """
+    from perfkit.views.console import console_on
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
-    width = None if stream.isatty() else _PIPE_COLUMNS
-    console = Console(file=stream, width=width, highlight=False)
-    # A text is laid out already, and a "[" in it must not be read as markup.
-    console.print(view, markup=False, soft_wrap=isinstance(view, str))
+    try:
+        # A text is laid out already, and a "[" in it must not be read as markup.
+        console_on(stream).print(view, markup=False, soft_wrap=isinstance(view, str))
+        stream.flush()
+    except SystemExit as end:
+        # The library that prints ends the command with 1 if the output is closed.
+        raise end.__context__ or end from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(stream, error) from error
 
 
 def write_json(result: object, destination: str | None) -> None:
@@ -38,7 +85,24 @@ def write_json(result: object, destination: str | None) -> None:
     from perfkit.jobs.text_files import replace_text
 
     text = msgspec.json.format(msgspec.json.encode(result)).decode() + "\n"
-    if destination == STANDARD_OUTPUT:
-        sys.stdout.write(text)
+    if destination != STANDARD_OUTPUT:
+        replace_text(Path(destination), text, option="--json")
         return
-    replace_text(Path(destination), text, option="--json")
+    try:
+        # JSON is UTF-8 whatever the terminal takes: a machine reads it.
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _unwritable(sys.stdout, error) from error
+
+
+def _unwritable(stream: TextIO, error: OSError) -> UsageError:
+    """Return what to say of a stream that took not all, and let go of it: Python would flush it once more."""
+    name = "standard error" if stream is sys.stderr else "standard output"
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+    return UsageError(f"cannot write to {name} ({error.strerror or error}); lead it to a place that has room")

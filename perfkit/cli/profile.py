@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 
 if TYPE_CHECKING:
     from perfkit.records import PassName
@@ -80,5 +80,4 @@ def profile(
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_path),
     )
     summary = run_profile(request, project=project)
-    show(render_report(summary, folder=request.out.parent), to_json=json)
-    write_json(summary, json)
+    tell(render_report(summary, folder=request.out.parent), summary, json=json)

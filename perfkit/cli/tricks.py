@@ -23,7 +23,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, write_json
+from perfkit.cli.output import tell
 from perfkit.errors import UsageError
 
 # Default budgets, within which most tricks are decided on two cores.
@@ -118,9 +118,11 @@ def tricks(
         )
         with GateProgress(enabled=True) as progress:
             report = run_tricks(request, project=project, progress=progress)
-    if markdown is not None:
-        write_document(report, markdown)
-    write_json(report, json)
-    show(tricks_view(report, codes(report)), to_json=json)
+
+    def write() -> None:
+        if markdown is not None:
+            write_document(report, markdown)
+
+    tell(tricks_view(report, codes(report)), report, json=json, then=(write,))
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

@@ -25,7 +25,7 @@ from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, Sequen
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
 from perfkit.compare.survey import Rules, Survey, finding_on_failure
 from perfkit.config import Project
-from perfkit.errors import RunInterruptedError
+from perfkit.errors import RecordingError, RunInterruptedError
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
@@ -108,7 +108,8 @@ class CompletedComparison:
 
     ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
     since what they imported is not known. ``timed_s`` is how many seconds timing took, set-up included, and
-    ``counted_s`` how many counting took after it.
+    ``counted_s`` how many counting took after it. ``unrecorded`` is what kept its end from the ledger, such
+    as a full disk: the verdicts stand all the same.
     """
 
     context: RunContext
@@ -119,6 +120,7 @@ class CompletedComparison:
     notes: tuple[str, ...]
     timed_s: float
     counted_s: float
+    unrecorded: RecordingError | None = None
 
 
 def settle_method(
@@ -170,7 +172,7 @@ def compare_sides(
 
     Raises:
         NotMeasuredError: a side imported other code than its own; what was recorded before stays.
-        RecordingError: the record cannot be written any more; what is in it stays.
+        RecordingError: the record cannot be written while it measures; what is in it stays.
         RunInterruptedError: the person stopped it; its launches so far are kept.
     """
     context = _describe(sides, surveyed, method, record)
@@ -267,9 +269,15 @@ class _Comparing:
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
         exact = tally.compared(self.method.exact_policy, faster)
-        self.run.add(list(count_rows(tally.pairs, exact, self.context)))
         comparisons = (*judged, *self.surveyed.findings, *tally.findings)
-        self._publish(comparisons)
+        unrecorded = None
+        try:
+            self.run.add(list(count_rows(tally.pairs, exact, self.context)))
+            self._publish(comparisons)
+        except RecordingError as error:
+            # All is measured and judged: the caller tells that before this.
+            self.run.leave()
+            unrecorded = error
         return CompletedComparison(
             context=self.context,
             prior=self.prior,
@@ -279,6 +287,7 @@ class _Comparing:
             notes=(*tally.notes, *self._notes(timing)),
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
+            unrecorded=unrecorded,
         )
 
     def _time(self) -> SequentialComparison:

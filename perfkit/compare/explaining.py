@@ -49,9 +49,13 @@ def _explain(
 ) -> Explanation | None:
     """Profile a regressed benchmark on both sides and return what moved; None where that failed."""
     name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
-    children = [launcher.start(side, nodes=[name]) for side in SIDES]
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
-    turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
+    try:
+        children = [launcher.start(side, nodes=[name]) for side in SIDES]
+        turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
+    except OSError:
+        # The verdict is known by now: a full disk must not take it away.
+        return None
     if turns is None:
         return None
     work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)

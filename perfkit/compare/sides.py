@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from perfkit.agent.session import selection_problem
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.measure.lockstep.instructed import Callgrind
@@ -107,6 +108,23 @@ class LockstepLaunches:
     def learn(self, libraries: Sequence[str]) -> None:
         """Let preloaders import modules that both sides import."""
         self._launcher.warm_up(libraries)
+
+
+def check_selection(select: str | None, project: Project) -> None:
+    """Refuse an expression that pytest would refuse, before anybody waits for the machine.
+
+    Raises:
+        UsageError: it is none that pytest's ``-k`` reads; the message names where it stands.
+    """
+    place, expression = "--select", select
+    if select is None:
+        place, expression = "[tool.perfkit.gate] select", project.config.gate.select
+    problem = selection_problem(expression) if expression else None
+    if problem is not None:
+        raise UsageError(
+            f'{place} is not what pytest\'s -k reads: "{expression}": {problem};'
+            ' it reads names with and, or, not and brackets, such as "loss and not slow"'
+        )
 
 
 @contextmanager

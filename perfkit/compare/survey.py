@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.compare.sides import OpenSides
 from perfkit.config import BenchmarkRule, Config, parse_percent
-from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, UsageError
+from perfkit.errors import ConfigError, NotMeasuredError, UsageError
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted
@@ -20,7 +20,6 @@ from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
 
 _CONFTEST = "conftest.py"
-_WRONG_SELECTION = "passed to '-k'"
 _BOOLEANS = {"True": True, "False": False}
 
 
@@ -90,9 +89,7 @@ def _proven(found: Scouted, side: Side) -> Scouted:
     return found
 
 
-def _not_collected(side: Side, words: str) -> PerfkitError:
-    if _WRONG_SELECTION in words:
-        return UsageError(f"--select is not what pytest's -k reads: {words}")
+def _not_collected(side: Side, words: str) -> NotMeasuredError:
     return NotMeasuredError(
         f"pytest could not collect the benchmarks of {side}: {words};"
         " run `pytest --collect-only` there to see why"

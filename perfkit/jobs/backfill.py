@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from perfkit.compare.sides import check_selection
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.identity import new_run_id
@@ -74,6 +75,8 @@ def run_backfill(
         raise UsageError(f"--launches must be at least 1, found {request.launches}")
     if os.environ.get(COMMIT_VARIABLE):
         raise RepositoryError(f"unset {COMMIT_VARIABLE}: the commits to measure come from the repository")
+    if request.select is not None:
+        check_selection(request.select, project)
     repository = open_repository(project.root)
     commits = _in_history_order([resolve(repository, ref) for ref in request.commits], project.root)
     shas = [commit.sha for commit in commits]

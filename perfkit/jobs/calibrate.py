@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfkit.compare.calibration import Case, plan_cases
 from perfkit.compare.engine import Record, compare_sides, settle_method
-from perfkit.compare.sides import Scope, open_sides
+from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
@@ -60,7 +60,7 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
         UsageError: there is nothing to rehearse, or a plant is out of range.
         RunInterruptedError: the person stopped it.
     """
-    _check(request)
+    _check(request, project)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
     pair = identical_sides(project.root)
@@ -144,6 +144,8 @@ def _rehearse(
                 began=began,
                 progress=Quiet(),
             )
+    if found.unrecorded is not None:
+        raise found.unrecorded
     return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - began)
 
 
@@ -188,7 +190,8 @@ def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: S
     )
 
 
-def _check(request: CalibrateRequest) -> None:
+def _check(request: CalibrateRequest, project: Project) -> None:
+    check_selection(request.select, project)
     if request.gates < 1:
         raise UsageError(f"--gates must be at least 1, found {request.gates}")
     for plant in request.plants:

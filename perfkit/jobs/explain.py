@@ -26,7 +26,7 @@ from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.project_roots import project_roots
-from perfkit.repo.sides import SidePair, names_commit, resolve_sides
+from perfkit.repo.sides import SidePair, is_shallow, names_commit, resolve_sides
 from perfkit.temporary import temporary_folder
 
 _STAT = ".stat"
@@ -62,11 +62,13 @@ def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> D
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
     Raises:
-        UsageError: one is a file and the other a commit; else as for files or for commits.
+        UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
+            commits.
     """
     names = (request.base, request.head)
     files = [] if request.target else [name for name in names if _is_file(name, project)]
     if not files:
+        _check_known(request, project)
         both = [] if request.target else [name for name in names if _exists(name)]
         for name in both:
             voice.say(f"{name} is a commit and a file: the commit is compared; ./{name} names the file")
@@ -81,9 +83,35 @@ def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> D
     return explain_files(base, head, project=project, own=request.own)
 
 
+def _check_known(request: ExplainRequest, project: Project) -> None:
+    """Refuse names that stand for nothing, before it matters what would be profiled at them."""
+    names = dict.fromkeys((request.base, request.head))
+    unknown = [f'"{name}"' for name in names if not (names_commit(project.root, name) or _is_folder(name))]
+    if not unknown or request.target:
+        return
+    told = f"{unknown[0]} is neither a file nor a commit"
+    if len(unknown) > 1:
+        told = f"{' and '.join(unknown)} are neither files nor commits"
+    clone = ", after `git fetch --unshallow` in this shallow clone" if is_shallow(project.root) else ""
+    raise UsageError(
+        f"{told}; name two profiles, such as before.stat after.stat, or two commits that"
+        f" `git log --oneline` lists{clone}"
+    )
+
+
+def _target(request: ExplainRequest, project: Project) -> Target:
+    """Return the training loop to profile at both commits."""
+    if request.target is None and _DEFAULT_TARGET not in project.config.targets:
+        raise UsageError(
+            f'--target is missing: no "{_DEFAULT_TARGET}" is configured under [tool.perfkit.targets], so name'
+            ' what to profile at both commits: a script such as train.py, or "package.module:function"'
+        )
+    return resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
+
+
 def _is_file(name: str, project: Project) -> bool:
     """Tell whether a name stands for a file: it is written as a path, or git knows no commit of that name."""
-    if os.path.isdir(name):  # noqa: PTH112 (see below)
+    if _is_folder(name):
         return False
     if name.startswith(_PATHS) or (name.endswith(_PROFILES) and _exists(name)):
         return True
@@ -92,6 +120,10 @@ def _is_file(name: str, project: Project) -> bool:
 
 def _exists(name: str) -> bool:
     return os.path.isfile(name)  # noqa: PTH113 (Path.is_file raises for a name that is too long)
+
+
+def _is_folder(name: str) -> bool:
+    return os.path.isdir(name)  # noqa: PTH112 (likewise)
 
 
 def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:
@@ -119,7 +151,7 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
     """
     if request.steps < 1:
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
-    target = resolve_target(request.target or _DEFAULT_TARGET, project, folder=Path.cwd())
+    target = _target(request, project)
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     config = project.config
     with (

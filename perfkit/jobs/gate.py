@@ -11,7 +11,7 @@ from perfkit.compare.counts import check_valgrind, targets_to_count
 from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_regressions, notes_on, unseen_changes
 from perfkit.compare.prior import continued_seed, earlier_rows
-from perfkit.compare.sides import Scope, open_sides
+from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
@@ -100,10 +100,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=told.comparisons,
-        exit_code=exit_code((*told.comparisons, *told.exact)),
+        exit_code=exit_code((*told.comparisons, *told.exact), recorded=found.unrecorded is None),
         notes=(*notes, *found.notes, *told.notes),
         explanations=explanations,
         exact=told.exact,
+        unrecorded=None if found.unrecorded is None else str(found.unrecorded),
     )
 
 
@@ -111,6 +112,7 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
     """Refuse what can be refused before anything is measured; return the sides, and the targets to count."""
     if request.instructions:
         check_valgrind()
+    check_selection(request.select, project)
     ignored = (*project.output_paths, request.ledger)
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
     ledger.check_writable()

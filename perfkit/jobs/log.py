@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.config import Project
-from perfkit.errors import OutOfDateError, UsageError
+from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
 from perfkit.history.change_log import build_change_log
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.ledger.notes import Note, add_note, read_notes
@@ -14,6 +14,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records.change_log import ChangeLog, Column, History
 from perfkit.repo.commits import history_order, open_repository, resolve
+from perfkit.units import counted
 from perfkit.views.change_log import render_change_log
 from perfkit.views.markers import replace_between_markers
 
@@ -34,10 +35,13 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
 
     Raises:
         LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has nothing to show; the file stays as it is.
         OutOfDateError: ``check`` is set and the file is not what the ledger says.
         UsageError: the file cannot be written or its markers are damaged.
     """
     log = read_change_log(project=project, ledger=ledger)
+    if not log.tables:
+        raise NotMeasuredError(_nothing_to_render(log, project, ledger))
     before = read_text(file, default=_TITLE)
     after = replace_between_markers(before, render_change_log(log), name="log")
     changed = after != before or not file.exists()
@@ -46,6 +50,18 @@ def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> Re
     if changed:
         replace_text(file, after, option="--out")
     return RenderedLog(log=log, file=file, changed=changed)
+
+
+def _nothing_to_render(log: ChangeLog, project: Project, ledger: Path) -> str:
+    of = "any benchmark of [tool.perfkit.log]" if project.config.log.columns else "any benchmark"
+    found, first = "", ""
+    if log.dirty_runs:
+        found = f", only {counted(log.dirty_runs, 'run')} on uncommitted changes"
+        first = "commit your changes, then "
+    return (
+        f"nothing to render yet: {ledger} has no time of {of} at a commit{found}; {first}measure with"
+        " `pytest --benchmark-autosave` or `perfkit gate`, and run `perfkit log` again"
+    )
 
 
 def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:

@@ -5,6 +5,7 @@ Every output file of every command is checked and written here.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -126,6 +127,8 @@ def _unwritable(file: Path, error: OSError, option: str) -> UsageError:
     advice = "make it or " if isinstance(error, FileNotFoundError) else "make it writable or "
     if isinstance(error, IsADirectoryError):
         advice = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "make room or "
     return UsageError(f"cannot write {file} ({_reason(error)}); {advice}choose another with {option}")
 
 

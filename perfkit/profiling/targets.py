@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import UsageError
 
+_NOTEBOOK = ".ipynb"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -60,9 +62,11 @@ def target_on(target: Target, root: Path, *, project: Path) -> Target:
 def _place(name: str, place: str, *, folder: Path, project: Project) -> Target:
     if place.endswith(".py"):
         return Target(name=name, place=_script(folder / place))
-    if _FUNCTION.fullmatch(place):
+    if _FUNCTION.fullmatch(place) and not _function_of_script(place):
         return Target(name=name, place=place)
-    raise UsageError(_unknown(name, project))
+    if place.endswith(_NOTEBOOK):
+        raise UsageError(_notebook(name))
+    raise UsageError(_unknown(name, place, project))
 
 
 def _script(path: Path) -> str:
@@ -71,14 +75,33 @@ def _script(path: Path) -> str:
     return str(path.resolve())
 
 
-def _unknown(name: str, project: Project) -> str:
+def _notebook(name: str) -> str:
+    script = Path(name).with_suffix(".py").name
+    return (
+        f'"{name}" is a notebook, and a target is a script or a function; convert it with'
+        f" `jupyter nbconvert --to script {shlex.quote(name)}` and profile {script}"
+    )
+
+
+def _unknown(name: str, place: str, project: Project) -> str:
     known = sorted(project.config.targets)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    nearest = f'did you mean "{close[0]}"?' if close else _known(known)
+    nearest = _function_of_script(place) or (close[0] if close else None)
+    told = f'did you mean "{nearest}"?' if nearest else _known(known)
     return (
-        f'unknown target "{name}"; {nearest} A target is "package.module:function", a script such as'
+        f'unknown target "{name}"; {told} A target is "package.module:function", a script such as'
         " train.py, or a name configured in pyproject.toml under [tool.perfkit.targets]"
     )
+
+
+def _function_of_script(place: str) -> str | None:
+    """Return how a function is named that was asked for by its file: "train:main" for "train.py:main"."""
+    file, _, function = place.partition(":")
+    if not file.endswith(".py") or not function:
+        return None
+    module = file.removesuffix(".py").removeprefix("./").removeprefix("src/").replace("/", ".")
+    named = f"{module}:{function.lstrip(':')}"
+    return named if _FUNCTION.fullmatch(named) else None
 
 
 def _known(names: list[str]) -> str:

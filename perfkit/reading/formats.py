@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 
@@ -18,7 +19,8 @@ from perfkit.records.readings import Reading
 LARGEST_BYTES = 1_000_000_000
 _GZIP = b"\x1f\x8b"
 _KNOWN = "a .stat or .prof of cProfile, a .json or .json.gz of torch.profiler, or a .json of perfkit profile"
-
+# What begins with a bracket and is no JSON: a file of settings with its "[section]", or a template.
+_SECTION = re.compile(rb"[\[{\s]+(?!(?:true|false|null)\b)[A-Za-z_%]")
 
 _ABSENT = msgspec.Raw()
 
@@ -51,7 +53,7 @@ def _reader(data: bytes, name: str) -> Callable[[bytes, str, CodeNames], Reading
     if _is_table_of_marshal(data):
         return read_pstats
     start = data[:64].lstrip()
-    if start.startswith((b"{", b"[")):
+    if start.startswith((b"{", b"[")) and not _SECTION.match(start):
         return _json_reader(data, name)
     if data.startswith((b"\x80", b"PK")):
         raise UsageError(f"{name} is a pickle, and could run anything if it were opened; expected {_KNOWN}")

@@ -182,7 +182,8 @@ class GateReport:
     that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
     that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
     counting; before it began another perfkit kept it waiting for ``waited_s``. ``from_ledger`` marks verdicts
-    that were recomputed from kept rows, ``cut_off`` those of a gate that never came to its end.
+    that were recomputed from kept rows, ``cut_off`` those of a gate that never came to its end, and
+    ``unrecorded`` says what kept those of this one from the ledger.
     """
 
     run_id: str
@@ -204,6 +205,7 @@ class GateReport:
     exact: tuple[ExactComparison, ...] = ()
     from_ledger: bool = False
     cut_off: bool = False
+    unrecorded: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,11 @@ def names_commit(start: Path, name: str) -> bool:
     return name == WORKTREE or _find(start, name) is not None
 
 
+def is_shallow(start: Path) -> bool:
+    """Tell whether a clone lacks older commits."""
+    return try_git(start, "rev-parse", "--is-shallow-repository") == "true"
+
+
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
     if "directory" in (pair.base.kind, pair.head.kind):
@@ -122,7 +127,7 @@ def _named(start: Path, name: str) -> Side:
 def _commit_side(repository: git.Repo, ref: str) -> Side:
     top = _top(repository)
     sha = _find(top, ref)
-    if sha is None and not ref.startswith("-") and _is_shallow(top):
+    if sha is None and not ref.startswith("-") and is_shallow(top):
         raise RepositoryError(f'unknown commit "{ref}" in this shallow clone; run `git fetch --unshallow`')
     return Side(kind="commit", commit=resolve(repository, sha or ref), source=top)
 
@@ -176,10 +181,6 @@ def _find(place: Path, ref: str) -> str | None:
 
 def _lacking(top: Path, what: str) -> RepositoryError:
     remedy = (
-        "this clone is shallow, run `git fetch --unshallow`" if _is_shallow(top) else "name one with --base"
+        "this clone is shallow, run `git fetch --unshallow`" if is_shallow(top) else "name one with --base"
     )
     return RepositoryError(f"{what}; {remedy}")
-
-
-def _is_shallow(top: Path) -> bool:
-    return try_git(top, "rev-parse", "--is-shallow-repository") == "true"

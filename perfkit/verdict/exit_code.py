@@ -22,16 +22,17 @@ _CODES: dict[Verdict, int] = {
 _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
-def exit_code(comparisons: Iterable[Comparison | ExactComparison]) -> int:
+def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
     Accepted findings and comparisons that do not gate pass. A new benchmark passes beside compared ones.
-    Where all are new nothing was compared, and only an acceptance can let that pass.
+    Where all are new nothing was compared, and only an acceptance can let that pass. What was not
+    ``recorded`` whole never passes.
     """
     found = tuple(comparisons)
     if all(one.verdict == "NEW" for one in found) and not (found and all(one.accepted for one in found)):
         return EXIT_NOT_MEASURED
-    codes = {_code(comparison) for comparison in found}
+    codes = {_code(comparison) for comparison in found} | (set() if recorded else {EXIT_NOT_MEASURED})
     return next(code for code in _WORST_FIRST if code in codes)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.box import SIMPLE
 from rich.table import Table
-from rich.text import Text
 
 from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.stats.summary import summarise
 from perfkit.units import human_seconds
+from perfkit.views.names import BrokenName
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
@@ -50,7 +50,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
     launches = {row.placement.launch for row in rows}
     title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("benchmark", overflow="fold", ratio=1)
+    table.add_column("benchmark", ratio=1)
     for heading in _place_headings(len(commits), len(launches)):
         table.add_column(heading, no_wrap=True)
     for heading in ("rounds", "mean", "sd", "median"):
@@ -73,10 +73,10 @@ def _numbers(outcome: Outcome) -> list[str]:
     return [str(summary.n), *map(human_seconds, (summary.mean, summary.sd, summary.median))]
 
 
-def _name(outcome: Outcome) -> Text:
-    """Return a benchmark's name as text, so that the brackets of its parameters are not taken for markup."""
+def _name(outcome: Outcome) -> BrokenName:
+    """Return a benchmark's name with what was measured of it, or why it was not."""
     file, separator, test = outcome.benchmark.name.partition("::")
     name = file.rpartition("/")[2] + separator + test
     metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"
     message = f": {outcome.message}" if outcome.status != "ok" and outcome.message else ""
-    return Text(f"{name}{metric}{message}")
+    return BrokenName(f"{name}{metric}{message}")

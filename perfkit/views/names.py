@@ -4,9 +4,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
+
+# A name is broken between its parts, and inside a part only where that is too wide for a line.
+_PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
+_WORDS = re.compile(r"(?<=[_.,=:-])")
+_LEAST_COLUMNS = 12
+
+
+@dataclass(frozen=True)
+class BrokenName:
+    """A name in a table: where it is too wide it goes on in the next line, never broken inside a word."""
+
+    name: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(broken(self.name, options.max_width)), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(_LEAST_COLUMNS, cell_len(self.name)), cell_len(self.name))
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -19,13 +41,27 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return {name: next((ending for ending in _endings(name) if uses[ending] == 1), name) for name in distinct}
 
 
+def broken(name: str, columns: int) -> Iterator[str]:
+    """Yield a name in lines that fit; a word that does not fit is cut in its middle."""
+    line = ""
+    for piece in _pieces(name, columns):
+        if line.strip() and cell_len(f"{line}{piece}".rstrip()) > columns:
+            yield line.rstrip()
+            line = ""
+        line = f"{line}{_cut(piece, max(columns - cell_len(line), 1))}"
+    yield line.rstrip()
+
+
+def _pieces(name: str, columns: int) -> Iterator[str]:
+    """Yield what is not to be broken: the parts of a name, or the words of a part that is too wide."""
+    for part in _PARTS.split(name):
+        yield from [part] if cell_len(part.rstrip()) <= columns else _WORDS.split(part)
+
+
 def fitted(name: str, columns: int) -> str:
     """Return a path or node id that fits, without its first folders or cut in its middle."""
     tail = without_folders(name, columns)
-    if cell_len(tail) <= columns:
-        return tail
-    half = (columns - 1) // 2
-    return f"{tail[: columns - 1 - half]}…{tail[len(tail) - half :]}"
+    return _cut(tail, columns)
 
 
 def without_folders(name: str, columns: int) -> str:
@@ -34,6 +70,14 @@ def without_folders(name: str, columns: int) -> str:
     while cell_len(f"{path}{bracket}{parameters}") > columns and "/" in path.removeprefix("…/"):
         path = f"…/{path.removeprefix('…/').partition('/')[2]}"
     return f"{path}{bracket}{parameters}"
+
+
+def _cut(text: str, columns: int) -> str:
+    """Return a text that fits, without its middle where it is too wide."""
+    if cell_len(text.rstrip()) <= columns:
+        return text
+    half = (columns - 1) // 2
+    return f"{text[: columns - 1 - half]}…{text[len(text) - half :]}"
 
 
 def _endings(name: str) -> list[str]:

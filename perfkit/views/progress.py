@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from perfkit.units import human_seconds
+from perfkit.views.console import console_on
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -34,7 +35,6 @@ class PassProgress(_Drawn):
     """
 
     def __init__(self, *, enabled: bool) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._enabled = enabled
@@ -44,7 +44,7 @@ class PassProgress(_Drawn):
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
         )
@@ -82,7 +82,6 @@ class StageProgress(_Drawn):
     """
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         self._in_terminal = sys.stderr.isatty()
@@ -90,7 +89,7 @@ class StageProgress(_Drawn):
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            console=Console(stderr=True),
+            console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
             transient=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -206,3 +207,82 @@ def test_a_half_file_stops_reading_and_names_itself(measured: Repository) -> Non
     assert 2 == done.returncode
     assert f"{file} is not a readable ledger file" in done.stderr
     assert not (measured.root / "perf_log.md").exists()
+
+
+def test_shells_complete_verbs_and_options(tmp_path: Path) -> None:
+    """The script that a shell asks for completes in it, and installing writes it to the user's folder."""
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": f"{PERFKIT.parent}:{os.environ['PATH']}"}
+    program = """
+    perfkit --show-completion >shown && source shown && complete -p perfkit
+    COMP_WORDS=(perfkit ga); COMP_CWORD=1; _perfkit_completion perfkit; echo "${COMPREPLY[@]}"
+    COMP_WORDS=(perfkit gate --ma); COMP_CWORD=2; _perfkit_completion perfkit; echo "${COMPREPLY[@]}"
+    perfkit --install-completion
+    """
+
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert ["gate", "--margin --markdown"] == done.stdout.splitlines()[1:3]
+    assert "perfkit" in (tmp_path / ".bashrc").read_text()
+
+
+def test_an_unknown_shell_is_no_verdict(tmp_path: Path) -> None:
+    """Exit code 1 would mean that something became slower."""
+    program = (
+        "import sys, shellingham\n"
+        "shellingham.detect_shell = lambda: ('tcsh', 'tcsh')\n"
+        "sys.argv = ['perfkit', '--show-completion']\n"
+        "from perfkit.cli import main\n"
+        "main()"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert 2 == done.returncode
+    assert "tcsh" in done.stdout + done.stderr
+
+
+def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> None:
+    """COLUMNS is how a script says what its reader has room for; without it there are 100."""
+    name = "benchmarks/bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
+    Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
+    widths = {}
+    for columns in ("", "60", "200"):
+        environment = {**os.environ, "COLUMNS": columns}
+        done = subprocess.run(
+            [PERFKIT, "ledger", "show", "dddd"],
+            cwd=measured.root,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        widths[columns] = max(len(line.rstrip()) for line in done.stdout.splitlines())
+
+    assert 60 >= widths["60"]
+    assert 100 >= widths[""] > 60
+    assert 100 <= widths["200"] <= 200 or widths["200"] > widths[""]
+
+
+def test_a_name_in_a_table_is_broken_between_its_words(measured: Repository) -> None:
+    """At 80 columns and less a name goes on in the next line; JSON has it whole."""
+    name = "bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
+    Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
+
+    done = subprocess.run(
+        [PERFKIT, "ledger", "show", "dddd", "--json", "run.json"],
+        cwd=measured.root,
+        env={**os.environ, "COLUMNS": "64"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert ["bench_distances.py::", "test_precompute_pairwise_distances", "[200-5-euclidean]"] == [
+        line.split()[0] for line in done.stdout.splitlines()[4:7]
+    ]
+    assert name in (measured.root / "run.json").read_text()

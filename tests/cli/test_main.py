@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.invocation import ended_like_ctrl_c
+from perfkit.invocation import Invocation, ended_like_ctrl_c
 
 # A command whose job fails in a way that nobody foresaw.
 PROGRAM = """
@@ -107,7 +107,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments
     assert (141, "") == (done.returncode, done.stderr)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
     """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
     with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
@@ -130,7 +130,7 @@ def test_a_signal_that_is_spoken_for_stays_as_it_is(handler: signal.Handlers) ->
 
 FORKED = """
 import os, signal, sys
-from perfkit.invocation import ended_like_ctrl_c
+from perfkit.invocation import Invocation, ended_like_ctrl_c
 
 with ended_like_ctrl_c():
     pid = os.fork()
@@ -147,3 +147,10 @@ def test_a_forked_process_dies_of_the_signal() -> None:
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)
 
     assert f"{-signal.SIGTERM}" == done.stdout.strip()
+
+
+def test_a_command_is_text_whatever_its_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python keeps bytes that its locale does not know in the arguments; the lock's file is UTF-8."""
+    monkeypatch.setattr(sys, "argv", ["perfkit", "profile", os.fsdecode("tr\u00e4n.py".encode()), "x\udcff"])
+
+    assert "perfkit profile 'tr\u00e4n.py' 'x\ufffd'" == Invocation.this().command

@@ -58,6 +58,21 @@ def busy() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("verb", ["gate", "backfill", "calibrate"])
+def test_a_mistyped_selection_is_told_before_the_wait(project: GitProject, verb: str) -> None:
+    """Nobody waits for the machine to hear of a typing mistake."""
+    command = [str(PERFKIT), *VERBS[verb], "--select", "a and", "--wait", "60"]
+
+    done = subprocess.run(
+        command, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False
+    )
+
+    assert 2 == done.returncode
+    assert 'perfkit: --select is not what pytest\'s -k reads: "a and": ' in done.stderr
+    assert 1 == len(done.stderr.splitlines()), done.stderr
+
+
+@pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_command_measures_beside_another(project: GitProject, verb: str) -> None:
     """Told not to wait it measures nothing, which is exit code 4, and says who measures."""
@@ -107,10 +122,14 @@ def test_the_time_waited_is_told_and_eats_no_budget(project: GitProject) -> None
         ("profile", signal.SIGTERM),
         ("backfill", signal.SIGTERM),
         ("doctor", signal.SIGHUP),
+        ("calibrate", signal.SIGQUIT),
+        ("tricks", signal.SIGHUP),
+        ("experiment", signal.SIGQUIT),
+        ("explain", signal.SIGQUIT),
     ],
 )
 def test_whoever_waits_can_be_ended(project: GitProject, verb: str, number: signal.Signals) -> None:
-    """SIGTERM and SIGHUP are an interruption: exit code 130, a line, nothing left."""
+    """SIGTERM, SIGHUP and SIGQUIT are an interruption: exit code 130, a line, nothing left."""
     with subprocess.Popen(
         [PERFKIT, *VERBS[verb]],
         cwd=project.root,

@@ -192,7 +192,9 @@ def test_nothing_is_left_behind(project: Repository, explained: Explained) -> No
     ("arguments", "code", "said"),
     [
         (("HEAD", "HEAD"), 2, "base and head are one commit"),
-        (("nothing", "HEAD"), 2, 'unknown commit "nothing"'),
+        (("nothing", "HEAD"), 2, '"nothing" is neither a file nor a commit; name two profiles'),
+        (("nothing", "none"), 2, '"nothing" and "none" are neither files nor commits; name two profiles'),
+        (("nothing", "HEAD", "--target", "train"), 2, 'unknown commit "nothing"'),
         (("HEAD~1", "HEAD", "--target", "nowhere"), 2, 'unknown target "nowhere"'),
         (("HEAD~1", "HEAD", "--target", "demo.training:nothing"), 2, 'there is no "nothing"'),
         (("HEAD~1", "HEAD", "--steps", "0"), 2, "--steps must be at least 1"),
@@ -205,6 +207,18 @@ def test_mistakes_are_one_line(project: Repository, arguments: tuple[str, ...], 
     assert code == done.returncode
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_target_two_commits_ask_for_one(repository: Repository) -> None:
+    """Nobody typed "train": the line says what is missing, and what it may be."""
+    repository.commit({"a.py": "1"})
+    repository.commit({"a.py": "2"})
+
+    done = _explain(repository.root, "HEAD~1", "HEAD")
+
+    assert 2 == done.returncode
+    assert 'perfkit: --target is missing: no "train" is configured' in done.stderr
+    assert 1 == len(done.stderr.splitlines())
 
 
 @pytest.fixture

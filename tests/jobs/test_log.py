@@ -9,7 +9,7 @@ from repositories import Repository
 from synthetic import build_row
 
 from perfkit.config import load_project
-from perfkit.errors import LedgerError, OutOfDateError, RepositoryError, UsageError
+from perfkit.errors import LedgerError, NotMeasuredError, OutOfDateError, RepositoryError, UsageError
 from perfkit.jobs.log import RenderedLog, note_commit, render_log
 from perfkit.ledger.store import Ledger
 
@@ -59,6 +59,38 @@ def test_check_tells_a_stale_file_and_writes_nothing(measured: Repository) -> No
 
     assert 1 == caught.value.exit_code
     assert not (measured.root / "perf_log.md").exists()
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("columns", [False, True])
+def test_an_empty_ledger_says_how_to_begin(repository: Repository, *, check: bool, columns: bool) -> None:
+    """There is no file without a table in it; the line has the command that adds a row."""
+    column = '[[tool.perfkit.log.columns]]\ntitle = "a"\nbenchmark = "a"\n' if columns else ""
+    repository.commit({"pyproject.toml": column}, "Begin")
+    (repository.root / "benchmarks/ledger").mkdir(parents=True)
+
+    of = r"any benchmark of \[tool.perfkit.log\] at" if columns else "any benchmark at"
+    with pytest.raises(
+        NotMeasuredError, match=f"nothing to render yet: .*{of}.*--benchmark-autosave"
+    ) as caught:
+        _render(repository, check=check)
+
+    assert 4 == caught.value.exit_code
+    assert not (repository.root / "perf_log.md").exists()
+
+
+def test_runs_on_uncommitted_changes_alone_are_no_log(measured: Repository) -> None:
+    """What is missing is the commit, and a log that was there stays as it is."""
+    file = measured.root / "perf_log.md"
+    file.write_text("# Mine\n")
+    for old in Ledger(measured.root / "benchmarks/ledger").files():
+        old.unlink()
+    Ledger(measured.root / "benchmarks/ledger").append([build_row(1.0, dirty=True)])
+
+    with pytest.raises(NotMeasuredError, match="only 1 run on uncommitted changes; commit your changes"):
+        _render(measured)
+
+    assert "# Mine\n" == file.read_text()
 
 
 def test_a_note_describes_its_commit(measured: Repository) -> None:

@@ -155,7 +155,7 @@ def test_a_session_that_is_killed_loses_no_benchmark_that_was_over(suite: pytest
     assert 2 == len(Ledger(suite.path / "rows").files())
 
 
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
 def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pytester, number: str) -> None:
     """As after Ctrl-C: pytest's own exit code, and the benchmarks that were over are filed at once."""
     suite.makepyfile(

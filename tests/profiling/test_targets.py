@@ -54,6 +54,9 @@ def test_function(project: Project, tmp_path: Path, name: str) -> None:
         ("demo.training", "package.module:function"),
         ("demo:main()", "unknown target"),
         ("missing.py", "no script"),
+        ("train.py:main", 'did you mean "train:main"'),
+        ("./src/demo/training.py::main", 'did you mean "demo.training:main"'),
+        ("my nb.ipynb", r"is a notebook.*`jupyter nbconvert --to script 'my nb.ipynb'` and profile my nb.py"),
         ("", "unknown target"),
     ],
 )

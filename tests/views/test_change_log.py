@@ -309,11 +309,6 @@ def test_an_ambiguous_column_is_refused() -> None:
         _log(rows)
 
 
-def test_an_empty_ledger_says_how_to_begin() -> None:
-    """No table is better than an empty one, with the command that adds a row."""
-    assert "`pytest --benchmark-autosave`" in render_change_log(_log([]))
-
-
 @pytest.mark.parametrize(
     ("mean", "sd", "text"),
     [

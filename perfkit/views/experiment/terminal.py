@@ -31,6 +31,7 @@ from perfkit.views.experiment.wording import (
     mistake_text,
     single_run_lines,
 )
+from perfkit.views.names import BrokenName
 
 _STYLES: dict[TimedVerdict | None, str] = {
     "REGRESSED": "bold red",
@@ -77,7 +78,7 @@ def _variants_table(record: ExperimentRecord, responses: Sequence[Response]) -> 
     table = _plain_table("variant, mean ± sd", "n", *(response.title for response in responses))
     for variant in record.experiment.variants:
         cells = (cell_text(record, variant.name, response) for response in responses)
-        table.add_row(Text(variant.name), str(succeeded_trials(record, variant.name)), *cells)
+        table.add_row(BrokenName(variant.name), str(succeeded_trials(record, variant.name)), *cells)
     return table
 
 
@@ -88,7 +89,7 @@ def _effects_table(found: EffectTable) -> Table:
         table.add_row(Text(group.heading, style="bold"))
         for line in group.lines:
             told = told_effect(line.effect)
-            label = Padding(Text(line.label), (0, 0, 0, 2))
+            label = Padding(BrokenName(line.label), (0, 0, 0, 2))
             verdict = Text(told.verdict, style=_STYLES.get(line.effect.verdict, _OTHER_STYLE))
             table.add_row(label, told.change, told.interval, verdict)
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
@@ -32,7 +33,7 @@ _WORTH_A_WORD_S = 1.0
 
 def decision_word(report: GateReport | ApartReport) -> str:
     """Return the decision, which the exit code stands for, in a word or two."""
-    return _WORDS.get(report.exit_code, "NOT DECIDED")
+    return _WORDS.get(_judged(report).exit_code, "NOT DECIDED")
 
 
 def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -> list[str]:
@@ -40,14 +41,23 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
 
     ``names`` are the benchmarks' names as the tables have them.
     """
+    closing = " ".join(_closing(report))
+    report = _judged(report)
     causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
     besides = [found for found in in_order(report.comparisons) if _is_news(found, causes)]
     return [
         f"{decision_word(report)}: {', and '.join(_reasons(report, causes, counts, names))}.",
         *([f"Besides: {_tally(besides)}."] if besides else []),
-        " ".join(_closing(report)),
+        closing,
     ]
+
+
+def _judged(report: GateReport | ApartReport) -> GateReport | ApartReport:
+    """Return a report with the exit code that its verdicts alone stand for, recorded or not."""
+    if not isinstance(report, GateReport) or report.unrecorded is None:
+        return report
+    return replace(report, exit_code=exit_code((*report.comparisons, *report.exact)))
 
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:
@@ -55,6 +65,8 @@ def _closing(report: GateReport | ApartReport) -> Iterator[str]:
     took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
     if _can_go_on(report):
         yield "The same command again goes on from here."
+    if isinstance(report, GateReport) and report.unrecorded is not None:
+        took += "could not be recorded, and "
     yield f"It {took}ends with exit code {report.exit_code}."
     if report.comparisons or not report.exact:
         yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."

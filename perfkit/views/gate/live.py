@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.comparisons import UNDECIDED, Comparison
+from perfkit.views.console import console_on
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import change_text, details, interval_text, launches_text
-from perfkit.views.names import short_names
+from perfkit.views.names import BrokenName, short_names
 
 _REDRAW_S = 0.5
 
@@ -28,7 +29,7 @@ class GateProgress:
     """
 
     def __init__(self, *, enabled: bool) -> None:
-        console = Console(stderr=True, highlight=False)
+        console = console_on(sys.stderr)
         # A CI may force colours without having a terminal, and rich's own test would redraw the table there.
         self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
         self._lines = PlainLines() if enabled and not self._in_terminal else None
@@ -94,7 +95,7 @@ def _table(states: Sequence[Comparison]) -> Table:
     for state in states:
         undecided = state.verdict in UNDECIDED
         table.add_row(
-            Text(names[state.benchmark.name]),
+            BrokenName(names[state.benchmark.name]),
             change_text(state.estimate),
             interval_text(state.estimate),
             Text("measuring") if undecided else verdict_text(state.verdict),

@@ -26,7 +26,7 @@ from perfkit.views.gate.wording import (
     launches_text,
     times_text,
 )
-from perfkit.views.names import short_names
+from perfkit.views.names import BrokenName, short_names
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
@@ -62,7 +62,7 @@ def result_table(
     table.add_column(counted, justify="right", no_wrap=True)
     for found in comparisons:
         table.add_row(
-            Text(names[found.benchmark.name]),
+            BrokenName(names[found.benchmark.name]),
             *times_text(found),
             change_text(found.estimate),
             interval_text(found.estimate),
@@ -73,9 +73,9 @@ def result_table(
 
 
 def plain_table(*headings: str) -> Table:
-    """Return an empty table with a column of benchmarks, whose names may fold, and columns of numbers."""
+    """Return an empty table: names of benchmarks, which may be broken, and columns of numbers."""
     table = Table(box=SIMPLE, padding=0, show_edge=False)
-    table.add_column("benchmark", overflow="fold", ratio=1)
+    table.add_column("benchmark", ratio=1)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

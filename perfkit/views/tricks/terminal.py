@@ -13,6 +13,7 @@ from rich.text import Text
 from perfkit.units import human_seconds
 from perfkit.verdict.tricks import Answer, TricksReport, interactions, ranked, size_crossings, suggested
 from perfkit.views.gate.wording import after_waiting, percent
+from perfkit.views.names import BrokenName
 from perfkit.views.tricks.wording import (
     bounds_text,
     counts_text,
@@ -104,14 +105,14 @@ def _claims(report: TricksReport) -> Table:
 
 def _table(report: TricksReport) -> Table:
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-    table.add_column("trick", overflow="fold")
+    table.add_column("trick")
     table.add_column("does it help?", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("interval", no_wrap=True)
     table.add_column("peak", justify="right", no_wrap=True)
     for one in ranked(report.results):
         table.add_row(
-            Text(one.case.name),
+            BrokenName(one.case.name),
             Text(one.answer, style=_STYLES[one.answer]),
             time_text(one),
             bounds_text(one),

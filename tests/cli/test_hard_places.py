@@ -1,0 +1,178 @@
+"""Gates whose terminal, disk or repository takes less than it should: the verdict is told first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from gating import SLOWER, GitProject, benchmark, git_project, work
+
+from perfkit.ledger.store import Ledger
+
+ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+DECISION = "REGRESSED: 1 of 1 benchmark became slower by more than 50 %: test_loss"
+# A disk that is full once the file of the ledger is written: by then all is measured.
+FULL = """
+import errno, sys
+from perfkit.cli import main
+from perfkit.ledger import recording
+
+def fail(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+recording._write_run = fail
+sys.argv = sys.argv[1:]
+main()
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project whose head is slower, and what a gate of it said in a locale that knows ASCII alone."""
+
+    project: GitProject
+    said: subprocess.CompletedProcess[str]
+
+    def run(
+        self, *arguments: str, extra: Mapping[str, str] | None = None, stdout: int | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a gate, or tell that of the scene again."""
+        return _gate(self.project, *arguments, extra=extra, stdout=stdout)
+
+    @property
+    def again(self) -> tuple[str, str]:
+        """The options by which the gate of the scene is told again without measuring."""
+        return "--from-ledger", Ledger(self.project.ledger).rows()[0].run_id
+
+
+def _gate(
+    project: GitProject,
+    *arguments: str,
+    extra: Mapping[str, str] | None = None,
+    stdout: int | None = None,
+    program: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    command = project.command(*arguments)
+    if program is not None:
+        command = [sys.executable, "-c", program, *command]
+    return subprocess.run(
+        command,
+        cwd=project.root,
+        env=project.environment(extra),
+        stdout=subprocess.PIPE if stdout is None else stdout,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a slowdown, with a commit's subject that ASCII cannot spell."""
+    files = {
+        "work.py": work(loss=20),
+        "tests/test_speed.py": "import work\n" + benchmark("loss", "work.loss"),
+    }
+    project = git_project(tmp_path_factory.mktemp("hard"), files)
+    project.commit({"work.py": work(loss=20 * SLOWER)}, "Größere Verluste → µ")
+    said = _gate(project, "--budget", "20", "--markdown", "comment.md", extra=ASCII)
+    (project.root / "comment.md").rename(project.root.with_name("comment.md"))
+    return Scene(project=project, said=said)
+
+
+def test_ascii_spells_signs_out(scene: Scene) -> None:
+    """A locale without a sign for "times" or a line loses no verdict; documents are UTF-8 all the same."""
+    assert 1 == scene.said.returncode, scene.said.stderr
+    assert scene.said.stdout.isascii()
+    assert scene.said.stderr.isascii()
+    assert DECISION in scene.said.stdout
+    assert "-----" in scene.said.stdout
+    assert "Gr??ere Verluste -> u" in scene.said.stdout
+    assert '--reason "..."' in scene.said.stdout
+    comment = scene.project.root.with_name("comment.md").read_text(encoding="utf-8")
+    assert "Größere Verluste → µ" in comment
+
+
+@pytest.mark.parametrize("extra", [ASCII, {"PYTHONIOENCODING": "ascii"}, {"PYTHONIOENCODING": "latin-1"}])
+def test_json_is_utf_8_in_any_locale(scene: Scene, extra: Mapping[str, str]) -> None:
+    """A machine reads what was measured, and not how a terminal would spell it."""
+    done = scene.run(*scene.again, "--json", "-", extra=extra)
+
+    assert 1 == done.returncode, done.stderr
+    assert "Größere Verluste → µ" == json.loads(done.stdout)["head"]["subject"]
+
+
+def test_a_verdict_is_shown_before_files_are_written(scene: Scene) -> None:
+    """Each file that a full disk does not take is told in a line, after the verdict."""
+    done = scene.run(*scene.again, "--markdown", "/dev/full", "--json", "/dev/full")
+
+    full = "cannot write /dev/full (No space left on device); make room or choose another with"
+    assert 2 == done.returncode
+    assert DECISION in done.stdout
+    assert [f"perfkit: {full} --markdown", f"perfkit: {full} --json"] == done.stderr.splitlines()
+
+
+def test_files_are_written_though_nobody_takes_the_view(scene: Scene, tmp_path: Path) -> None:
+    """A full disk behind standard output is one line, and a closed pipe none."""
+    with Path("/dev/full").open("wb") as full:
+        done = scene.run(*scene.again, "--markdown", str(tmp_path / "full.md"), stdout=full.fileno())
+    reading, writing = os.pipe()
+    os.close(reading)
+    closed = scene.run(*scene.again, "--markdown", str(tmp_path / "closed.md"), stdout=writing)
+    os.close(writing)
+
+    assert (2, 141) == (done.returncode, closed.returncode)
+    assert ["perfkit: cannot write to standard output (No space left on device);"] == [
+        line.partition(" lead ")[0] for line in done.stderr.splitlines()
+    ]
+    assert "" == closed.stderr
+    for name in ("full.md", "closed.md"):
+        assert DECISION in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_a_verdict_is_shown_though_the_ledger_is_full(scene: Scene, tmp_path: Path) -> None:
+    """The failure follows in one line; what was measured stays staged, and the next command recovers it."""
+    ledger, report = tmp_path / "ledger", tmp_path / "gate.json"
+    done = _gate(
+        scene.project, "--ledger", str(ledger), "--budget", "20", "--json", str(report), program=FULL
+    )
+
+    (staged,) = (ledger / ".staged").glob("*.jsonl")
+    told = json.loads(report.read_text(encoding="utf-8"))
+    last = done.stderr.splitlines()[-1]
+    assert 1 == done.returncode == told["exit_code"], done.stderr
+    assert DECISION in done.stdout
+    assert "could not be recorded, and ends with exit code 1." in " ".join(done.stdout.split())
+    assert last.startswith("perfkit: cannot write the ledger file")
+    assert "(No space left on device); its " in last
+    assert f"rows are kept in {staged}: the next perfkit command on that ledger recovers them" in last
+    assert told["unrecorded"] in last
+
+    again = _gate(scene.project, "--ledger", str(ledger), "--from-ledger", told["run_id"])
+    assert "rows are recovered in" in again.stderr
+    assert 1 == again.returncode
+    assert DECISION in again.stdout
+
+
+def test_a_repository_that_takes_no_worktree_is_told(scene: Scene) -> None:
+    """What git must write there, and the way out: a clone of one's own."""
+    listing = scene.project.root / ".git/worktrees"
+    assert not listing.exists()
+    listing.write_text("")
+
+    done = scene.run()
+
+    listing.unlink()
+    last = done.stderr.splitlines()[-1]
+    assert 2 == done.returncode
+    assert f"git must list the checkout in the repository, and {listing} cannot be written" in last
+    assert f"or run this in a clone of your own: git clone {scene.project.root} FOLDER" in last
+    assert "Traceback" not in done.stderr
+    assert set() == scene.project.left_behind()

@@ -1,0 +1,54 @@
+"""Names in tables: broken between their parts, and cut only where a part alone is too wide."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from perfkit.views.names import BrokenName, broken, fitted
+
+NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "lines"),
+    [
+        ("test_a", 10, ["test_a"]),
+        (
+            NODE,
+            40,
+            ["benchmarks/bench_distances.py::", "test_compute_intercluster_metrics", "[200-5-cosine]"],
+        ),
+        ("test_compute_metrics", 14, ["test_compute_", "metrics"]),
+        ("b.py::test_a: no such thing", 12, ["b.py::", "test_a: no", "such thing"]),
+        ("abcdefghijklmnop", 9, ["abcd…mnop"]),
+        ("a/abcdefghijklmnop", 9, ["a/", "abcd…mnop"]),
+        ("", 9, [""]),
+    ],
+)
+def test_a_name_is_broken_between_its_parts(name: str, columns: int, lines: list[str]) -> None:
+    """No line is wider than there is room for, and no word is broken unless it alone is wider."""
+    assert lines == list(broken(name, columns))
+    assert all(len(line) <= columns for line in lines)
+
+
+@pytest.mark.parametrize("columns", range(1, 60))
+def test_no_width_is_too_small(columns: int) -> None:
+    """Whatever room a table leaves, each line fits it."""
+    assert all(len(line) <= max(columns, 3) for line in broken(NODE, columns))
+    assert len(fitted(NODE, columns)) <= columns
+
+
+def test_a_table_gives_names_what_numbers_leave() -> None:
+    """Numbers stay whole, and a bracket in a name is no markup."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("benchmark", ratio=1)
+    table.add_column("time", no_wrap=True)
+    table.add_row(BrokenName("bench_distances.py::test_metrics[red]"), "123.4 ms")
+    console = Console(width=40, highlight=False)
+    with console.capture() as capture:
+        console.print(table)
+
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert ["bench_distances.py::           123.4 ms", "test_metrics[red]"] == lines[1:]
