@@ -2,14 +2,17 @@
 
 ``BenchmarkFixture._timer`` is what its runners call right before and after each timed block;
 ``fixture.stats.stats.data`` holds seconds per iteration in measured order; ``_raw`` and ``_raw_pedantic``
-are where the function, its arguments and the rounds meet.
+are where the function, its arguments and the rounds meet. ``_raw`` lets the runners that ``_make_runner``
+returns make all calls but the last one, which gives the result.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+# By name: a test may put another clock in its place in the module.
+from time import perf_counter
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pytest_benchmark.plugin
@@ -54,12 +57,49 @@ class Work:
     rounds: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Calls:
-    """A benchmarked function to be called again, ``most`` times at most, outside any clock."""
+class OutOfTimeError(Exception):
+    """Another call would take longer than all calls together may."""
 
-    call: Callable[[], object]
-    most: float = math.inf
+
+@dataclass(frozen=True, kw_only=True)
+class Timed:
+    """A benchmarked function whose timed rounds are over, and which may be called again.
+
+    ``seconds`` is what its benchmark has taken so far, ``calls`` how many calls the timed rounds made of it.
+    """
+
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    seconds: float
+    calls: int
+
+    @property
+    def seconds_of_call(self) -> float:
+        """About how long a call takes; rather more, as it has a part in all else that took time."""
+        return self.seconds / max(self.calls, 1)
+
+    def within(self, seconds: float) -> Callable[[], object]:
+        """Return a function that calls again, and whose calls may take some seconds together.
+
+        Instead of a call that would take longer, going by the longest one so far, it raises OutOfTimeError.
+        The check is made in the function itself, as counting would see another one.
+        """
+        function, args, kwargs = self.function, self.args, self.kwargs
+        left, longest = seconds, self.seconds_of_call
+
+        def call() -> object:
+            nonlocal left, longest
+            if longest > left:
+                raise OutOfTimeError
+            begun = perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                took = perf_counter() - begun
+                left, longest = left - took, max(longest, took)
+
+        return call
 
 
 class Conductor(Protocol):
@@ -179,37 +219,45 @@ def install(conductor: Conductor) -> None:
     pytest_benchmark.plugin.get_tag = lambda: ""
 
 
-def remember_calls(fixture: object) -> Callable[[], Calls | None]:
-    """Return a function that, once a fixture has measured, gives its function to call again, else None."""
-    known: list[Calls] = []
-    if isinstance(fixture, BenchmarkFixture):
-        raw, pedantic = fixture._raw, fixture._raw_pedantic  # noqa: SLF001 (the seam)
+def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
+    """Have ``use`` called with a benchmark's function after its last timed round, while its test goes on.
 
-        def remember(function: Callable[..., object], *args: object, **kwargs: object) -> object:
-            known.append(Calls(call=lambda: function(*args, **kwargs)))
-            return raw(function, *args, **kwargs)
+    The call that gives the test its result comes after that. Pedantic benchmarks are left alone: their
+    authors say how often the function is called. So are those that pytest-benchmark profiles after the
+    rounds: what is made of the function here would be in the profile.
+    """
+    if not isinstance(fixture, BenchmarkFixture) or fixture.disabled or fixture.cprofile:
+        return
+    raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
 
-        def remember_pedantic(
-            target: Callable[..., object],
-            args: tuple[object, ...] = (),
-            kwargs: Mapping[str, object] | None = None,
-            setup: Callable[[], Any] | None = None,
-            teardown: Callable[..., object] | None = None,
-            **options: object,
-        ) -> object:
-            again = _Pedantic(fixture, target, args, dict(kwargs or {}), setup, teardown)
-            # Without a setup each call may use up what the next one needs.
-            known.append(Calls(call=again.call, most=math.inf if setup else 0))
-            return pedantic(target, args, kwargs, setup, teardown, **options)
+    def raw_and_use(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+        begun = perf_counter()
 
-        fixture._raw, fixture._raw_pedantic = remember, remember_pedantic  # noqa: SLF001 (the seam)
-    return lambda: known[-1] if known else None
+        def last(*args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
+            seconds, calls = perf_counter() - begun, _timed_calls(fixture)
+            use(Timed(function=function, args=args, kwargs=kwargs, seconds=seconds, calls=calls))
+            return function(*args, **kwargs)
+
+        # Only the runners call the function itself: nothing of this is in what they time.
+        fixture._make_runner = lambda _, *arguments: make_runner(function, *arguments)  # noqa: SLF001 (likewise)
+        try:
+            return raw(last, *args, **kwargs)
+        finally:
+            fixture._make_runner = make_runner  # noqa: SLF001 (likewise)
+
+    fixture._raw = raw_and_use  # noqa: SLF001 (likewise)
 
 
 def synchronise_timer(fixture: object) -> None:
     """Make a fixture wait for the accelerator before each reading of its clock."""
     if isinstance(fixture, BenchmarkFixture):
         fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the seam)
+
+
+def is_benchmark(fixture: object) -> bool:
+    """Tell whether a fixture is pytest-benchmark's own."""
+    return isinstance(fixture, BenchmarkFixture)
 
 
 def read_fixture(fixture: object) -> Reading | None:
@@ -237,6 +285,10 @@ def read_fixture(fixture: object) -> Reading | None:
 def group_of(fixture: object) -> str | None:
     """Return the group a benchmark was put in."""
     return fixture.group if isinstance(fixture, BenchmarkFixture) else None
+
+
+def _timed_calls(fixture: BenchmarkFixture) -> int:
+    return len(fixture.stats.stats.data) * int(fixture.stats.iterations)
 
 
 def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setup: bool) -> None:

@@ -28,8 +28,11 @@ def counts_of_call(
     root: Path,
     most_calls: float = math.inf,
     since: Compilation | None = None,
+    as_guest: bool = False,
 ) -> Counts:
     """Return what a call counts; the growth of the process is left out where few calls are allowed.
+
+    A guest counts in a user's own session (``count_calls`` says what that changes).
 
     ``since`` is where dynamo's counters stood before anything of the benchmark was compiled. Where other
     processes work for it, how often Python asks for their results is a matter of time, and two calls that
@@ -38,7 +41,7 @@ def counts_of_call(
     _notice_forks()
     forks, since = _forks, since or read_compilation()
     growth = resident_growth(call) if most_calls >= _FEWEST_CALLS else None
-    counts = count_calls(call, root=root, most_calls=most_calls, since=since)
+    counts = count_calls(call, root=root, most_calls=most_calls, since=since, as_guest=as_guest)
     if forks != _forks or multiprocessing.active_children():
         counts = _without(counts, "python_calls", OTHER_PROCESSES)
     if growth is not None:

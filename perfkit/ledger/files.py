@@ -51,7 +51,7 @@ def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing)
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with temporary.open("wb") as stream:
-            pq.write_table(table, stream, **_encoding(table.schema))
+            pq.write_table(table, stream, **_encoding(table))
             stream.flush()
             os.fsync(stream.fileno())
         on_step("temporary file written")
@@ -144,10 +144,11 @@ def replaced_names(ledger: Path) -> frozenset[str]:
     return frozenset(found)
 
 
-def _encoding(schema: pa.Schema) -> dict[str, Any]:
+def _encoding(table: pa.Table) -> dict[str, Any]:
     """Return how columns are packed: measured times hardly repeat, and all else does."""
     empty = io.BytesIO()
-    pq.write_table(schema.empty_table(), empty)
+    # An empty table from the schema would import pandas.
+    pq.write_table(table.slice(0, 0), empty)
     leaves = pq.ParquetFile(empty).schema
     paths = [leaves.column(number).path for number in range(len(leaves))]
     measured = [path for path in paths if path.partition(".")[0] in _MEASURED]

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from perfkit.agent.counting.model import Cause
+from perfkit.ledger.columns import to_batch
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.records import (
     Benchmark,
@@ -108,10 +109,10 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
     """Return rows as a table of the current schema; bytes in a text that are no UTF-8 become escapes."""
     cells = [to_cells(row) for row in rows]
     try:
-        table = pa.Table.from_pylist(cells, schema=_STORED_TIMES)
+        batch = to_batch(cells, SCHEMA)
     except UnicodeEncodeError:
-        table = pa.Table.from_pylist([_escape(row) for row in cells], schema=_STORED_TIMES)
-    return table.cast(SCHEMA)
+        batch = to_batch([_escape(row) for row in cells], SCHEMA)
+    return pa.Table.from_batches([batch])
 
 
 def from_table(table: pa.Table) -> list[Row]:

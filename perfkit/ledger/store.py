@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError
@@ -199,6 +198,9 @@ def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Ta
 
     The file is read whole only where there is one; what is no ledger file is not passed over.
     """
+    # Whoever only writes a ledger need not wait for this import.
+    import pyarrow.compute as pc
+
     with _opened(file) as parquet:
         if column not in parquet.schema_arrow.names:
             return _upgrade(parquet.read(), file)

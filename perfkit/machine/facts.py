@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import Path
 
 import psutil
 
@@ -10,6 +11,8 @@ from perfkit.identity import fingerprint
 from perfkit.records import Machine
 
 _GIB = 1 << 30
+# The lines of /proc/cpuinfo that cpuinfo takes a CPU's name from.
+_NAMES_OF_CPU = frozenset({"model name", "cpu", "processor", "uarch"})
 
 
 def read_machine() -> Machine:
@@ -31,11 +34,25 @@ def read_machine() -> Machine:
 
 
 def _cpu_model() -> str:
+    named = _named_by_kernel()
+    if named is not None:
+        return named
     # This module comes with pytest-benchmark, which depends on one of the two distributions that have it.
     import cpuinfo
 
     info = cpuinfo.get_cpu_info()
     return str(info.get("brand_raw") or info.get("arch") or platform.processor())
+
+
+def _named_by_kernel() -> str | None:
+    """Return what Linux calls the CPU: the name that cpuinfo gives, without the processes that it starts."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    fields = (line.partition(":") for line in lines)
+    named = (value.strip() for name, _, value in fields if name.strip().lower() in _NAMES_OF_CPU)
+    return next((model for model in named if model and not model.isdigit()), None)
 
 
 def _gpu_models() -> list[str]:

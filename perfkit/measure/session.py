@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
@@ -47,6 +47,16 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy)
+
+    def date(self, name: str) -> None:
+        """Note that a benchmark is over: the clock is right again, where a fixture of it held it still."""
+        if name in self.findings:
+            self.findings[name] = replace(self.findings[name], at=utc_now())
+
+    def forget(self, name: str) -> None:
+        """Forget what was found of a benchmark, as it begins again."""
+        self.findings.pop(name, None)
+        self.counts.pop(name, None)
 
     def rows(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-from perfkit.agent import MARKER
+from perfkit.agent import FIXTURE_NAME, MARKER
 
 _RECORDER_NAME = "perfkit-recorder"
 
@@ -25,9 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "when --benchmark-autosave or --benchmark-save is given).",
     )
     group.addoption(
+        "--perfkit-counts",
+        action="store_true",
+        help="Count what each benchmark does, however long that takes: operators, syncs, bytes, Python calls "
+        "(default: where torch is loaded and that takes a tenth of the benchmark's time at most).",
+    )
+    group.addoption(
         "--perfkit-no-counts",
         action="store_true",
-        help="File times only: count no operators, syncs and bytes.",
+        help="File times only: count nothing.",
     )
     group.addoption(
         "--perfkit-prove-root",
@@ -65,14 +71,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
     """Synchronise the accelerator around what is timed, whether it is recorded or not."""
-    fixture = getattr(item, "funcargs", {}).get("benchmark")
-    if fixture is not None:
+    made = yield
+    if fixturedef.argname == FIXTURE_NAME:
         from perfkit.agent.benchmark_fixture import synchronise_timer
 
-        synchronise_timer(fixture)
-    return (yield)
+        synchronise_timer(made)
+    return made
 
 
 def _switched_off(config: pytest.Config) -> bool:

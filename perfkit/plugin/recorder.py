@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
+import math
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -12,13 +15,12 @@ from typing import Any
 import pytest
 
 from perfkit.agent import FIXTURE_NAME
-from perfkit.agent.benchmark_fixture import Calls, group_of, read_fixture, remember_calls
-from perfkit.agent.counted import counts_of_call
+from perfkit.agent.benchmark_fixture import Timed, after_rounds, group_of, is_benchmark, read_fixture
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
-from perfkit.config import load_project
+from perfkit.config import Project, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import function_version, new_run_id
 from perfkit.internal_error import internal_error_lines, notes_of
@@ -32,6 +34,20 @@ from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
 
+# Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.
+_SHARE = 0.1
+_FEW_SECONDS = 0.02
+# Calls that counting makes at least: two for tensors and two for Python's functions.
+_FEWEST_CALLS = 4
+
+
+class Counting(enum.Enum):
+    """Which benchmarks are counted."""
+
+    NOTHING = enum.auto()
+    CHEAP = enum.auto()
+    ALL = enum.auto()
+
 
 class Recorder:
     """The hooks of a recording session."""
@@ -44,15 +60,16 @@ class Recorder:
         machine: Machine,
         proven_root: Path | None,
         asked_explicitly: bool,
-        count: bool,
+        counting: Counting,
     ) -> None:
         self._ledger = ledger
         self._commit = commit
         self._machine = machine
         self._proven_root = proven_root
         self._asked_explicitly = asked_explicitly
-        self._count = count
+        self._counting = counting
         self._record = SessionRecord()
+        self._fixtures: dict[str, object] = {}
         self._report = ""
         self._run_id = new_run_id()
         self._run: Run | None = None
@@ -83,7 +100,7 @@ class Recorder:
             machine=read_machine(),
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
-            count=project.config.exact.count and not config.getoption("perfkit_no_counts"),
+            counting=_counting(config, project),
         )
 
     def pytest_sessionstart(self) -> None:
@@ -91,18 +108,15 @@ class Recorder:
         self._signals.enter_context(ended_like_ctrl_c())
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Count a benchmark once its last timed round is over."""
-        calls_of, since = None, read_compilation()
-        with self._apart_from_tests():
-            fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)
-            calls_of = remember_calls(fixture) if self._count else None
-        result = yield
-        with self._apart_from_tests():
-            calls = calls_of() if calls_of is not None else None
-            if calls is not None:
-                self._record.counts[item.nodeid] = _counts(calls, item.config.rootpath, since)
-        return result
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        """Get to know each ``benchmark`` fixture, also one that a test or another fixture asks for late."""
+        made = yield
+        if fixturedef.argname == FIXTURE_NAME:
+            with self._apart_from_tests():
+                self._meet(request.node, made)
+        return made
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -111,9 +125,10 @@ class Recorder:
         """Keep how a phase of a benchmark ended."""
         report = yield
         with self._apart_from_tests():
-            if FIXTURE_NAME in getattr(item, "fixturenames", ()):
+            if FIXTURE_NAME in getattr(item, "fixturenames", ()) or item.nodeid in self._fixtures:
                 self._keep(item, call, report)
                 if report.when == "teardown":
+                    self._fixtures.pop(item.nodeid, None)
                     self._stage(item.nodeid)
         return report
 
@@ -128,7 +143,8 @@ class Recorder:
 
     def _finish(self, session: pytest.Session) -> None:
         if not self._record.findings:
-            self._report = "nothing was measured, so nothing was added to the ledger"
+            cause = ": pytest-xdist (-n) switches benchmarks off" if _is_distributed(session.config) else ""
+            self._report = f"nothing was measured, so nothing was added to the ledger{cause}"
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = EXIT_NOT_MEASURED
             return
@@ -148,6 +164,23 @@ class Recorder:
             if line:
                 terminalreporter.write_line(f"perfkit: {line}")
 
+    def _meet(self, item: pytest.Item, fixture: object) -> None:
+        if not is_benchmark(fixture):
+            return
+        # A test that is run again, as some plugins do after a failure, is judged by its last run.
+        self._record.forget(item.nodeid)
+        self._fixtures[item.nodeid] = fixture
+        if self._counting is not Counting.NOTHING:
+            since = read_compilation()
+            after_rounds(fixture, lambda timed: self._count(item, timed, since))
+
+    def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
+        """Count a benchmark's calls while its test goes on; what cannot be counted leaves no row."""
+        with self._apart_from_tests():
+            counts = _counts(timed, item.config.rootpath, since, everything=self._counting is Counting.ALL)
+            if counts is not None:
+                self._record.counts[item.nodeid] = counts
+
     @contextlib.contextmanager
     def _apart_from_tests(self) -> Iterator[None]:
         """Keep an error of perfkit from failing a test: it ends the session with its own exit code."""
@@ -159,7 +192,7 @@ class Recorder:
             self._problem, self._exit_code = tuple(internal_error_lines(error)), EXIT_INTERNAL
 
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
-        fixture = getattr(item, "funcargs", {}).get(FIXTURE_NAME)
+        fixture = self._fixtures.get(item.nodeid)
         reading = read_fixture(fixture)
         status, message = judge(call, report)
         if status == "ok" and (report.when != "call" or reading is None):
@@ -172,6 +205,7 @@ class Recorder:
 
         A child that was forked to run only this benchmark leaves that to its parent.
         """
+        self._record.date(node)
         rows = self._rows(only=node)
         if not rows or os.getpid() != self._process or self._strangers():
             return
@@ -216,12 +250,33 @@ class Recorder:
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file}"
 
 
-def _counts(calls: Calls, root: Path, since: Compilation) -> Counts:
-    """Count a function that was measured; an error that it raises only now is the reason for no counts."""
+def _is_distributed(config: pytest.Config) -> bool:
+    """Tell whether tests run in processes of pytest-xdist; each of them leaves it to this one to record."""
+    return bool(config.getoption("dist", "no") != "no")
+
+
+def _counting(config: pytest.Config, project: Project) -> Counting:
+    if config.getoption("perfkit_no_counts") or not project.config.exact.count:
+        return Counting.NOTHING
+    return Counting.ALL if config.getoption("perfkit_counts") else Counting.CHEAP
+
+
+def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -> Counts | None:
+    """Return what a benchmark's call counts; None where that takes too long, or the call raises.
+
+    Unless ``everything`` is asked for, it is what tensors and Python's functions do, where torch is loaded.
+    """
+    seconds = math.inf if everything else max(timed.seconds * _SHARE, _FEW_SECONDS)
+    if not everything and ("torch" not in sys.modules or timed.seconds_of_call * _FEWEST_CALLS > seconds):
+        return None
+    from perfkit.agent.counted import counts_of_call
+
+    most = math.inf if everything else _FEWEST_CALLS
     try:
-        return counts_of_call(calls.call, root=root, most_calls=calls.most, since=since)
-    except Exception as error:  # noqa: BLE001 (whatever the user's function does when called again)
-        return Counts(counts=(), not_counted={"operators": f"called again it raised {type(error).__name__}"})
+        found = counts_of_call(timed.within(seconds), root=root, most_calls=most, since=since, as_guest=True)
+    except Exception:  # noqa: BLE001 (whatever the user's function does when it is watched: the test goes on)
+        return None
+    return dataclasses.replace(found, not_counted={})
 
 
 def _identify(item: pytest.Item, group: str | None) -> Benchmark:

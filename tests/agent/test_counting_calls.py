@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,30 @@ def test_calls_go_to_tensors_first(
     else:
         assert TOO_FEW_CALLS == counts.not_counted["python_calls"]
     assert "python_peak" not in counts.not_counted
+
+
+def test_a_guest_makes_no_first_call_and_collects_no_old_garbage(tmp_path: Path) -> None:
+    """The function was called just before, and what others left behind may fail a test when it is freed."""
+    own = Own(tmp_path, COUNTER)
+    freed: list[str] = []
+
+    class Old:
+        def __init__(self) -> None:
+            self.own = self
+
+    old = Old()
+    weakref.finalize(old, freed.append, "old")
+    gc.collect()
+    del old
+
+    counts = own.counts(most_calls=4, as_guest=True)
+
+    assert [True] * 4 == own.module.calls
+    assert (2.0, 2.0) == values(counts, "operators")
+    assert (1.0, 1.0) == values(counts, "python_calls")
+    assert not freed
+    gc.collect()
+    assert ["old"] == freed
 
 
 def test_what_does_not_repeat_is_not_exact(tmp_path: Path) -> None:

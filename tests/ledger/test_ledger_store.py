@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from synthetic import build_row
 
 import perfkit
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.schema import SCHEMA, from_table, to_table
+from perfkit.ledger.schema import SCHEMA, from_table, to_cells, to_table
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
 
@@ -23,6 +25,37 @@ from perfkit.records import Row
 def test_rows_survive_the_table(sample: list[Row]) -> None:
     """What is written is what is read, to the last bit of every value."""
     assert sample == from_table(to_table(sample))
+
+
+@given(st.lists(rows, max_size=3))
+def test_a_table_is_as_pyarrow_makes_it(sample: list[Row]) -> None:
+    """Its buffers are laid out here, since pyarrow's own ways import pandas."""
+    table = to_table(sample)
+
+    table.validate(full=True)
+    assert table.equals(pa.Table.from_pylist([to_cells(row) for row in sample], schema=SCHEMA))
+
+
+def test_a_ledger_is_written_without_pandas(tmp_path: Path) -> None:
+    """Every recording session would wait for it, and for pyarrow's functions, at its end."""
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from synthetic import build_row\n"
+        "from perfkit.ledger.store import Ledger\n"
+        "Ledger(Path(sys.argv[1])).append([build_row(1.0, run='r1')])\n"
+        "sys.exit(', '.join({'pandas', 'pyarrow.compute'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert 1 == len(Ledger(tmp_path).rows())
 
 
 def test_each_append_is_one_new_file(tmp_path: Path) -> None:

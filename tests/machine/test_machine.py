@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cpuinfo
 import pytest
 import torch
 
@@ -15,6 +16,11 @@ def test_a_machine_is_itself_at_every_reading() -> None:
 
     assert first.machine_id == second.machine_id
     assert {"cpu", "logical_cpus", "ram_gib", "gpus", "load_1min"} <= set(first.facts)
+
+
+def test_the_name_of_the_cpu_is_that_of_cpuinfo() -> None:
+    """It is in the identity that ledgers hold, so reading it in less time must not change it."""
+    assert cpuinfo.get_cpu_info()["brand_raw"] == read_machine().facts["cpu"]
 
 
 def test_threads_and_allocator_are_part_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

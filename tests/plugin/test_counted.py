@@ -1,59 +1,192 @@
-"""The plugin counts each benchmark once its timed rounds are over, and files the counts beside the times."""
+"""The plugin counts while a test goes on, where that is cheap or asked for, and files counts beside times."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from repositories import Repository, create_repository
 
+from perfkit.agent.benchmark_fixture import OutOfTimeError, Timed
 from perfkit.ledger.store import Ledger
 from perfkit.records import WALL_TIME, Row
 
 SUITE = """
+import asyncio
+import sys
+import time
+
 import pytest
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+
+def is_watched():
+    return sys.getprofile() is not None or _get_current_dispatch_mode() is not None
+
 
 def test_product(benchmark):
     left = torch.ones(4, 3)
     benchmark(lambda: (left @ left.T).sum().item())
 
-def test_setup(benchmark):
-    benchmark.pedantic(torch.add, setup=lambda: ((torch.ones(2), 1), {}), rounds=3)
+
+def test_setup_and_rounds(benchmark):
+    made, over = [], []
+
+    def setup():
+        made.append(True)
+        return (torch.ones(2), 1), {}
+
+    def teardown(*_):
+        over.append(True)
+
+    benchmark.pedantic(torch.add, setup=setup, teardown=teardown, rounds=3, warmup_rounds=1)
+    assert 4 == len(made) == len(over)
+
 
 def test_used_up(benchmark):
     left = [torch.ones(1)] * 3
     benchmark.pedantic(left.pop, rounds=3)
+    assert not left
 
-def test_once(benchmark):
-    over = []
+
+def test_exactly_once(benchmark):
+    calls = []
+    benchmark.pedantic(calls.append, args=(1,))
+    assert [1] == calls
+
+
+AFTER = []
+
+
+@pytest.fixture
+def live():
+    live = [True]
+    yield live
+    live.clear()
+
+
+def test_while_it_lives(benchmark, live):
+    benchmark(lambda: AFTER.append(live[0]) or torch.ones(2))
+    AFTER.clear()
+
+
+def test_not_called_after_its_test():
+    assert [] == AFTER
+
+
+@pytest.fixture
+def loop():
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def test_loop(benchmark, loop):
+    async def add():
+        return torch.ones(1) + 1
+
+    assert 2 == benchmark(lambda: loop.run_until_complete(add()))
+
+
+def test_last_call_gives_the_result(benchmark):
+    watched = []
+
     def call():
-        if over:
-            raise ValueError("not again")
-    benchmark(call)
-    over.append(True)
+        watched.append(is_watched())
+        return len(watched)
+
+    assert benchmark(call) == len(watched)
+    assert not watched[-1]
+    # A timed round is never watched: the five calls at most that are come after all of them.
+    assert not any(watched[: benchmark.stats["rounds"]])
+
+
+def test_raises_when_watched(benchmark):
+    def call():
+        if is_watched():
+            raise RuntimeError("somebody is watching")
+        return 7
+
+    assert 7 == benchmark(call)
+
+
+def test_used_up_generator(benchmark):
+    numbers = (number for number in range(3))
+    assert [] == benchmark(list, numbers)
+
+
+def test_clock_of_its_own(benchmark, monkeypatch):
+    for name in ("time", "time_ns", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, lambda: 0)
+    benchmark(torch.ones, 2)
+
+
+def test_asked_for_late(request):
+    request.getfixturevalue("benchmark")(torch.ones, 2)
+
+
+@pytest.fixture
+def measured(benchmark):
+    return benchmark(torch.ones, 2)
+
+
+def test_measured_in_a_fixture(measured):
+    assert [1, 1] == measured.tolist()
+
+"""
+PEDANTIC = {"test_setup_and_rounds", "test_used_up", "test_exactly_once"}
+COUNTED = {
+    "test_product", "test_while_it_lives", "test_loop", "test_last_call_gives_the_result",
+    "test_used_up_generator", "test_clock_of_its_own", "test_asked_for_late", "test_measured_in_a_fixture",
+}  # fmt: skip
+CHEAP_AND_SLOW = """
+import time
+
+import pytest
+import torch
+
+
+@pytest.mark.benchmark(max_time=0.5)
+def test_cheap(benchmark):
+    benchmark(torch.ones, 2)
+
+
+def test_slow(benchmark):
+    benchmark(lambda: time.sleep(0.02) or torch.ones(2))
+
+
+@pytest.mark.benchmark(cprofile=True)
+def test_profiled(benchmark):
+    benchmark(torch.ones, 2)
 """
 
 
-def _suite(root: Path) -> Repository:
+def _suite(root: Path, text: str) -> Repository:
     """Return a suite in a repository of its own."""
     root.mkdir()
     repository = Repository(root, create_repository(root))
     settings = "[pytest]\naddopts = --benchmark-max-time=0.01 -p no:cacheprovider\n"
     repository.commit(
-        {"test_suite.py": SUITE, "pytest.ini": settings, ".gitignore": "__pycache__/\n"}, "Begin"
+        {"test_suite.py": text, "pytest.ini": settings, ".gitignore": "__pycache__/\n"}, "Begin"
     )
     return repository
 
 
-def _rows(root: Path) -> dict[str, dict[str, Row]]:
-    """Record a session and return what it filed, by test and metric."""
-    command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}"]
+def _session(root: Path, *options: str) -> str:
+    """Return what a recorded session said, in which every test passed."""
+    command = [sys.executable, "-m", "pytest", f"--perfkit-ledger={root / 'ledger'}", *options]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert "4 passed" in done.stdout
-    assert "perfkit: 4 benchmarks, commit " in done.stdout
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+def _rows(root: Path) -> dict[str, dict[str, Row]]:
+    """Return what was filed, by test and metric."""
     found: dict[str, dict[str, Row]] = {}
     for row in Ledger(root / "ledger").rows():
         test = row.outcome.benchmark.name.rpartition("::")[2]
@@ -63,8 +196,12 @@ def _rows(root: Path) -> dict[str, dict[str, Row]]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
-    """Return what a recorded session filed."""
-    return _rows(_suite(tmp_path_factory.mktemp("counted") / "project").root)
+    """Return what a session filed that counted all it could, and in which each warning is an error."""
+    root = _suite(tmp_path_factory.mktemp("counted") / "project", SUITE).root
+    said = _session(root, "--perfkit-counts", "-W", "error")
+    assert re.search(r"^=+ 13 passed in ", said, re.MULTILINE)
+    assert "perfkit: 12 benchmarks, commit " in said
+    return _rows(root)
 
 
 def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
@@ -78,37 +215,61 @@ def test_counts_lie_beside_the_times(rows: dict[str, dict[str, Row]]) -> None:
     assert 2 == len(operators.values)
     assert (1.0, 1.0) == product["syncs"].outcome.values
     assert (96.0, 96.0) == product["flops"].outcome.values
-    assert ["test_suite.py:7"] == [cause.place for cause in product["syncs"].outcome.causes or ()]
+    (place,) = [cause.place for cause in product["syncs"].outcome.causes or ()]
+    assert SUITE.splitlines()[int(place.removeprefix("test_suite.py:")) - 1].endswith(".item())")
     assert product["time"].outcome.benchmark == operators.benchmark
+    assert {"python_calls", "resident"} <= product.keys()
 
 
-def test_a_setup_is_made_for_each_counted_call(rows: dict[str, dict[str, Row]]) -> None:
-    """What it allocates is counted with the call it is made for."""
-    assert {"time", "operators", "allocated"} <= rows["test_setup"].keys()
+def test_every_time_is_filed_and_nothing_else_than_what_was_counted(rows: dict[str, dict[str, Row]]) -> None:
+    """No row says that something was not counted: neither of a pedantic benchmark, nor of one that raises."""
+    assert PEDANTIC | COUNTED | {"test_raises_when_watched"} == set(rows)
+    assert {"ok"} == {row.outcome.status for found in rows.values() for row in found.values()}
+    for test, found in rows.items():
+        assert (test in COUNTED) is ("operators" in found), test
+        assert test in COUNTED or {"time"} == found.keys()
 
 
-def test_a_benchmark_that_uses_itself_up_is_not_called_again(rows: dict[str, dict[str, Row]]) -> None:
-    """It says so in a row of its own, and its times count."""
-    used_up = rows["test_used_up"]
+def test_what_takes_long_is_counted_only_if_asked_for(tmp_path: Path) -> None:
+    """Four more calls of a function that was called five times would be most of a second benchmark.
 
-    assert "ok" == used_up["time"].outcome.status
-    assert {"skipped"} == {row.outcome.status for name, row in used_up.items() if name != "time"}
-    assert all(
-        "not counted: " in (row.outcome.message or "") for name, row in used_up.items() if name != "time"
-    )
+    And what pytest-benchmark profiles is called as often as it says, under its profile alone.
+    """
+    root = _suite(tmp_path / "project", CHEAP_AND_SLOW).root
+    _session(root)
+    rows = _rows(root)
 
-
-def test_what_raises_when_called_again_was_measured(rows: dict[str, dict[str, Row]]) -> None:
-    """The test has passed; the reason is in the row."""
-    once = rows["test_once"]
-
-    assert "ok" == once["time"].outcome.status
-    assert "not counted: called again it raised ValueError" == once["operators"].outcome.message
+    assert {"time", "operators", "python_calls"} <= rows["test_cheap"].keys()
+    assert {"time"} == rows["test_slow"].keys() == rows["test_profiled"].keys()
 
 
-def test_counting_can_be_switched_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "configured"), [(("--perfkit-no-counts",), "true"), (("--perfkit-counts",), "false")]
+)
+def test_counting_can_be_switched_off(tmp_path: Path, options: tuple[str, ...], configured: str) -> None:
     """Then only times are filed."""
-    repository = _suite(tmp_path / "project")
-    repository.commit({"pyproject.toml": "[tool.perfkit.exact]\ncount = false\n"}, "Count nothing")
+    repository = _suite(tmp_path / "project", CHEAP_AND_SLOW)
+    repository.commit({"pyproject.toml": f"[tool.perfkit.exact]\ncount = {configured}\n"}, "Configure")
+    _session(repository.root, "-k", "cheap", *options)
 
     assert {"time"} == {name for found in _rows(repository.root).values() for name in found}
+
+
+def test_calls_end_where_the_next_one_would_take_too_long() -> None:
+    """The time of all calls together is limited, and what the next takes is known from the longest one."""
+    calls: list[float] = []
+
+    def function(seconds: float, *, twice: bool) -> float:
+        calls.append(seconds)
+        time.sleep(seconds * (1 + twice))
+        return seconds
+
+    timed = Timed(function=function, args=(0.01,), kwargs={"twice": True}, seconds=1.0, calls=1000)
+    call = timed.within(0.03)
+
+    assert 0.01 == call()
+    with pytest.raises(OutOfTimeError):
+        call()
+    with pytest.raises(OutOfTimeError):
+        timed.within(0.0005)()
+    assert [0.01] == calls

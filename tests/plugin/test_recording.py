@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import git
@@ -69,6 +70,8 @@ def test_autosave_adds_one_file_with_a_row_per_benchmark(suite: pytest.Pytester)
     ledger = suite.path / "benchmarks/ledger"
     assert 1 == len(list(ledger.iterdir()))
     rows = _rows(ledger)
+    # Without torch nothing is counted, and nothing says so.
+    assert len(rows) == len(list(Ledger(ledger).rows()))
     assert {
         "test_suite.py::test_sum[10]": "ok",
         "test_suite.py::test_sum[20]": "ok",
@@ -191,7 +194,7 @@ def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pyte
     assert -15 == suite.runpytest_subprocess("test_told.py").ret
 
 
-@pytest.mark.parametrize("broken", ["remember_calls", "_identify", "read_environment", "_counts"])
+@pytest.mark.parametrize("broken", ["after_rounds", "_identify", "read_environment", "_counts"])
 def test_an_internal_error_fails_no_test(suite: pytest.Pytester, broken: str) -> None:
     """It ends the session with exit code 70 and a few lines; tests pass or fail by themselves."""
     suite.makeconftest(
@@ -323,6 +326,55 @@ def test_asking_for_a_ledger_and_measuring_nothing_fails(suite: pytest.Pytester)
 
     assert 4 == result.ret
     result.stdout.fnmatch_lines(["perfkit: nothing was measured*"])
+
+
+def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester) -> None:
+    """Its processes measure nothing: the line says why, and a ledger asked for by name is a failure."""
+    asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "-n1", "-k", "pedantic")
+
+    assert 4 == asked.ret
+    asked.stdout.fnmatch_lines(["perfkit: nothing was measured*: pytest-xdist (-n) switches benchmarks off"])
+
+
+def test_a_test_that_is_run_again_is_judged_by_its_last_run(suite: pytest.Pytester) -> None:
+    """Plugins run a test once more after a failure; its fixtures are over when it is dated."""
+    suite.makeconftest(
+        """
+        from _pytest.runner import runtestprotocol
+
+        def pytest_runtest_protocol(item, nextitem):
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            if any(report.failed for report in reports):
+                item._initrequest()
+                reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            for report in reports:
+                item.ihook.pytest_runtest_logreport(report=report)
+            return True
+        """
+    )
+    suite.makepyfile(
+        test_again="""
+        import datetime
+        import pathlib
+        import pytest
+
+        @pytest.fixture
+        def over():
+            yield
+            pathlib.Path("over").write_text(datetime.datetime.now(datetime.UTC).isoformat())
+
+        def test_again(benchmark, over):
+            first = not pathlib.Path("begun").exists()
+            pathlib.Path("begun").touch()
+            benchmark(sum, range(10))
+            assert not first
+        """
+    )
+    suite.runpytest_subprocess("--perfkit-ledger=rows", "test_again.py").assert_outcomes(passed=1)
+
+    (row,) = _rows(suite.path / "rows").values()
+    assert "ok" == row.outcome.status
+    assert row.recorded_at >= datetime.fromisoformat((suite.path / "over").read_text())
 
 
 def test_code_from_elsewhere_is_not_filed(suite: pytest.Pytester, tmp_path: Path) -> None:

@@ -33,22 +33,34 @@ _Call = Callable[[], object]
 
 
 def count_calls(
-    call: _Call, *, root: Path, most_calls: float = math.inf, since: Compilation | None = None
+    call: _Call,
+    *,
+    root: Path,
+    most_calls: float = math.inf,
+    since: Compilation | None = None,
+    as_guest: bool = False,
 ) -> Counts:
     """Return what one call does, counted in at most five calls.
 
     The first call is not counted, if a second one is allowed: it may include one-time work. Then two calls
     are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` is
     where dynamo's counters stood before anything of the benchmark was compiled.
+
+    A guest counts in a user's own session, where the function has just been called many times: it makes no
+    first call, and leaves alone the garbage of other tests, whose collection takes a tenth of a second and
+    may show what fails a test.
     """
-    return _Counting(call, root, most_calls, since or read_compilation()).run()
+    return _Counting(call, root, most_calls, since or read_compilation(), as_guest=as_guest).run()
 
 
 class _Counting:
     """The calls of one benchmark, and what they have shown so far."""
 
-    def __init__(self, call: _Call, root: Path, most_calls: float, since: Compilation) -> None:
+    def __init__(
+        self, call: _Call, root: Path, most_calls: float, since: Compilation, *, as_guest: bool
+    ) -> None:
         self._call, self._root, self._left, self._since = call, root, most_calls, since
+        self._as_guest = as_guest
         self._places = Places(root)
         self._threads, self._compiled = StartedThreads(), CompiledCode()
         self._counts: list[Count] = []
@@ -58,10 +70,10 @@ class _Counting:
 
     def run(self) -> Counts:
         with self._threads.noticed(), self._compiled.noticed():
-            if self._left > 1:
+            if self._left > 1 and not self._as_guest:
                 self._left -= 1
                 self._call()
-            with without_garbage_collection():
+            with without_garbage_collection(whole=not self._as_guest):
                 self._count_tensors()
                 self._count_python_calls()
                 self._count_python_memory()

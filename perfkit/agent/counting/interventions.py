@@ -71,10 +71,13 @@ def _undo_all() -> None:
 
 
 @contextlib.contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Collect the garbage now and not again until the end: when it happens must not decide a count."""
+def without_garbage_collection(*, whole: bool = True) -> Iterator[None]:
+    """Collect the garbage now and not again until the end: when it happens must not decide a count.
+
+    Unless the ``whole`` of it is asked for, only recent garbage is collected.
+    """
     was_enabled = gc.isenabled()
-    if was_enabled:
+    if was_enabled and whole:
         gc.collect()
     else:
         collect_recent()
