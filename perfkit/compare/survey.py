@@ -206,8 +206,11 @@ def finding_on_failure(
     """Return the finding on a benchmark that failed on one side.
 
     A benchmark that base never had (``base_own`` are those it had; None where both sides have all) may raise
-    there, since base lacks the code to measure: then it is NEW. Any other end is a failure.
+    or skip there, since base lacks the code to measure: then it is NEW. One that both sides skip is SKIPPED,
+    and MISSING where head alone does. Any other end is a failure.
     """
+    if failure.both:
+        return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
     if (
         base_own is not None
         and failure.side == "base"
@@ -215,9 +218,11 @@ def finding_on_failure(
         and one.benchmark.name not in base_own
     ):
         return finding_on(one, "NEW", f"on base: {failure.message}")
-    verdict: Verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    said = "skipped: " if failure.status == "skipped" else ""
-    return finding_on(one, verdict, f"on {failure.side}: {said}{failure.message}")
+    if failure.status == "skipped":
+        verdict: Verdict = "MISSING" if failure.side == "head" else "FAILED"
+        return finding_on(one, verdict, f"skipped on {failure.side}: {failure.message}")
+    verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
+    return finding_on(one, verdict, f"on {failure.side}: {failure.message}")
 
 
 def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:

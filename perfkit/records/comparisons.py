@@ -13,8 +13,9 @@ from perfkit.records.differences import Section
 Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
-    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"
-]
+    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE",
+    "NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

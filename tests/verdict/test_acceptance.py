@@ -61,9 +61,9 @@ def test_a_word_for_any_finding_covers_what_blocks(verdict: Verdict) -> None:
     """A trailer covers each blocking verdict, and nothing is accepted that needs no accepting."""
     (found,) = apply([_comparison(verdict)], [_acceptance(None)])
 
-    assert (verdict in {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}) == (
-        found.accepted is not None
-    )
+    assert (
+        verdict in {"REGRESSED", "INCONCLUSIVE", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
+    ) == (found.accepted is not None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
 _ORDER: tuple[Verdict, ...] = (
-    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "IMPROVED", "UNCHANGED",
+    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NEW", "SKIPPED", "IMPROVED",
+    "UNCHANGED",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
@@ -22,6 +23,7 @@ _CAUSES: dict[Verdict, str] = {
     "CHANGED": "its own source differs between the sides",
     "FAILED": "it failed",
     "TIMEOUT": "it took longer than its limit",
+    "SKIPPED": "it was skipped on both sides",
 }
 _LARGEST_IN_PERCENT = 10.0
 _SMALLEST_IN_PERCENT = 0.1
