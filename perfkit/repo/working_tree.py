@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +81,14 @@ def untracked_files(top: Path) -> list[str]:
     names = list_with_git(top, "ls-files", "--others", "--exclude-standard", "-z")
     # A repository inside the repository is listed as one folder; its files belong to it alone.
     return [name for name in names if not name.endswith("/")]
+
+
+def ignored_files(top: Path, patterns: Iterable[str]) -> list[str]:
+    """Return the files that git ignores and that match one of its own patterns, environments left out."""
+    names = list_with_git(
+        top, "ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", *patterns
+    )
+    return [name for name in names if "/site-packages/" not in f"/{name}"]
 
 
 def _uncommitted(top: Path) -> tuple[list[str], list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gating import Gated, GitProject, benchmark, git_project, work
+from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
 from perfkit.records.policies import judged_policy
@@ -128,3 +128,113 @@ def test_instructions_of_no_benchmark_do_not_pass(tmp_path: Path) -> None:
     assert 4 == gated.exit_code
     assert "NOT MEASURED: the instructions of no benchmark could be counted" in said
     assert "illegal instruction" in said
+
+
+DOCTESTS = CONFIGURATION + '[tool.pytest.ini_options]\naddopts = ["--doctest-modules"]\n'
+
+
+@pytest.fixture(scope="module")
+def unimportable(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a suite in which pytest cannot import some files, with a margin that all times keep."""
+    lacking = "import nowhere\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("unimportable"),
+        {
+            **FILES,
+            "pyproject.toml": DOCTESTS,
+            "wsgi.py": "import django_nowhere\n",
+            "tests/test_extra.py": lacking,
+            "tests/test_another.py": lacking,
+            "tests/test_gpu.py": "import pytest\npytest.importorskip('cupy_nowhere')\n" + STEADY,
+        },
+    )
+    project.commit({"work.py": work(steady=11)})
+    return Scene(project=project, gated=project.gate("--margin", "1000%", "--budget", "60"))
+
+
+def test_a_file_without_benchmarks_is_not_looked_at(unimportable: Scene) -> None:
+    """Modules that pytest would look for doctests in, and that need a server's settings, concern no gate."""
+    assert "wsgi" not in unimportable.said
+
+
+def test_what_neither_side_can_import_is_told_and_does_not_decide(unimportable: Scene) -> None:
+    """It is told once for all files, with the cure; the last lines name them, nothing is to be accepted."""
+    known = unimportable.gated.verdicts
+
+    assert 0 == unimportable.gated.exit_code, unimportable.said
+    assert "UNCHANGED" == known["test_steady"]
+    assert 1 == unimportable.said.count(
+        "does not import on either side: ModuleNotFoundError: No module named 'nowhere';"
+        " install what provides it here: `pip install nowhere`; so it is with"
+    )
+    assert "Not looked at, for the reason above: tests/test_another.py" in unimportable.said
+    assert "accept" not in unimportable.said
+
+
+def test_a_file_that_skips_itself_is_told(unimportable: Scene) -> None:
+    """What needs a library that is not here has its reason."""
+    found = unimportable.gated.comparisons["tests/test_gpu.py"]
+
+    assert "SKIPPED" == found["verdict"]
+    assert "skipped as a whole: could not import 'cupy_nowhere'" in found["message"]
+
+
+def test_files_that_do_not_import_follow_from_the_ledger(unimportable: Scene) -> None:
+    """Judged anew, all of it is the same."""
+    again = unimportable.project.gate("--from-ledger", unimportable.gated.run_id)
+
+    assert unimportable.gated.verdicts == again.verdicts
+    assert unimportable.gated.exit_code == again.exit_code
+
+
+GENERATED = {
+    "pyproject.toml": CONFIGURATION + '[tool.setuptools_scm]\nversion_file = "pkg/_version.py"\n',
+    ".gitignore": "_version.py\n_gen.py\n",
+    "pkg/__init__.py": "from pkg._version import version\n",
+    "pkg/_version.py": "version = '1'\n",
+    "pkg/_gen.py": "table = 1\n",
+    "tests/test_speed.py": "import pkg\n" + STEADY,
+}
+
+
+def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
+    """The version file of a known tool is copied to both sides; of another file the cure is named."""
+    made = {**GENERATED, "work.py": work(steady=10), "tests/test_gen.py": "from pkg import _gen\n" + STEADY}
+    project = git_project(tmp_path, made)
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate("--margin", "1000%", "--budget", "60")
+
+    said = " ".join(gated.stderr.split())
+    assert {"test_steady": "UNCHANGED", "tests/test_gen.py": "FAILED"} == gated.verdicts
+    assert 4 == gated.exit_code
+    assert "pkg/_gen.py is ignored by git" in said
+    assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in said
+    assert "accept" not in said
+
+
+@pytest.mark.parametrize(
+    ("conftest", "told"),
+    [
+        ("import pkg._gen\n", 'set copy = ["pkg/_gen.py"] under [tool.perfkit]'),
+        (
+            "import pytest\ndef pytest_collection_finish(session):\n    pytest.exit('the server is taken')\n",
+            "could not collect the benchmarks of head: pytest.exit(): the server is taken; run",
+        ),
+        (
+            "def pytest_collection_modifyitems(items):\n    raise SystemExit(5)\n",
+            "could not collect the benchmarks of head: SystemExit: 5 (conftest.py:2); run",
+        ),
+    ],
+    ids=["imports what is ignored", "ends the session", "ends the process"],
+)
+def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> None:
+    """One line says why nothing could be collected and what to do; nothing is left behind."""
+    project = git_project(tmp_path, {**GENERATED, "work.py": work(steady=10)})
+    project.commit({"conftest.py": conftest})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert told in " ".join(gated.stderr.split())
+    assert "session is over" not in gated.stderr

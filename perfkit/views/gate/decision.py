@@ -48,8 +48,17 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
     return [
         f"{decision_word(report)}: {', and '.join(_reasons(report, causes, counts, names))}.",
         *([f"Besides: {_tally(besides)}."] if besides else []),
+        *_unread(report.comparisons),
         " ".join(_closing(report)),
     ]
+
+
+def _unread(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Say of which files no benchmark is known, although that decides nothing."""
+    files = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED" and one.benchmark.is_file]
+    if files:
+        more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
+        yield f"Not looked at, for the reason above: {', '.join(files[:_MOST_NAMES])}{more}."
 
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:

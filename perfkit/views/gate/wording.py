@@ -138,7 +138,7 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
 
     ``name`` is what tells the benchmark from the others of its gate.
     """
-    if comparison.verdict not in _ACCEPTABLE or not decides(comparison):
+    if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
