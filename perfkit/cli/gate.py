@@ -54,7 +54,7 @@ def gate(
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when it has changes."
+            metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when its code has changes."
         ),
     ] = None,
     benchmarks: BenchmarksOption = None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gating import CONFIGURATION, Gated, GitProject, benchmark, git_project, work
+from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
 from perfkit.records.policies import judged_policy
@@ -238,3 +238,29 @@ def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> N
     assert (4, "") == (gated.exit_code, gated.stdout)
     assert told in " ".join(gated.stderr.split())
     assert "session is over" not in gated.stderr
+
+
+def test_kept_runs_of_pytest_benchmark_hide_no_regression(tmp_path: Path) -> None:
+    """An untracked `.benchmarks` is no change: the last commit is gated, not HEAD against itself."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"work.py": work(steady=10 * SLOWER)})
+    kept = project.root / ".benchmarks/Linux-CPython-3.11-64bit/0001_unversioned.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+
+    gated = project.gate("--budget", "60")
+
+    assert (1, {"test_steady": "REGRESSED"}) == (gated.exit_code, gated.verdicts)
+    assert "no code" not in gated.stderr
+
+
+def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
+    """Both sides are the same but for a page of text: nobody takes what comes out for a finding."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"README.md": "new"})
+
+    gated = project.gate(*ONE_LAUNCH)
+
+    told = "no code differs between base and head, only README.md: what is found says nothing of a change"
+    assert told == gated.stderr.splitlines()[0]
+    assert told in gated.notes
