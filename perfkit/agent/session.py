@@ -79,13 +79,17 @@ class ChildPlugin:
     ) -> None:
         self._channel, self._changed = channel, frozenset(changed)
         self._lists, self._next_launch = lists, next_launch
-        self._errors: list[dict[str, str]] = []
+        self._root = Path()
+        self._listed = False
+        self._why_ended: str | None = None
+        self._errors: list[dict[str, object]] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Overrule the options that would break lockstep, and remember those that were set."""
+        self._root = config.rootpath
         config.addinivalue_line("markers", MARKER)
         self._overruled = _named_opponents(config)
         for name, value in _OVERRULED.items():
@@ -119,6 +123,7 @@ class ChildPlugin:
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Say which benchmarks there are."""
+        self._listed = True
         self._channel.send(
             {
                 "kind": "collected",
@@ -129,9 +134,33 @@ class ChildPlugin:
         )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep what could not be imported."""
-        if report.failed:
-            self._errors.append({"node": report.nodeid, "message": _last_line(report.longreprtext)})
+        """Keep what could not be imported, or skips itself as a whole."""
+        if report.passed:
+            return
+        file = self._root / report.nodeid.partition("::")[0]
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else _last_line(report.longreprtext)
+        self._errors.append(
+            {
+                "node": report.nodeid,
+                "message": self._without_root(said).removeprefix("Skipped: "),
+                "skipped": report.skipped,
+                "mentions": _mentions_fixture(file),
+            }
+        )
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Keep why the session was ended by ``pytest.exit``."""
+        self._why_ended = f"pytest.exit(): {_one_line(excinfo)}"
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Keep what ended the session, and where it was raised."""
+        last = excinfo.traceback[-1]
+        where = self._without_root(f"{last.path}:{last.lineno + 1}")
+        self._why_ended = f"{excinfo.typename}: {_one_line(excinfo)} ({where})"
+
+    def _without_root(self, text: str) -> str:
+        """Name the files of this side by their place in it, which is the same on the other side."""
+        return text.replace(f"{self._root}/", "")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -155,7 +184,12 @@ class ChildPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs."""
+        """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs.
+
+        What ended a session before it had listed anything is told now: the log will not end with it.
+        """
+        if self._lists and not self._listed and self._why_ended is not None:
+            self._channel.send({"kind": "not_collected", "message": self._without_root(self._why_ended)})
         pytest.exit("the session is over")
 
 
@@ -233,8 +267,25 @@ def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
     return call.excinfo is not None and call.excinfo.errisinstance(MemoryError)
 
 
+def _mentions_fixture(place: Path) -> bool:
+    """Tell whether a file, or one in a folder, may use the fixture or one that is named after it.
+
+    Its text has to do: what cannot be imported cannot be asked.
+    """
+    try:
+        files = place.rglob("*.py") if place.is_dir() else [place]
+        return any(FIXTURE_NAME.encode() in file.read_bytes() for file in files)
+    except OSError:
+        return True
+
+
+def _one_line(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
+    return " ".join(str(excinfo.value).split())[:MESSAGE_LIMIT]
+
+
 def _last_line(text: str) -> str:
     """Return the line of a traceback that says what happened."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
-    return ((errors or lines or ["unknown failure"])[-1])[:MESSAGE_LIMIT]
+    said = (errors or lines or ["unknown failure"])[-1]
+    return said.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]

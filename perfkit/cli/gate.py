@@ -55,7 +55,7 @@ def gate(
     head: Annotated[
         str | None,
         typer.Option(
-            metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when it has changes."
+            metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when its code has changes."
         ),
     ] = None,
     benchmarks: BenchmarksOption = None,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from perfkit.compare.cures import Cures
 from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.compare.sides import OpenSides
 from perfkit.config import BenchmarkRule, Config, parse_percent
@@ -18,8 +19,12 @@ from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
+from perfkit.repo.project_roots import subfolder
 
 _CONFTEST = "conftest.py"
+_SHA_DIGITS = 10
+# So many files are named beside the first one that fails in the same way.
+_MOST_NAMED = 3
 _BOOLEANS = {"True": True, "False": False}
 
 
@@ -64,19 +69,34 @@ def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
     """
     launcher, roots = sides.launcher, sides.roots
     rules = Rules.of(sides.project.config, margin=margin)
+    cures = Cures(
+        pair=sides.pair,
+        folder=subfolder(sides.project, sides.pair, "head"),
+        prepared=sides.project.config.prepare is not None,
+    )
     listed = launcher.survey()
     head, base_own = (_proven(listed[side], side) for side in ("head", "base"))
     if EVERYTHING in head.errors:
-        raise _not_collected("head", head.errors[EVERYTHING])
+        raise _not_collected("head", head.errors[EVERYTHING], cures)
     base = _with_heads_files(launcher, roots, head, base_own)
     if EVERYTHING in base.errors:
-        raise _not_collected("base", base.errors[EVERYTHING])
-    if not head.found and not base_own.found and not head.errors:
+        raise _not_collected("base", base.errors[EVERYTHING], cures)
+    sorting = _Sorting(head=head, base_own=base_own, base=base, rules=rules, cures=cures)
+    compared, findings = sorting.compared(), sorting.findings()
+    if not compared and not findings:
         raise UsageError(
             "no benchmark was found: name their path with --benchmarks, widen --select, "
             "or write a test that uses pytest-benchmark's `benchmark` fixture"
         )
-    return _sort_out(head, base_own, base, rules, roots.warnings, served=launcher.serves)
+    return Survey(
+        compared=compared,
+        findings=findings,
+        base_own=frozenset(base_own.found),
+        served=launcher.serves,
+        libraries=shared_libraries(base.report, head.report),
+        torch=head.report.torch,
+        notes=(*roots.warnings, *_overruled_note(head)),
+    )
 
 
 def _proven(found: Scouted, side: Side) -> Scouted:
@@ -89,11 +109,13 @@ def _proven(found: Scouted, side: Side) -> Scouted:
     return found
 
 
-def _not_collected(side: Side, words: str) -> NotMeasuredError:
-    return NotMeasuredError(
-        f"pytest could not collect the benchmarks of {side}: {words};"
-        " run `pytest --collect-only` there to see why"
-    )
+def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
+    said = words.removeprefix("E ").strip()
+    cure = cures.of(said, side)
+    found = cures.pair.side(side)
+    where = f"a checkout of {found.commit.sha[:_SHA_DIGITS]}" if found.kind == "commit" else found.source
+    advice = cure.words if cure else f"run `pytest --collect-only` in {where} to see why"
+    return NotMeasuredError(f"pytest could not collect the benchmarks of {side}: {said}; {advice}")
 
 
 def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
@@ -129,65 +151,100 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
     return sorted(conftests) + sorted(files)
 
 
-def _sort_out(
-    head: Scouted,
-    base_own: Scouted,
-    base: Scouted,
-    rules: Rules,
-    warnings: Sequence[str],
-    *,
-    served: bool,
-) -> Survey:
-    compared: list[ComparedBenchmark] = []
-    findings: list[Comparison] = []
-    for name, found in head.found.items():
-        counterpart = base.found.get(name)
-        one = _judged_as(found, rules)
-        if counterpart is not None and counterpart.benchmark.version == found.benchmark.version:
-            compared.append(one)
-        elif counterpart is not None:
-            message = "its own source differs, and head's does not import on base"
-            findings.append(finding_on(one, "CHANGED", message))
-        elif found.file in base_own.errors:
-            message = f"does not import on base: {base_own.errors[found.file]}"
-            findings.append(finding_on(one, "FAILED", message))
-        else:
-            findings.append(finding_on(one, "NEW", "base has no such benchmark"))
-    findings += [*_missing(head, base_own, rules), *_not_imported(head, base_own, rules)]
-    return Survey(
-        compared=tuple(compared),
-        findings=tuple(findings),
-        base_own=frozenset(base_own.found),
-        served=served,
-        libraries=shared_libraries(base.report, head.report),
-        torch=head.report.torch,
-        notes=(*warnings, *_overruled_note(head)),
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Sorting:
+    """Sorts what was found: head's benchmarks, those of base by itself, and of base with head's files."""
+
+    head: Scouted
+    base_own: Scouted
+    base: Scouted
+    rules: Rules
+    cures: Cures
+
+    def compared(self) -> tuple[ComparedBenchmark, ...]:
+        """Return the benchmarks that are the same on both sides."""
+        return tuple(
+            _judged_as(found, self.rules)
+            for name, found in self.head.found.items()
+            if name in self.base.found and self.base.found[name].benchmark.version == found.benchmark.version
+        )
+
+    def findings(self) -> tuple[Comparison, ...]:
+        """Return a finding on all that cannot be compared."""
+        return (*self._not_on_base(), *self._missing(), *self._not_imported(), *self._skipped())
+
+    def _not_on_base(self) -> Iterator[Comparison]:
+        """Yield findings on head's benchmarks that base lacks, or has otherwise."""
+        for name, found in self.head.found.items():
+            counterpart = self.base.found.get(name)
+            if counterpart is not None:
+                if counterpart.benchmark.version != found.benchmark.version:
+                    message = "its own source differs, and head's does not import on base"
+                    yield self._on(found, "CHANGED", message)
+            elif found.file in self.base_own.errors:
+                yield self._on(found, "FAILED", self._import_error("base", self.base_own.errors[found.file]))
+            elif found.file in self.base_own.skipped:
+                yield self._on(found, "FAILED", f"skipped on base: {self.base_own.skipped[found.file]}")
+            else:
+                yield self._on(found, "NEW", "base has no such benchmark")
+
+    def _missing(self) -> Iterator[Comparison]:
+        """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""
+        for name, found in self.base_own.found.items():
+            if name in self.head.found:
+                continue
+            if found.file in self.head.errors:
+                yield self._on(found, "FAILED", self._import_error("head", self.head.errors[found.file]))
+            elif found.file in self.head.skipped:
+                yield self._on(found, "MISSING", f"skipped on head: {self.head.skipped[found.file]}")
+            else:
+                yield self._on(found, "MISSING", "base has it, head does not")
+
+    def _not_imported(self) -> Iterator[Comparison]:
+        """Yield findings on head's files that do not import and in which base has no benchmark to name.
+
+        What fails in the same way on both sides says nothing of the change. It is no reason to be easy about
+        files that the user's tree has and that checkouts alone lack.
+        """
+        for files, message in _by_message(self._unknown(self.head.errors, without=self.head.bystanders)):
+            cure = self.cures.of(message, "head")
+            both = all(self.base_own.errors.get(file) == message for file in files)
+            if both and not (cure and cure.of_checkout):
+                cause = f"{message}; {cure.words}" if cure else message
+                yield self._on_files(files, "SKIPPED", f"does not import on either side: {cause}")
+            else:
+                yield self._on_files(files, "FAILED", self._import_error("head", message))
+
+    def _skipped(self) -> Iterator[Comparison]:
+        """Yield findings on head's files that skip themselves and in which base has no benchmark to name."""
+        for files, reason in _by_message(self._unknown(self.head.skipped)):
+            yield self._on_files(files, "SKIPPED", f"skipped as a whole: {reason}")
+
+    def _unknown(self, files: Mapping[str, str], *, without: Collection[str] = ()) -> dict[str, str]:
+        """Return those files in which base has no benchmark either."""
+        known = {found.file for found in self.base_own.found.values()}
+        return {file: said for file, said in files.items() if file not in known and file not in without}
+
+    def _import_error(self, side: Side, message: str) -> str:
+        cure = self.cures.of(message, side)
+        return f"does not import on {side}: {message}" + (f"; {cure.words}" if cure else "")
+
+    def _on(self, found: Found, verdict: Verdict, message: str) -> Comparison:
+        return finding_on(_judged_as(found, self.rules), verdict, message)
+
+    def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
+        """Return one finding on files that fail alike, which is told once."""
+        first, *others = files
+        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
+        alike = f"; so it is with {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
+        benchmark = Benchmark(name=first, version="")
+        return finding_on(under_rules(benchmark, self.rules), verdict, message + alike)
 
 
-def _missing(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
-    """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""
-    for name, found in base_own.found.items():
-        if name in head.found:
-            continue
-        one = _judged_as(found, rules)
-        if found.file in head.errors:
-            yield finding_on(one, "FAILED", f"does not import on head: {head.errors[found.file]}")
-        else:
-            yield finding_on(one, "MISSING", "base has it, head does not")
-
-
-def _not_imported(head: Scouted, base_own: Scouted, rules: Rules) -> Iterator[Comparison]:
-    """Yield findings on head's files that do not import and in which base has no benchmark to name."""
-    known = {found.file for found in base_own.found.values()}
-    for node, message in head.errors.items():
-        if node not in known:
-            yield Comparison(
-                benchmark=Benchmark(name=node, version=""),
-                verdict="FAILED",
-                margin=rules.margin,
-                message=f"does not import on head: {message}",
-            )
+def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
+    """Yield the files that say the same, with what they say."""
+    for message in dict.fromkeys(files.values()):
+        yield [file for file, said in files.items() if said == message], message
 
 
 def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:
@@ -203,8 +260,11 @@ def finding_on_failure(
     """Return the finding on a benchmark that failed on one side.
 
     A benchmark that base never had (``base_own`` are those it had; None where both sides have all) may raise
-    there, since base lacks the code to measure: then it is NEW. Any other end is a failure.
+    or skip there, since base lacks the code to measure: then it is NEW. One that both sides skip is SKIPPED,
+    and MISSING where head alone does. Any other end is a failure.
     """
+    if failure.both:
+        return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
     if (
         base_own is not None
         and failure.side == "base"
@@ -212,9 +272,11 @@ def finding_on_failure(
         and one.benchmark.name not in base_own
     ):
         return finding_on(one, "NEW", f"on base: {failure.message}")
-    verdict: Verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
-    said = "skipped: " if failure.status == "skipped" else ""
-    return finding_on(one, verdict, f"on {failure.side}: {said}{failure.message}")
+    if failure.status == "skipped":
+        verdict: Verdict = "MISSING" if failure.side == "head" else "FAILED"
+        return finding_on(one, verdict, f"skipped on {failure.side}: {failure.message}")
+    verdict = "TIMEOUT" if failure.status == "timeout" else "FAILED"
+    return finding_on(one, verdict, f"on {failure.side}: {failure.message}")
 
 
 def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:

@@ -27,7 +27,7 @@ Key = TypeVar("Key")
 
 _DEFAULT_COLUMNS = 4
 # These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
-_NO_FAILURES = frozenset({"NEW", "MISSING", "CHANGED"})
+_NO_FAILURES = frozenset({"NEW", "MISSING", "CHANGED", "SKIPPED"})
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 
 

@@ -62,7 +62,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     earlier = earlier_rows(ledger, pair)
     seed = continued_seed(request.seed, earlier)
     scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
-    progress.begin(pair.title)
+    progress.begin("\n".join((*pair.remarks, pair.title)))
     with measuring(progress.say, wait_s=request.wait_s) as waited_s:
         began = time.monotonic()
         progress.say("checking out both sides")
@@ -84,7 +84,12 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
             explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
-            notes = (*surveyed.notes, *notes_on(sides, found.prior), *unseen_changes(sides, found.loaded))
+            notes = (
+                *pair.remarks,
+                *surveyed.notes,
+                *notes_on(sides, found.prior),
+                *unseen_changes(sides, found.loaded),
+            )
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
     return GateReport(
         run_id=found.context.run_id,

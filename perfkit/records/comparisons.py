@@ -14,7 +14,7 @@ Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
-    "FAILED", "TIMEOUT",
+    "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
 # More launches may decide these: a look left the first open, and no look was reached of the second.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")

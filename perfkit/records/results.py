@@ -55,6 +55,11 @@ class Benchmark:
     params: Mapping[str, str] = field(default_factory=dict)
     group: str | None = None
 
+    @property
+    def is_file(self) -> bool:
+        """Whether this stands for a file whose benchmarks are not known, since it could not be collected."""
+        return not self.version and "::" not in self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfkit import records
 from perfkit.repo.folders import copy_folder
-from perfkit.repo.generated import bring_generated
+from perfkit.repo.generated import bring_generated, bring_versions
 from perfkit.repo.preparing import prepare_root
 from perfkit.repo.sides import Side, SidePair
 from perfkit.repo.submodules import fill_as_they_are, fill_recorded
@@ -53,6 +53,8 @@ def checkouts(
         )
         for name in records.SIDES:
             source = pair.side(name).source
+            if pair.side(name).kind != "directory":
+                bring_versions(source, folder / name)
             bring_generated(copy, key="copy", source=source, root=folder / name)
             bring_generated(link, key="link", source=source, root=folder / name)
             if prepare:

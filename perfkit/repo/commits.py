@@ -13,6 +13,7 @@ import git
 
 from perfkit.errors import RepositoryError
 from perfkit.records import Commit
+from perfkit.repo.folders import OUTPUTS
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
 _SHA = re.compile(r"[0-9a-f]{40}")
@@ -136,4 +137,5 @@ def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
     top = Path(str(repository.working_tree_dir)).resolve()
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
+    exclusions += [f":(exclude,top,glob)**/{name}/**" for name in sorted(OUTPUTS)]
     return str(repository.git.diff("HEAD", "--no-ext-diff", "--binary", "--", ":/", *exclusions))

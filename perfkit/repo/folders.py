@@ -13,8 +13,20 @@ from perfkit.errors import RepositoryError
 from perfkit.records import Commit
 
 _SHA_DIGITS = 40
-_CACHES = {".hypothesis", ".mypy_cache", ".nox", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__"}
-_LEFT_OUT = _CACHES | {".git", ".venv", "node_modules", "venv"}
+# Folders that tools write, no part of anyone's code; pytest-benchmark keeps its runs in the first.
+OUTPUTS = frozenset(
+    {
+        ".benchmarks",
+        ".hypothesis",
+        ".mypy_cache",
+        ".nox",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        "__pycache__",
+    }
+)
+_LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
 _LEFT_OUT_SUFFIX = ".egg-info"
 
 

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from perfkit.errors import ConfigError, RepositoryError
+from perfkit.repo.commands import list_with_git
 from perfkit.repo.placing import place_inside
 
 Key = Literal["copy", "link"]
+# Where known tools that write a version into a file as they build name that file, below [tool].
+_VERSION_KEYS = (
+    ("setuptools_scm", "write_to"),
+    ("setuptools_scm", "version_file"),
+    ("hatch", "build", "hooks", "vcs", "version-file"),
+    ("pdm", "version", "write_to"),
+    ("versioneer", "versionfile_source"),
+)
 
 
 def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path) -> None:
@@ -29,6 +39,41 @@ def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Pa
                 _bring(match, place_inside(root, name), make)
             except OSError as error:
                 raise RepositoryError(f"tool.perfkit.{key}: cannot {key} {match}: {error}") from error
+
+
+def bring_versions(source: Path, root: Path) -> None:
+    """Copy the version files that a build writes, where pyproject.toml names one that git does not keep.
+
+    A root's own files stay as they are.
+
+    Raises:
+        RepositoryError: a file cannot be copied.
+    """
+    for described in list_with_git(source, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
+        for name in _version_files(source / described):
+            path = os.path.normpath(Path(described).parent / name)
+            kept = list_with_git(source, "ls-files", "-z", "--", f":(literal){path}")
+            if not kept and (source / path).is_file():
+                try:
+                    _bring(source / path, place_inside(root, path), _copy)
+                except OSError as error:
+                    raise RepositoryError(f"cannot copy {source / path}: {error}") from error
+
+
+def _version_files(file: Path) -> Iterator[str]:
+    """Yield what setuptools_scm, hatch-vcs, PDM and versioneer write, relative to the folder of the file."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return
+    for *tables, key in _VERSION_KEYS:
+        table: object = document.get("tool", {})
+        for name in tables:
+            table = table.get(name) if isinstance(table, dict) else None
+        written = table.get(key) if isinstance(table, dict) else None
+        if isinstance(table, dict) and isinstance(written, str):
+            # What setuptools_scm calls its root is what this path starts from.
+            yield str(Path(str(table.get("root", "")), written)) if key == "write_to" else written
 
 
 def _matches(pattern: str, key: Key, source: Path) -> list[Path]:

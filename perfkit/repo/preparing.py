@@ -11,7 +11,23 @@ from perfkit.records import Side
 from perfkit.repo.commands import outside_repository
 from perfkit.temporary import temporary_folder
 
+# What build backends of compiled packages are called by; they build no other way than by an installation.
+_INSTALLED_BY = ("mesonpy", "scikit_build_core", "maturin")
 SIDE_VARIABLE = "PERFKIT_SIDE"
+
+
+def build_command(folder: Path) -> str:
+    """Return the command that builds the compiled modules of a project in place, as far as one can tell."""
+    try:
+        described = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    except OSError:
+        described = ""
+    if any(backend in described for backend in _INSTALLED_BY):
+        target = "src" if (folder / "src").is_dir() else "."
+        return f"pip install --no-deps --no-build-isolation --upgrade --target {target} ."
+    if (folder / "setup.py").is_file():
+        return "python setup.py build_ext --inplace"
+    return "python -c 'import setuptools; setuptools.setup()' build_ext --inplace"
 
 
 def prepare_root(command: str, *, side: Side, root: Path) -> None:

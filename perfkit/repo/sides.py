@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,15 @@ from perfkit.errors import RepositoryError
 from perfkit.repo.commands import try_git
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.folders import describe_folder
-from perfkit.repo.working_tree import changed_since, describe_working_tree, untracked_files
+from perfkit.repo.working_tree import (
+    changed_since,
+    describe_working_tree,
+    is_code,
+    submodules,
+    uncommitted_files,
+    untracked_files,
+    without_outputs,
+)
 
 WORKTREE = "worktree"
 _MAIN_BRANCHES = (
@@ -25,6 +33,7 @@ _MAIN_BRANCHES = (
     "refs/remotes/origin/master",
 )
 _SHOWN_DIGITS = 10
+_MOST_LISTED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +47,11 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class SidePair:
-    """What is compared: ratio = head / base."""
+    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect."""
 
     base: Side
     head: Side
+    remarks: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -59,17 +69,17 @@ def resolve_sides(
     """Return the sides that were named, each a ref, a directory or, for head, ``worktree``.
 
     A name that is both a ref and a directory is the ref; ``./NAME`` is the directory. Without a name head is
-    the working tree where it is dirty outside ``ignored``, else HEAD; base is where head left the main
-    branch, or head's parent on the main branch itself.
+    the working tree where code in it outside ``ignored`` differs from HEAD, else HEAD; base is where head
+    left the main branch, or head's parent on the main branch itself.
 
     Raises:
         RepositoryError: a side cannot be found, or both are one commit.
     """
-    head_side = _head(start, head, ignored)
+    head_side, remarks = _head(start, head, ignored)
     base_side = _default_base(head_side) if base is None else _named(start, base)
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
-    return pair
+    return replace(pair, remarks=(*remarks, *_no_code_differs(pair, ignored)))
 
 
 def identical_sides(start: Path, ref: str | None = None) -> SidePair:
@@ -107,13 +117,38 @@ def _title(commit: records.Commit) -> str:
     return f'{commit.sha[:_SHOWN_DIGITS]} "{commit.subject}"{changes}'
 
 
-def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> Side:
+def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side, tuple[str, ...]]:
+    """Return head, and a remark where it is HEAD although the working tree differs from that."""
     if name not in (None, WORKTREE):
-        return _named(start, name)
+        return _named(start, name), ()
     top = _top(_open(start))
     commit = describe_working_tree(top, ignored=ignored)
-    kind: Literal["commit", "worktree"] = "worktree" if name or commit.dirty else "commit"
-    return Side(kind=kind, commit=commit, source=top)
+    if name or not commit.dirty:
+        return Side(kind="worktree" if name else "commit", commit=commit, source=top), ()
+    files, code = uncommitted_files(top, ignored=ignored)
+    if code or not files:
+        return Side(kind="worktree", commit=commit, source=top), ()
+    remark = f"no code is uncommitted, only {_listed(files)}: HEAD itself is compared"
+    clean = replace(commit, dirty=False, diff_hash=None)
+    return Side(kind="commit", commit=clean, source=top), (remark,)
+
+
+def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
+    """Yield a remark where no file that may be code differs between the sides."""
+    files = changed_files(pair)
+    if files is None:
+        return
+    if pair.head.kind == "worktree":
+        files = tuple(without_outputs(pair.head.source, files, ignored))
+    # Submodules are not among these files.
+    if not any(map(is_code, files)) and not submodules(pair.head.source):
+        only = f", only {_listed(files)}" if files else ""
+        yield f"no code differs between base and head{only}: what is found says nothing of a change"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return f"{', '.join(names[:_MOST_LISTED])}{more}"
 
 
 def _named(start: Path, name: str) -> Side:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from perfkit.records import Commit
 from perfkit.repo.commands import list_with_git, run_git
 from perfkit.repo.commits import read_commit
-from perfkit.repo.folders import hash_files
+from perfkit.repo.folders import OUTPUTS, hash_files
 from perfkit.repo.placing import put_file, remove_file
 
 SUBMODULE_MODE = "160000"
 _HASH_DIGITS = 16
+_NO_CODE = frozenset({".md", ".rst", ".stat", ".svg"})
+_CODE = frozenset(
+    {
+        *(".py", ".pyx", ".pxd", ".pxi", ".so", ".toml", ".cfg", ".ini"),
+        *(".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".f", ".f90"),
+    }
+)
 
 
 def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
@@ -26,12 +33,7 @@ def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
         RepositoryError: ``PERFKIT_COMMIT`` is not HEAD.
     """
     commit = read_commit(top, ignored=ignored)
-    places = [path.resolve() for path in ignored]
-    untracked = [
-        name
-        for name in untracked_files(top)
-        if not any((top.resolve() / name).is_relative_to(place) for place in places)
-    ]
+    untracked = without_outputs(top, untracked_files(top), ignored)
     states = [hash_files(top, untracked)] if untracked else []
     # The diff shows no more of a changed submodule than the word "dirty".
     states += _submodule_states(top) if commit.dirty else []
@@ -39,6 +41,38 @@ def describe_working_tree(top: Path, *, ignored: Sequence[Path]) -> Commit:
         return commit
     text = " ".join([str(commit.diff_hash), *states])
     return replace(commit, dirty=True, diff_hash=hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS])
+
+
+def uncommitted_files(top: Path, *, ignored: Sequence[Path]) -> tuple[list[str], bool]:
+    """Return the files outside ``ignored`` that differ from HEAD, and whether any of them may be code.
+
+    A submodule that differs is code. A file that git does not track is code where it is named like code: what
+    is left of a run may have any name.
+    """
+    tracked, untracked = (
+        without_outputs(top, names, ignored) for names in (changed_since(top, "HEAD"), untracked_files(top))
+    )
+    inside = submodules(top)
+    changed = list_with_git(top, "diff", "--name-only", "-z", "HEAD", "--", *inside) if inside else []
+    code = any(map(is_code, tracked)) or any(PurePath(name).suffix in _CODE for name in untracked)
+    return [*tracked, *untracked, *changed], code or bool(changed)
+
+
+def is_code(name: str) -> bool:
+    """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
+    path = PurePath(name)
+    return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
+
+
+def without_outputs(top: Path, names: Iterable[str], ignored: Sequence[Path]) -> list[str]:
+    """Return the files that no tool, and nothing in an ignored place, has written."""
+    places = [path.resolve() for path in ignored]
+    return [
+        name
+        for name in names
+        if OUTPUTS.isdisjoint(PurePath(name).parts)
+        and not any((top.resolve() / name).is_relative_to(place) for place in places)
+    ]
 
 
 def lay_working_tree(top: Path, target: Path) -> None:
@@ -81,6 +115,14 @@ def untracked_files(top: Path) -> list[str]:
     names = list_with_git(top, "ls-files", "--others", "--exclude-standard", "-z")
     # A repository inside the repository is listed as one folder; its files belong to it alone.
     return [name for name in names if not name.endswith("/")]
+
+
+def ignored_files(top: Path, patterns: Iterable[str]) -> list[str]:
+    """Return the files that git ignores and that match one of its own patterns, environments left out."""
+    names = list_with_git(
+        top, "ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", *patterns
+    )
+    return [name for name in names if "/site-packages/" not in f"/{name}"]
 
 
 def _uncommitted(top: Path) -> tuple[list[str], list[str]]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from perfkit.records.comparisons import UNDECIDED, Comparison, ExactComparison, Verdict
 from perfkit.records.results import meant_by
 
-# Verdicts that may keep a gate from passing. NEW does so where there is nothing else to compare.
+# Verdicts that may keep a gate from passing. NEW and SKIPPED do so where there is nothing else to compare.
 BLOCKING: frozenset[Verdict] = frozenset(
-    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW"}
+    {"REGRESSED", *UNDECIDED, "MISSING", "CHANGED", "FAILED", "TIMEOUT", "NEW", "SKIPPED"}
 )
 # Verdicts on a count that block: it grew, or head could not count what base counts.
 COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})

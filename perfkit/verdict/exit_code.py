@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 
@@ -16,6 +17,7 @@ _CODES: dict[Verdict, int] = {
     "INCONCLUSIVE": EXIT_INCONCLUSIVE,
     "NOT REACHED": EXIT_INCONCLUSIVE,
     "NEW": EXIT_PASS,
+    "SKIPPED": EXIT_PASS,
     "IMPROVED": EXIT_PASS,
     "UNCHANGED": EXIT_PASS,
 }
@@ -25,15 +27,36 @@ _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
-    Accepted findings and comparisons that do not gate pass. A new benchmark passes beside compared ones.
-    Where all are new nothing was compared, and only an acceptance can let that pass. What was not
-    ``recorded`` whole never passes.
+    Accepted findings and comparisons that do not gate pass. A benchmark that is new, or that both sides skip,
+    passes beside compared ones. Where nothing was compared only an acceptance of all can let that pass.
+    Instructions are counted where they were asked for: a gate that could count none has not measured them.
+    What was not ``recorded`` whole never passes.
     """
     found = tuple(comparisons)
-    if all(one.verdict == "NEW" for one in found) and not (found and all(one.accepted for one in found)):
+    if not any(map(_was_compared, found)) and not _is_accepted(found):
         return EXIT_NOT_MEASURED
-    codes = {_code(comparison) for comparison in found} | (set() if recorded else {EXIT_NOT_MEASURED})
+    codes = {_code(comparison) for comparison in found}
+    if not recorded or uncounted_instructions(found):
+        codes.add(EXIT_NOT_MEASURED)
     return next(code for code in _WORST_FIRST if code in codes)
+
+
+def uncounted_instructions(found: Iterable[Comparison | ExactComparison]) -> Sequence[ExactComparison]:
+    """Return what stands for the instructions of each benchmark, where not one's could be counted."""
+    wanted = [one for one in found if isinstance(one, ExactComparison) and one.metric.name == INSTRUCTIONS]
+    return () if any(map(_was_compared, wanted)) else wanted
+
+
+def _was_compared(one: Comparison | ExactComparison) -> bool:
+    """Tell whether there was something to compare, or should have been."""
+    if isinstance(one, ExactComparison):
+        return one.gating or (one.base is not None and one.head is not None)
+    return one.verdict not in ("NEW", "SKIPPED")
+
+
+def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
+    benchmarks = [one for one in found if isinstance(one, Comparison)]
+    return bool(benchmarks) and all(one.accepted for one in benchmarks)
 
 
 def _code(comparison: Comparison | ExactComparison) -> int:

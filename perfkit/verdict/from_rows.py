@@ -16,7 +16,7 @@ _MOST_CAUSES = 40
 # The message of a row without a count begins with this.
 NOT_COUNTED = "not counted: "
 # Findings on benchmarks that could not be compared.
-NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT"})
+NOT_TIMED = frozenset({"NEW", "MISSING", "CHANGED", "FAILED", "TIMEOUT", "SKIPPED"})
 
 
 def policy_of(rows: Sequence[Row]) -> Policy:

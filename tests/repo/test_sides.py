@@ -137,7 +137,53 @@ def test_own_output_and_ignored_files_leave_the_tree_clean(repository: Repositor
     pair = _default(repository, ignored=ignored)
 
     assert ("commit", head, False) == (pair.head.kind, pair.head.commit.sha, pair.head.commit.dirty)
+    assert () == pair.remarks
+    (repository.root / "b.py").write_text("new")
+    assert "worktree" == _default(repository, ignored=ignored).head.kind
+
+
+@pytest.mark.parametrize(
+    ("name", "remarks"),
+    [
+        (".benchmarks/Linux/0001_run.json", []),
+        ("tests/.pytest_cache/lastfailed", []),
+        ("results.json", ["no code is uncommitted, only results.json: HEAD itself is compared"]),
+        ("README.md", ["no code is uncommitted, only README.md: HEAD itself is compared"]),
+    ],
+)
+def test_what_is_no_code_does_not_make_the_tree_the_head(
+    repository: Repository, name: str, remarks: list[str]
+) -> None:
+    """What a run left, and pages of text, would have HEAD compared with itself, not with its parent."""
+    base = repository.commit({"a.py": "1", "README.md": "old"})
+    head = repository.commit({"a.py": "2"})
+    place = repository.root / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("new")
+
+    pair = _default(repository)
+
+    assert (base, "commit", head) == (pair.base.commit.sha, pair.head.kind, pair.head.commit.sha)
+    assert not pair.head.commit.dirty
+    assert remarks == list(pair.remarks)
+
+
+@pytest.mark.parametrize("name", ["a.py", "data.json", "new.py", "new.cpp"])
+def test_what_may_be_code_makes_the_tree_the_head(repository: Repository, name: str) -> None:
+    """A tracked file that benchmarks may read is part of what is measured, and so is new code."""
+    repository.commit({"a.py": "1", "data.json": "1"})
+    (repository.root / name).write_text("2")
+
     assert "worktree" == _default(repository).head.kind
+
+
+def test_sides_without_a_difference_in_code_are_remarked(repository: Repository) -> None:
+    """A change of a page of text cannot make anything slower."""
+    repository.commit({"a.py": "1"})
+    repository.commit({"README.md": "new"})
+
+    (remark,) = _default(repository).remarks
+    assert remark.startswith("no code differs between base and head, only README.md: ")
 
 
 def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, str, str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.records import Benchmark
-from perfkit.records.comparisons import Comparison, Verdict
+from perfkit.records import Benchmark, Metric
+from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 from perfkit.verdict.exit_code import exit_code
 
 
@@ -28,6 +28,9 @@ def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None)
         (4, ["FAILED"]),
         (4, ["TIMEOUT"]),
         (4, ["NEW", "NEW"]),
+        (4, ["SKIPPED"]),
+        (4, ["NEW", "SKIPPED"]),
+        (0, ["UNCHANGED", "SKIPPED"]),
         (1, ["UNCHANGED", "INCONCLUSIVE", "FAILED", "REGRESSED"]),
         (4, ["UNCHANGED", "INCONCLUSIVE", "MISSING"]),
         (3, ["UNCHANGED", "INCONCLUSIVE", "NEW"]),
@@ -54,3 +57,36 @@ def test_an_accepted_finding_covers_no_other() -> None:
 def test_nothing_measured_never_passes() -> None:
     """A gate without a comparison has not measured what was expected of it."""
     assert 4 == exit_code([])
+
+
+def _counted(metric: str, base: float | None, head: float | None) -> ExactComparison:
+    known = base is not None and head is not None
+    return ExactComparison(
+        benchmark=Benchmark(name="bench.py::test", version="v1"),
+        metric=Metric(name=metric, unit="1", exact=known),
+        verdict="UNCHANGED" if known else "INCONCLUSIVE",
+        margin=0.0,
+        gating=False,
+        base=base,
+        head=head,
+    )
+
+
+def test_counts_that_no_side_has_compare_nothing() -> None:
+    """Where nothing is timed, and no count could be made on both sides, nothing passes."""
+    assert 4 == exit_code([_counted("operators", None, 5.0)])
+    assert 0 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0)])
+
+
+def test_instructions_that_nobody_could_count_do_not_pass() -> None:
+    """They were asked for: beside unchanged times, too; one benchmark that was counted is enough."""
+    uncounted = _counted("instructions", None, None)
+
+    assert 4 == exit_code([*_found("UNCHANGED"), uncounted])
+    assert 0 == exit_code([*_found("UNCHANGED"), uncounted, _counted("instructions", 5.0, 5.0)])
+    assert 1 == exit_code([*_found("REGRESSED"), uncounted])
+
+
+def test_a_person_may_let_a_gate_pass_that_compared_nothing() -> None:
+    """Benchmarks that are new, or skipped on both sides, pass by themselves where all are accepted."""
+    assert 0 == exit_code(_found("NEW", "SKIPPED", accepted="no GPU here"))

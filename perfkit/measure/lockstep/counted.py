@@ -49,9 +49,13 @@ def count_benchmarks(
     finally:
         for one in sides:
             one.end()
+    base, head = ({one.node for one in side.failures if one.status == "skipped"} for side in sides)
+    skipped = base & head
     return CountedSides(
         counts={one.side: one.counts for one in sides},
-        failures=tuple(failure for one in sides for failure in one.failures),
+        failures=tuple(
+            replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
+        ),
         reports=reports,
     )
 

@@ -20,13 +20,17 @@ _GOODBYE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a launch has no timing of a benchmark, and on which side; ``raised`` says that the test raised."""
+    """Why a launch has no timing of a benchmark, and on which side.
+
+    ``raised`` says that the test raised or skipped, ``both`` that it was skipped on the other side as well.
+    """
 
     node: str
     side: Side
     status: Status
     message: str
     raised: bool = False
+    both: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +144,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
         if not error.fatal:
             for runner in runners:
                 runner.abandon()
+            error.both = all(runner.skipped for runner in runners)
         raise
     return timing
 
@@ -153,7 +158,12 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
 
 def _failure(node: str, error: BenchmarkError) -> Failure:
     return Failure(
-        node=node, side=error.side, status=error.status, message=error.message, raised=error.raised
+        node=node,
+        side=error.side,
+        status=error.status,
+        message=error.message,
+        raised=error.raised,
+        both=error.both,
     )
 
 

@@ -14,7 +14,8 @@ from perfkit.records import Side, Status
 class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
-    ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped.
+    ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
+    that it was skipped on the other side as well.
     """
 
     def __init__(
@@ -23,6 +24,7 @@ class BenchmarkError(Exception):
         super().__init__(message)
         self.side, self.status, self.message = side, status, message
         self.fatal, self.raised = fatal, raised
+        self.both = False
 
 
 class Runner:
@@ -35,9 +37,11 @@ class Runner:
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
+        self.skipped = False
         self._limit_s = limit_s
         self._inside = False
         self._over = False
+        self._abandoned = False
         self._watched: tuple[int, ...] = ()
 
     @property
@@ -158,6 +162,7 @@ class Runner:
         while not self._over:
             try:
                 if self._inside:
+                    self._abandoned = True
                     self._send({"kind": "abandon", "reason": "the other side could not be measured"})
                     self._inside = False
                     self._receive()
@@ -202,6 +207,8 @@ class Runner:
         """Note that the test is over, which is a failure unless it was told to go on and then ended well."""
         told_to_go_on = self.iterations > 0 and not self._inside
         self._inside, self._over = False, True
+        # One that is abandoned skips its rest because it was told to.
+        self.skipped = message["status"] == "skipped" and not self._abandoned
         if message["status"] != "ok":
             raise BenchmarkError(self.side, message["status"], message["message"], raised=True)
         if not told_to_go_on:

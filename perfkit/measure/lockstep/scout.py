@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.errors import NotMeasuredError
@@ -33,12 +33,15 @@ class Found:
 class Scouted:
     """What a side holds; ``errors`` maps what could not be collected (a file, mostly) to the cause.
 
-    The key ``EVERYTHING`` means that pytest ended before it collected. ``overruled`` names the user's options
-    that would break lockstep and were switched off.
+    The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
+    that do not even mention a benchmark, ``skipped`` the files that do and skip themselves, with the reason.
+    ``overruled`` names the user's options that would break lockstep and were switched off.
     """
 
     found: Mapping[str, Found]
     errors: Mapping[str, str]
+    bystanders: frozenset[str] = frozenset()
+    skipped: Mapping[str, str] = field(default_factory=dict)
     overruled: tuple[str, ...]
     report: SideReport
 
@@ -63,8 +66,10 @@ def read_listing(child: Child) -> Scouted:
     """
     try:
         message = child.channel.receive(_COLLECTION_LIMIT_S)
+        if message["kind"] == "not_collected":
+            return _not_collected(read_report(child), message["message"])
         if message["kind"] == "done":
-            return _not_collected(child, message["foreign"])
+            return _not_collected(SideReport(foreign=message["foreign"]), child.last_words())
         report = read_report(child)
     except (ChannelClosedError, ChannelTimeoutError) as error:
         raise NotMeasuredError(
@@ -72,17 +77,22 @@ def read_listing(child: Child) -> Scouted:
             "run `pytest --collect-only` there to see why"
         ) from error
     found = [_read(item) for item in message["items"]]
+    failed = [error for error in message["errors"] if not error["skipped"]]
+    skipped = [error for error in message["errors"] if error["skipped"] and error["mentions"]]
     return Scouted(
         found={one.benchmark.name: one for one in found},
-        errors={error["node"]: error["message"] for error in message["errors"]},
+        errors={error["node"]: error["message"] for error in failed},
+        bystanders=frozenset(error["node"] for error in failed if not error["mentions"]),
+        skipped={error["node"]: error["message"] for error in skipped},
         overruled=tuple(message["overruled"]),
         report=report or SideReport(foreign={}),
     )
 
 
-def _not_collected(child: Child, foreign: Mapping[str, str]) -> Scouted:
-    errors = {} if foreign else {EVERYTHING: child.last_words()}
-    return Scouted(found={}, errors=errors, overruled=(), report=SideReport(foreign=foreign))
+def _not_collected(report: SideReport | None, words: str) -> Scouted:
+    known = report or SideReport(foreign={})
+    errors = {} if known.foreign else {EVERYTHING: words}
+    return Scouted(found={}, errors=errors, overruled=(), report=known)
 
 
 def _read(item: Message) -> Found:

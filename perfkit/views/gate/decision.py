@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
-from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport
+from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport, Verdict
 from perfkit.units import counted, human_seconds
-from perfkit.verdict.exit_code import exit_code
+from perfkit.verdict.exit_code import exit_code, uncounted_instructions
 from perfkit.views.gate.wording import (
     after_waiting,
     change_text,
@@ -25,6 +25,8 @@ _WORDS = {
     EXIT_INCONCLUSIVE: "INCONCLUSIVE",
     EXIT_NOT_MEASURED: "NOT MEASURED",
 }
+# Verdicts that leave nothing to compare, and what every benchmark is where all have them.
+_NOTHING_TO_COMPARE: Mapping[Verdict, str] = {"NEW": "is new", "SKIPPED": "is skipped"}
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
 _EXPLAINED_IN = "perfkit's docs/gate.md"
@@ -49,6 +51,7 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
     return [
         f"{decision_word(report)}: {', and '.join(_reasons(report, causes, counts, names))}.",
         *([f"Besides: {_tally(besides)}."] if besides else []),
+        *_unread(report.comparisons),
         closing,
     ]
 
@@ -58,6 +61,14 @@ def _judged(report: GateReport | ApartReport) -> GateReport | ApartReport:
     if not isinstance(report, GateReport) or report.unrecorded is None:
         return report
     return replace(report, exit_code=exit_code((*report.comparisons, *report.exact)))
+
+
+def _unread(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """Say of which files no benchmark is known, although that decides nothing."""
+    files = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED" and one.benchmark.is_file]
+    if files:
+        more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
+        yield f"Not looked at, for the reason above: {', '.join(files[:_MOST_NAMES])}{more}."
 
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:
@@ -140,10 +151,21 @@ def _without_cause(report: GateReport | ApartReport) -> str:
     """Return why no benchmark decided."""
     if isinstance(report, GateReport) and report.cut_off:
         return "the gate was cut off before all was measured"
-    if report.comparisons and all(one.verdict == "NEW" for one in report.comparisons):
-        return "nothing was compared, since every benchmark is new"
+    if report.comparisons and all(one.verdict in _NOTHING_TO_COMPARE for one in report.comparisons):
+        return f"nothing was compared, since every benchmark {_why_nothing(report.comparisons)}"
+    if uncounted := uncounted_instructions(report.exact):
+        return f"the instructions of no benchmark could be counted ({uncounted[0].message})"
+    if report.exact and report.exit_code == EXIT_NOT_MEASURED and not report.comparisons:
+        return f"nothing could be counted on both sides ({report.exact[0].message})"
     nothing = report.exit_code == EXIT_PASS or not report.comparisons
     return "no benchmark that decides was compared" if nothing else "the notes above say why"
+
+
+def _why_nothing(comparisons: Sequence[Comparison]) -> str:
+    """Say of benchmarks that are all new, or skipped on both sides, which it is."""
+    said = sorted({_NOTHING_TO_COMPARE[one.verdict] for one in comparisons})
+    reasons = sorted({one.message for one in comparisons if one.verdict == "SKIPPED" and one.message})
+    return " or ".join(said) + (f" ({reasons[0]})" if len(reasons) == 1 and len(said) == 1 else "")
 
 
 def _margin(comparisons: Sequence[Comparison]) -> str:
@@ -155,7 +177,11 @@ def _margin(comparisons: Sequence[Comparison]) -> str:
 
 
 def _is_cause(comparison: Comparison, code: int) -> bool:
-    return decides(comparison) and comparison.verdict != "NEW" and exit_code((comparison,)) == code
+    return (
+        decides(comparison)
+        and comparison.verdict not in _NOTHING_TO_COMPARE
+        and exit_code((comparison,)) == code
+    )
 
 
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:

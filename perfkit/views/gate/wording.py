@@ -19,7 +19,8 @@ from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
 _ORDER: tuple[Verdict, ...] = (
-    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "IMPROVED",
+    "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "SKIPPED",
+    "IMPROVED",
     "UNCHANGED",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
@@ -31,6 +32,7 @@ _CAUSES: dict[Verdict, str] = {
     "CHANGED": "its own source differs between the sides",
     "FAILED": "it failed",
     "TIMEOUT": "it took longer than its limit",
+    "SKIPPED": "it was skipped on both sides",
 }
 _LARGEST_IN_PERCENT = 10.0
 _SMALLEST_IN_PERCENT = 0.1
@@ -145,7 +147,7 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
 
     ``name`` is what tells the benchmark from the others of its gate.
     """
-    if comparison.verdict not in _ACCEPTABLE or not decides(comparison):
+    if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 

@@ -1,0 +1,266 @@
+"""`perfkit gate` on suites as strangers have them: a small repository for each trait, gated once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
+
+from perfkit.ledger.store import Ledger
+from perfkit.records.policies import judged_policy
+
+# Time for one launch.
+ONE_LAUNCH = ("--budget", "0.01")
+STEADY = "import pytest\nimport work\n" + benchmark("steady", "work.steady")
+FILES = {"work.py": work(steady=10), "tests/test_speed.py": STEADY}
+
+SKIPPING = """
+@pytest.fixture
+def gpu():
+    pytest.skip("no GPU in this machine")
+
+def test_fixture(benchmark, gpu):
+    benchmark(work.steady)
+
+def test_body(benchmark):
+    pytest.skip("needs a GPU")
+
+@pytest.mark.skipif(not hasattr(work, "gpu"), reason="work was built without a GPU")
+def test_marked(benchmark):
+    benchmark(work.steady)
+
+@pytest.mark.skipif(not hasattr(work, "old"), reason="no old way any more")
+def test_gone(benchmark):
+    benchmark.pedantic(work.steady, rounds=5, iterations=20)
+
+@pytest.mark.skipif(not hasattr(work, "added"), reason="nothing was added yet")
+def test_added(benchmark):
+    benchmark.pedantic(work.steady, rounds=5, iterations=20)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project and its gate."""
+
+    project: GitProject
+    gated: Gated
+
+    @property
+    def said(self) -> str:
+        """What it printed for people, in one line."""
+        return " ".join(self.gated.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def skipping(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate benchmarks that are skipped in every way, beside one that runs."""
+    before = {"work.py": work(steady=10, old=1), "tests/test_speed.py": STEADY + SKIPPING}
+    project = git_project(tmp_path_factory.mktemp("skipped"), before)
+    project.commit({"work.py": work(steady=10, added=1)})
+    return Scene(project=project, gated=project.gate("--budget", "60"))
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "message"),
+    [
+        ("test_fixture", "SKIPPED", "on both sides: no GPU in this machine"),
+        ("test_body", "SKIPPED", "on both sides: needs a GPU"),
+        ("test_marked", "SKIPPED", "on both sides: work was built without a GPU"),
+        ("test_gone", "MISSING", "skipped on head: no old way any more"),
+        ("test_added", "FAILED", "skipped on base: nothing was added yet"),
+        ("test_steady", "UNCHANGED", None),
+    ],
+)
+def test_who_skips_decides(skipping: Scene, name: str, verdict: str, message: str | None) -> None:
+    """What both sides skip is SKIPPED, with the reason; what one side skips was expected of it."""
+    found = skipping.gated.comparisons[name]
+
+    assert (verdict, message) == (found["verdict"], found["message"])
+
+
+def test_the_exit_code_is_that_of_what_is_not_skipped(skipping: Scene) -> None:
+    """What one side alone skips fails the gate, and nobody is asked to accept what both skip."""
+    assert 4 == skipping.gated.exit_code
+    assert "3 SKIPPED" in skipping.said
+    assert "perfkit accept test_gone" in skipping.said
+    assert "perfkit accept test_body" not in skipping.said
+
+
+def test_a_skip_is_a_row_too(skipping: Scene) -> None:
+    """The ledger keeps it with its reason and its verdict."""
+    rows = {row.outcome.benchmark.name: row for row in Ledger(skipping.project.ledger).rows()}
+    row = rows["tests/test_speed.py::test_body"]
+
+    assert ("skipped", "on both sides: needs a GPU") == (row.outcome.status, row.outcome.message)
+    assert "SKIPPED" == judged_policy(row).verdict
+
+
+@pytest.mark.parametrize("how", [(), ("--exact-only",)], ids=["timed", "counted"])
+def test_a_gate_that_skips_everything_does_not_pass(tmp_path: Path, how: tuple[str, ...]) -> None:
+    """Nothing was compared: the last lines say why."""
+    project = git_project(tmp_path, {**FILES, "tests/test_speed.py": STEADY + SKIPPING})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate("--select", "body", *how)
+
+    assert (4, {"test_body": "SKIPPED"}) == (gated.exit_code, gated.verdicts)
+    assert "every benchmark is skipped (on both sides: needs a GPU)" in " ".join(gated.stderr.split())
+
+
+def test_instructions_of_no_benchmark_do_not_pass(tmp_path: Path) -> None:
+    """They were asked for: where callgrind breaks down in each of them, that is said and nothing passes."""
+    for name in ("valgrind", "callgrind_control"):
+        command = tmp_path / "commands" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text("#!/bin/sh\necho 'illegal instruction' >&2\nexit 132\n")
+        command.chmod(0o755)
+    project = git_project(tmp_path, FILES)
+    project.commit({"work.py": work(steady=11)})
+
+    path = os.pathsep.join((str(tmp_path / "commands"), os.environ["PATH"]))
+    gated = project.gate("--instructions", *ONE_LAUNCH, "--margin", "1000%", extra={"PATH": path})
+
+    said = " ".join(gated.stderr.split())
+    assert 4 == gated.exit_code
+    assert "NOT MEASURED: the instructions of no benchmark could be counted" in said
+    assert "illegal instruction" in said
+
+
+DOCTESTS = CONFIGURATION + '[tool.pytest.ini_options]\naddopts = ["--doctest-modules"]\n'
+
+
+@pytest.fixture(scope="module")
+def unimportable(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a suite in which pytest cannot import some files, with a margin that all times keep."""
+    lacking = "import nowhere\n" + STEADY
+    project = git_project(
+        tmp_path_factory.mktemp("unimportable"),
+        {
+            **FILES,
+            "pyproject.toml": DOCTESTS,
+            "wsgi.py": "import django_nowhere\n",
+            "tests/test_extra.py": lacking,
+            "tests/test_another.py": lacking,
+            "tests/test_gpu.py": "import pytest\npytest.importorskip('cupy_nowhere')\n" + STEADY,
+        },
+    )
+    project.commit({"work.py": work(steady=11)})
+    return Scene(project=project, gated=project.gate("--margin", "1000%", "--budget", "60"))
+
+
+def test_a_file_without_benchmarks_is_not_looked_at(unimportable: Scene) -> None:
+    """Modules that pytest would look for doctests in, and that need a server's settings, concern no gate."""
+    assert "wsgi" not in unimportable.said
+
+
+def test_what_neither_side_can_import_is_told_and_does_not_decide(unimportable: Scene) -> None:
+    """It is told once for all files, with the cure; the last lines name them, nothing is to be accepted."""
+    known = unimportable.gated.verdicts
+
+    assert 0 == unimportable.gated.exit_code, unimportable.said
+    assert "UNCHANGED" == known["test_steady"]
+    assert 1 == unimportable.said.count(
+        "does not import on either side: ModuleNotFoundError: No module named 'nowhere';"
+        " install what provides it here: `pip install nowhere`; so it is with"
+    )
+    assert "Not looked at, for the reason above: tests/test_another.py" in unimportable.said
+    assert "accept" not in unimportable.said
+
+
+def test_a_file_that_skips_itself_is_told(unimportable: Scene) -> None:
+    """What needs a library that is not here has its reason."""
+    found = unimportable.gated.comparisons["tests/test_gpu.py"]
+
+    assert "SKIPPED" == found["verdict"]
+    assert "skipped as a whole: could not import 'cupy_nowhere'" in found["message"]
+
+
+def test_files_that_do_not_import_follow_from_the_ledger(unimportable: Scene) -> None:
+    """Judged anew, all of it is the same."""
+    again = unimportable.project.gate("--from-ledger", unimportable.gated.run_id)
+
+    assert unimportable.gated.verdicts == again.verdicts
+    assert unimportable.gated.exit_code == again.exit_code
+
+
+GENERATED = {
+    "pyproject.toml": CONFIGURATION + '[tool.setuptools_scm]\nversion_file = "pkg/_version.py"\n',
+    ".gitignore": "_version.py\n_gen.py\n",
+    "pkg/__init__.py": "from pkg._version import version\n",
+    "pkg/_version.py": "version = '1'\n",
+    "pkg/_gen.py": "table = 1\n",
+    "tests/test_speed.py": "import pkg\n" + STEADY,
+}
+
+
+def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
+    """The version file of a known tool is copied to both sides; of another file the cure is named."""
+    made = {**GENERATED, "work.py": work(steady=10), "tests/test_gen.py": "from pkg import _gen\n" + STEADY}
+    project = git_project(tmp_path, made)
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate("--margin", "1000%", "--budget", "60")
+
+    said = " ".join(gated.stderr.split())
+    assert {"test_steady": "UNCHANGED", "tests/test_gen.py": "FAILED"} == gated.verdicts
+    assert 4 == gated.exit_code
+    assert "pkg/_gen.py is ignored by git" in said
+    assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in said
+    assert "accept" not in said
+
+
+@pytest.mark.parametrize(
+    ("conftest", "told"),
+    [
+        ("import pkg._gen\n", 'set copy = ["pkg/_gen.py"] under [tool.perfkit]'),
+        (
+            "import pytest\ndef pytest_collection_finish(session):\n    pytest.exit('the server is taken')\n",
+            "could not collect the benchmarks of head: pytest.exit(): the server is taken; run",
+        ),
+        (
+            "def pytest_collection_modifyitems(items):\n    raise SystemExit(5)\n",
+            "could not collect the benchmarks of head: SystemExit: 5 (conftest.py:2); run",
+        ),
+    ],
+    ids=["imports what is ignored", "ends the session", "ends the process"],
+)
+def test_what_ends_pytest_is_told(tmp_path: Path, conftest: str, told: str) -> None:
+    """One line says why nothing could be collected and what to do; nothing is left behind."""
+    project = git_project(tmp_path, {**GENERATED, "work.py": work(steady=10)})
+    project.commit({"conftest.py": conftest})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert told in " ".join(gated.stderr.split())
+    assert "session is over" not in gated.stderr
+
+
+def test_kept_runs_of_pytest_benchmark_hide_no_regression(tmp_path: Path) -> None:
+    """An untracked `.benchmarks` is no change: the last commit is gated, not HEAD against itself."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"work.py": work(steady=10 * SLOWER)})
+    kept = project.root / ".benchmarks/Linux-CPython-3.11-64bit/0001_unversioned.json"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("{}")
+
+    gated = project.gate("--budget", "60")
+
+    assert (1, {"test_steady": "REGRESSED"}) == (gated.exit_code, gated.verdicts)
+    assert "no code" not in gated.stderr
+
+
+def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
+    """Both sides are the same but for a page of text: nobody takes what comes out for a finding."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"README.md": "new"})
+
+    gated = project.gate(*ONE_LAUNCH)
+
+    told = "no code differs between base and head, only README.md: what is found says nothing of a change"
+    assert told == gated.stderr.splitlines()[0]
+    assert told in gated.notes
