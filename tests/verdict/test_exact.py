@@ -158,7 +158,7 @@ def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool)
     one = lost(base, head=counts(), gating=gating)
 
     assert ("INCONCLUSIVE", False) == (one.verdict, one.gating)
-    assert 0 == exit_code([one])
+    assert 0 == exit_code([one, compared(counted("operators", 7, 7), counted("operators", 7, 7))])
 
 
 def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
