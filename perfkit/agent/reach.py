@@ -1,4 +1,4 @@
-"""Which files of a tree a benchmark may run code of: a guess from the names in its code, without running it.
+"""Which functions of a tree a benchmark may run: a guess from the names in its code, without running it.
 
 It follows the names that functions use to the functions, classes and modules that they stand for. Methods are
 followed from their class, so more may be named than is ever called. What is only looked up at run time, by a
@@ -10,16 +10,19 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 
-def reached_files(starts: Iterable[object], root: Path) -> frozenset[str]:
-    """Return the files below ``root``, relative to it, whose code the functions ``starts`` may lead to."""
+def reached_functions(starts: Iterable[object], root: Path) -> frozenset[tuple[str, str]]:
+    """Return the functions that ``starts`` may lead to: file, relative to ``root``, and qualified name.
+
+    A function that was made by another counts as that one.
+    """
     top = f"{root}/"
     seen: set[int] = set()
-    files: set[str] = set()
+    found: set[tuple[str, str]] = set()
     waiting = [*starts]
     while waiting:
         value = waiting.pop()
@@ -27,9 +30,14 @@ def reached_files(starts: Iterable[object], root: Path) -> frozenset[str]:
             file = function.__code__.co_filename
             if id(function) not in seen and file.startswith(top):
                 seen.add(id(function))
-                files.add(file.removeprefix(top))
+                found.add((file.removeprefix(top), function.__qualname__.partition(".<locals>")[0]))
                 waiting += _named_by(function, top)
-    return frozenset(files)
+    return frozenset(found)
+
+
+def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple[str, str]]) -> bool:
+    """Tell whether a function that is ``reached`` has ``changed``: one named of its file, or any for None."""
+    return any(file in changed and _names_it(changed[file], name) for file, name in reached)
 
 
 def _functions_of(value: object, top: str) -> Iterator[FunctionType]:
@@ -83,6 +91,10 @@ def _is_filled(cell: object) -> bool:
         return cell.cell_contents is not None  # type: ignore[attr-defined]
     except ValueError:
         return False
+
+
+def _names_it(names: Sequence[str] | None, name: str) -> bool:
+    return names is None or name in names
 
 
 def _file_of(module: ModuleType | None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +15,7 @@ from _pytest.mark.expression import Expression
 
 from . import FIXTURE_NAME, MARKER
 from .channel import Channel
-from .reach import reached_files
+from .reach import may_run, reached_functions
 from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
@@ -64,7 +64,7 @@ class Launch:
 class ChildPlugin:
     """The hooks of a child's session; one that ``lists`` says which benchmarks there are.
 
-    Of each benchmark it says whether it may run code of the ``changed`` files.
+    Of each benchmark it says whether it may run one of the ``changed`` functions, given by file.
     ``next_launch`` is called once all is collected: it returns what is to be run, None where nothing is. It
     may return in several processes, which were forked to run some benchmarks each.
     """
@@ -75,9 +75,9 @@ class ChildPlugin:
         *,
         lists: bool,
         next_launch: Callable[[], Launch | None],
-        changed: Collection[str] = (),
+        changed: Mapping[str, Sequence[str] | None] | None = None,
     ) -> None:
-        self._channel, self._changed = channel, frozenset(changed)
+        self._channel, self._changed = channel, changed or {}
         self._lists, self._next_launch = lists, next_launch
         self._root = Path()
         self._listed = False
@@ -119,7 +119,7 @@ class ChildPlugin:
         return ran
 
     def _describe(self, item: pytest.Item) -> dict[str, object]:
-        return {**_describe(item), "changed": bool(self._changed & _reached(item))}
+        return {**_describe(item), "changed": may_run(self._changed, _reached(item))}
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Say which benchmarks there are."""
@@ -250,17 +250,17 @@ def _describe(item: pytest.Item) -> dict[str, object]:
     }
 
 
-def _reached(item: pytest.Item) -> frozenset[str]:
-    """Return the files whose code a benchmark or one of its fixtures may run."""
+def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
+    """Return the functions that a benchmark or one of its fixtures may run."""
     info = getattr(item, "_fixtureinfo", None)
     fixtures = [found[-1].func for found in info.name2fixturedefs.values()] if info else []
     return _reached_by(getattr(item, "function", None), tuple(fixtures), item.config.rootpath)
 
 
 @functools.cache
-def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[str]:
+def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
     """Return the same once for all parameters of a benchmark."""
-    return reached_files((function, *fixtures), root)
+    return reached_functions((function, *fixtures), root)
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:

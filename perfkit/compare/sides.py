@@ -18,6 +18,7 @@ from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, 
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.records import SIDES, Side
+from perfkit.repo.changed_code import ChangedCode, changed_code
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.project_roots import project_roots, subfolder
@@ -144,7 +145,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
             paths=_paths(scope, project, pair, roots),
             select=config.gate.select if scope.select is None else scope.select,
             plants=scope.plants,
-            changed=_changed_files(project, pair),
+            changed=_changed_code(project, pair, roots),
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
@@ -221,11 +222,12 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
     return (path.as_posix(),)
 
 
-def _changed_files(project: Project, pair: SidePair) -> tuple[str, ...]:
-    """Return the project's files that differ between the sides, relative to its root; none where unknown."""
+def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode:
+    """Return the project's functions that differ between the sides, by file; none where that is not known."""
     folder = subfolder(project, pair, "head")
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
-    return tuple(path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder))
+    files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
+    return changed_code(files, roots.base, roots.head)
 
 
 def _holds_code(place: Path) -> bool:

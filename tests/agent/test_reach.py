@@ -1,4 +1,4 @@
-"""Which files a benchmark may run code of, guessed from the names in real code of a small package."""
+"""Which functions a benchmark may run, guessed from the names in real code of a small package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.agent.reach import reached_files
+from perfkit.agent.reach import may_run, reached_functions
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",
@@ -55,21 +55,53 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 @pytest.mark.parametrize(
-    ("test", "files"),
+    ("test", "functions"),
     [
-        pytest.param("test_half", {"reachlib/maths.py", "reachlib/deep.py"}, id="a function's calls"),
-        pytest.param("test_module", {"reachlib/deep.py"}, id="not all that the package imports"),
+        pytest.param(
+            "test_half",
+            {("reachlib/maths.py", "half"), ("reachlib/deep.py", "quarter")},
+            id="a function's calls",
+        ),
+        pytest.param("test_module", {("reachlib/deep.py", "quarter")}, id="not all that the package imports"),
         pytest.param(
             "test_model",
-            {"reachlib/models.py", "reachlib/late_user.py", "reachlib/late.py"},
+            {
+                ("reachlib/models.py", "Base.size"),
+                ("reachlib/models.py", "Model.twice"),
+                ("reachlib/late_user.py", "use"),
+                ("reachlib/late.py", "value"),
+            },
             id="a class with its bases, and an import inside a function",
         ),
-        pytest.param("test_part", {"reachlib/maths.py", "reachlib/deep.py"}, id="a partial function"),
+        pytest.param(
+            "test_part",
+            {("reachlib/maths.py", "half"), ("reachlib/deep.py", "quarter")},
+            id="a partial function",
+        ),
         pytest.param("test_nothing", set(), id="nothing of its own"),
     ],
 )
-def test_files_are_reached_through_the_names_in_code(
-    suite: object, tmp_path: Path, test: str, files: set[str]
+def test_functions_are_reached_through_the_names_in_code(
+    suite: object, tmp_path: Path, test: str, functions: set[tuple[str, str]]
 ) -> None:
-    """The benchmark's own file is always one of them."""
-    assert {OWN, *files} == reached_files([getattr(suite, test)], tmp_path)
+    """The benchmark itself is always one of them."""
+    assert {(OWN, test), *functions} == reached_functions([getattr(suite, test)], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "runs"),
+    [
+        pytest.param({"reachlib/deep.py": ["quarter"]}, True, id="a function that it leads to"),
+        pytest.param({"reachlib/deep.py": ["other"]}, False, id="another one of that file"),
+        pytest.param({"reachlib/deep.py": None}, True, id="all of that file"),
+        pytest.param({"reachlib/late.py": None}, False, id="another file"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+def test_a_changed_function_that_is_reached_may_run(
+    suite: object, tmp_path: Path, changed: dict[str, list[str] | None], *, runs: bool
+) -> None:
+    """Other functions of a file do not count, unless all of it does."""
+    reached = reached_functions([getattr(suite, "test_half")], tmp_path)  # noqa: B009 (a module is no type)
+
+    assert runs == may_run(changed, reached)

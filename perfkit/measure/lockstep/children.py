@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -30,9 +30,9 @@ class Assignment:
     ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
     for temporary files; ``log`` is the file for its output. ``plants`` are slowdowns on purpose, as shares.
     ``layout`` is the seed from which its memory's layout is drawn. One that ``serves`` lists the benchmarks,
-    then forks a child for each launch. A listing says which benchmarks may run code of the ``changed`` files,
-    relative to ``root``. With ``training``, a function or script, no benchmark is run:
-    ``steps`` of its steps are counted.
+    then forks a child for each launch. A listing says which benchmarks may run one of the ``changed``
+    functions, given by file relative to ``root`` (None for all of a file). With ``training``, a function or
+    script, no benchmark is run: ``steps`` of its steps are counted.
     """
 
     root: str
@@ -43,7 +43,7 @@ class Assignment:
     temporary: str
     log: str
     plants: Mapping[str, float]
-    changed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     layout: int = 0
     serves: bool = False
     training: str | None = None

@@ -54,8 +54,8 @@ _RAISED_TOGETHER = 2
 class MeasuredTrees:
     """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
 
-    ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the files
-    that differ between the trees, relative to their roots, where that is known.
+    ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
+    functions that differ between the trees, by file relative to their roots, where that is known.
     """
 
     roots: Mapping[Side, Path]
@@ -63,7 +63,7 @@ class MeasuredTrees:
     paths: tuple[str, ...]
     select: str | None = None
     plants: Mapping[str, float] = field(default_factory=dict)
-    changed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
 
 
 class Launcher:

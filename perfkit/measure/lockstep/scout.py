@@ -20,7 +20,7 @@ _COLLECTION_LIMIT_S = 300.0
 class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
 
-    ``changed`` says that it may run code of a file that differs between the sides.
+    ``changed`` says that it may run a function that differs between the sides.
     """
 
     benchmark: Benchmark
