@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from perfkit.compare.sequential import launch_pair
 from perfkit.compare.sides import LockstepLaunches
+from perfkit.measure.lockstep.launch import shared_libraries
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.schedule import schedule
-from perfkit.measure.lockstep.scout import scout
 from perfkit.records.comparisons import LaunchPair
 
 _LIMIT_S = 30.0
@@ -20,10 +20,14 @@ _FEWEST_LAUNCHES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """The launches of each benchmark, and the seconds that one launch of one of them took, all included."""
+    """The launches of each benchmark, and the seconds that one launch of one of them took, all included.
+
+    ``served`` says that they were forked after the import, as those of a gate are.
+    """
 
     pairs: Mapping[str, tuple[LaunchPair, ...]]
     launch_s: float
+    served: bool
 
 
 def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
@@ -31,10 +35,10 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
 
     ``tell`` hears the share that is done.
     """
-    found = scout(launcher.start("head", nodes=None))
+    listed = launcher.survey()
     launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)
-    launches.learn(found.report.libraries)
-    nodes = list(found.found)
+    launches.learn(shared_libraries(listed["base"].report, listed["head"].report))
+    nodes = list(listed["head"].found)
     pairs: dict[str, list[LaunchPair]] = {node: [] for node in nodes}
     begun = time.monotonic()
     for number, slot in enumerate(schedule(seed=seed)):
@@ -50,4 +54,5 @@ def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callab
     return Alike(
         pairs={node: tuple(found) for node, found in pairs.items()},
         launch_s=(time.monotonic() - begun) / made,
+        served=launcher.serves,
     )

@@ -58,7 +58,6 @@ def run_doctor(
     conditions = [_others(), *read_conditions()]
     config = project.config
     margin = request.margin or config.margin_share
-    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=False)
     try:
         with measuring(say, wait_s=request.wait_s) as waited_s:
             say("measuring identical code against itself")
@@ -70,6 +69,7 @@ def run_doctor(
     if waited_s:
         found = f"{conditions[0].found}, measured{after_waiting(waited_s)}"
         conditions[0] = replace(conditions[0], found=found)
+    policy = gate_policy(alpha=config.gate.alpha, family=FAMILY, served=alike.served)
     noises = judge_noise(
         alike.pairs,
         launch_s=alike.launch_s,

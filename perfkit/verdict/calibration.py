@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records import Row
-from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
 from perfkit.records.policies import CalibrationPolicy, judged_policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.components import Components, variance_components
@@ -103,7 +103,7 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
     verdicts = [found.verdict for gate in alike for found in gate.comparisons.values() if found.gating]
     first = judged_policy(next(row for rows in gates[0].rows.values() for row in rows))
     accused = _share(sum(bool(gate.accused) for gate in alike), len(alike))
-    undecided = _share(verdicts.count("INCONCLUSIVE"), len(verdicts))
+    undecided = _share(sum(verdict in UNDECIDED for verdict in verdicts), len(verdicts))
     policy = first.rules
     return Calibration(
         planned=planned,

@@ -11,6 +11,7 @@ from typing import Literal
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Machine
 from perfkit.records.comparisons import LaunchPair, Policy
+from perfkit.stats.interval import widening
 from perfkit.stats.planning import expected_half_width, minimum_detectable_effect
 from perfkit.verdict.judge import interval_error, last_look, pair_location
 
@@ -116,14 +117,16 @@ def _noise(
 ) -> Noise:
     sd = statistics.stdev(map(pair_location, pairs))
     error = interval_error(pairs, policy, look=launches or policy.looks[0])
+    # What launches of one generation may have in common widens the interval of a gate.
+    wide = sd * widening([pair.preloader for pair in pairs], policy.shared_variance)
     return Noise(
         benchmark=name,
         measured=len(pairs),
         launch_sd=sd,
         launch_s=launch_s,
         launches=launches or 0,
-        half_width=math.expm1(expected_half_width(sd, launches, error=error)) if launches else None,
-        effect=minimum_detectable_effect(sd, launches, error=error, margin=margin) if launches else None,
+        half_width=math.expm1(expected_half_width(wide, launches, error=error)) if launches else None,
+        effect=minimum_detectable_effect(wide, launches, error=error, margin=margin) if launches else None,
     )
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from perfkit.records import Commit, Environment, Machine
-from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, Policy, TimedVerdict, Verdict
 from perfkit.records.experiments import Level
 from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
 from perfkit.stats.crossing import crossing
@@ -21,11 +21,12 @@ ANSWERS: tuple[Answer, ...] = (
 )  # fmt: skip
 # The number of tricks that are tried together.
 _PAIR = 2
-_OF_VERDICT: Mapping[TimedVerdict, Answer] = {
+_OF_VERDICT: Mapping[Verdict, Answer] = {
     "IMPROVED": "helps",
     "REGRESSED": "hurts",
     "UNCHANGED": "no difference",
     "INCONCLUSIVE": "cannot tell",
+    "NOT REACHED": "cannot tell",
 }
 
 
@@ -43,10 +44,7 @@ class TrickResult:
         """What it does; sides that do not do the same have no times to compare."""
         if not self.equivalence.equal:
             return "failed" if self.equivalence.problem else "not the same"
-        for verdict, answer in _OF_VERDICT.items():
-            if self.comparison.verdict == verdict:
-                return answer
-        return "failed"
+        return _OF_VERDICT.get(self.comparison.verdict, "failed")
 
     @property
     def ratio(self) -> float | None:
