@@ -26,7 +26,7 @@ from perfkit.profiling.meter import EnoughSteps
 from perfkit.profiling.operators import write_operators
 from perfkit.profiling.own_code import OwnCode, find_own_code
 from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
-from perfkit.profiling.trace import call_after_each_step, choose_window
+from perfkit.profiling.trace import PhaseMarks, call_after_each_step, choose_window
 from perfkit.profiling.workers import (
     end_workers,
     fetch_times,
@@ -243,8 +243,9 @@ class TorchProfile(Clean):
         self._profiler = self._new_profiler()
 
     def run(self, call: _Call) -> object:
-        """Call under torch.profiler."""
+        """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
         call_after_each_step(self._end_step)
+        listen_to_phases(PhaseMarks())
         with self._profiler:
             return call()
 

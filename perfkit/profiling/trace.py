@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from perfkit.records.phases import MARK
 
 _ACTIVE_STEPS = 3
 _FULL_WINDOW = 5
@@ -28,6 +31,39 @@ class Window:
     def end(self) -> int:
         """Number of steps after which the run can stop."""
         return self.begin + self.active
+
+
+class PhaseMarks:
+    """Marks the phases that the user names as ranges in a trace, each on the thread that it is in."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def enter(self, name: str) -> None:
+        """Begin a range."""
+        from torch.profiler import record_function
+
+        mark: Any = record_function(f"{MARK}{name}")
+        mark.__enter__()
+        self._open.append((name, mark))
+
+    def leave(self, name: str) -> None:
+        """End the last range of that name, and what is still open in it."""
+        if all(name != begun for begun, _ in self._open):
+            return
+        while self._open:
+            begun, mark = self._open.pop()
+            mark.__exit__(None, None, None)
+            if begun == name:
+                return
+
+    @property
+    def _open(self) -> list[tuple[str, Any]]:
+        """The ranges that are open on this thread, the innermost last."""
+        if not hasattr(self._here, "ranges"):
+            self._here.ranges = []
+        ranges: list[tuple[str, Any]] = self._here.ranges
+        return ranges
 
 
 def choose_window(steps: int | None) -> Window:

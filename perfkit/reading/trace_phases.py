@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from perfkit.explain.waits import DEVICE
 from perfkit.reading.timeline import (
@@ -23,6 +24,7 @@ from perfkit.records.phases import (
     BACKWARD,
     DATA,
     FORWARD_AND_LOSS,
+    MARK,
     OPTIMIZER,
     RANKS,
     RESIDUAL,
@@ -31,8 +33,6 @@ from perfkit.records.phases import (
 )
 from perfkit.records.readings import OperatorTime, PhaseTime, Reading, WaitTime
 
-# A phase that the user names is marked in a trace by its name behind this word.
-_OWN_PHASE = "phase: "
 _OF_NAMES = (
     (DATA, re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|dataloader", re.IGNORECASE)),
     (OPTIMIZER, re.compile(rf"{OPTIMIZER_STEP}|Optimizer\.zero_grad#")),
@@ -49,25 +49,82 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     """Return the time of each phase over all steps, the residual last; they add up to the window.
 
     The thread of the steps is told by its outermost events. A backward pass on threads of its own counts
-    where they are busy and the thread of the steps is not. The residual is what no event covers: Python
-    between operators, and waits that leave no event.
+    where they are busy and the thread of the steps is not. A phase that the user names has what lies in it
+    and is of no other known one. The residual is what no event covers: Python between operators, and waits
+    that leave no event.
     """
     if not window.steps:
         return ()
     covered: dict[str, list[tuple[float, float]]] = defaultdict(list)
     calls: Counter[str] = Counter()
+    named = _Named.of(timeline, window)
     for event, begin_s, end_s, inside in _outermost(timeline, window):
-        covered[_phase(event)].append((begin_s, end_s))
-        calls[_phase(event)] += inside
+        phase = _known_phase(event) or named.at(event.begin_s) or FORWARD_AND_LOSS
+        covered[phase].append((begin_s, end_s))
+        calls[phase] += inside
     own = [interval for found in covered.values() for interval in found]
     seconds = {name: covered_s(found) for name, found in covered.items()}
+    for name, uncovered_s in named.beside(own).items():
+        seconds[name] = seconds.get(name, 0.0) + uncovered_s
+    own += [(begin_s, end_s) for begin_s, end_s, _ in named.parts]
     elsewhere_s, elsewhere_calls = _backward_elsewhere(timeline, window, own)
     seconds[BACKWARD] = seconds.get(BACKWARD, 0.0) + elsewhere_s
     calls[BACKWARD] += elsewhere_calls
     whole_s = window.end_s - window.begin_s
     # Rounding can make the sum of the phases a little larger than the whole.
-    named = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
-    return (*named, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in named), 0.0)))
+    found = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
+    return (*found, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in found), 0.0)))
+
+
+@dataclass(frozen=True)
+class _Named:
+    """From when to when which of the user's phases was the innermost, in order of time."""
+
+    parts: Sequence[tuple[float, float, str]]
+
+    @classmethod
+    def of(cls, timeline: Timeline, window: Window) -> _Named:
+        """Return the user's phases in a trace's window, which lie within one another."""
+        parts: list[tuple[float, float, str]] = []
+        around: list[Event] = []
+        reached = window.begin_s
+
+        def go_on(until_s: float) -> None:
+            nonlocal reached
+            if around and min(until_s, window.end_s) > reached:
+                parts.append((reached, min(until_s, window.end_s), around[-1].name.removeprefix(MARK)))
+            reached = max(reached, until_s)
+
+        marks = [event for event in timeline.events.get(window.thread, []) if event.name.startswith(MARK)]
+        for mark in marks:
+            while around and around[-1].end_s <= mark.begin_s:
+                go_on(around[-1].end_s)
+                around.pop()
+            go_on(mark.begin_s)
+            around.append(mark)
+        while around:
+            go_on(around[-1].end_s)
+            around.pop()
+        return cls(parts)
+
+    def at(self, moment_s: float) -> str | None:
+        """Return the innermost of the user's phases at a moment, None where there is none."""
+        place = bisect.bisect_right(self.parts, moment_s, key=lambda part: part[0])
+        if not place or moment_s >= self.parts[place - 1][1]:
+            return None
+        return self.parts[place - 1][2]
+
+    def beside(self, covered: Sequence[tuple[float, float]]) -> dict[str, float]:
+        """Return the seconds of each of the user's phases in which none of the intervals lies."""
+        intervals = sorted(covered)
+        begins = [begin_s for begin_s, _ in intervals]
+        seconds: dict[str, float] = defaultdict(float)
+        for begin_s, end_s, name in self.parts:
+            first = max(bisect.bisect_right(begins, begin_s) - 1, 0)
+            last = bisect.bisect_left(begins, end_s)
+            inside = ((max(one, begin_s), min(other, end_s)) for one, other in intervals[first:last])
+            seconds[name] += end_s - begin_s - covered_s(inside)
+        return dict(seconds)
 
 
 def backward_nodes(trace: Reading) -> tuple[OperatorTime, ...]:
@@ -121,16 +178,13 @@ def _outermost(timeline: Timeline, window: Window) -> Iterator[tuple[Event, floa
 
 
 def _is_phase(event: Event) -> bool:
-    return event.category not in MARKS or _known_phase(event) is not None
-
-
-def _phase(event: Event) -> str:
-    return _known_phase(event) or FORWARD_AND_LOSS
+    marked = event.category in MARKS or event.name.startswith(MARK)
+    return not marked or _known_phase(event) is not None
 
 
 def _known_phase(event: Event) -> str | None:
-    if event.name.startswith(_OWN_PHASE):
-        return event.name.removeprefix(_OWN_PHASE)
+    if event.name.startswith(MARK):
+        return None
     return next((phase for phase, pattern in _OF_NAMES if pattern.search(event.name)), None)
 
 

@@ -18,3 +18,5 @@ RANKS = "other ranks"
 PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
+# In a trace the phases that the user names have these words before their names.
+MARK = "phase: "

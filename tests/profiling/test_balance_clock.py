@@ -51,6 +51,39 @@ def test_the_outermost_hook_counts(clock: PhaseClock) -> None:
     assert (2.0,) == clock.balance().residual_s
 
 
+def test_what_a_hook_steps_aside_for_has_its_own_phase(clock: PhaseClock) -> None:
+    """A closure of an optimizer's step holds a forward pass; after it the step goes on."""
+    clock.begin("optimizer")
+    with clock.aside():
+        assert clock.begin("forward")
+        assert not clock.begin("host to device")
+        clock.end()
+    assert not clock.begin("device to host")
+    clock.end()
+    clock.end_step()
+
+    assert {"optimizer": (2.0,), "forward": (1.0,)} == _phases(clock.balance())
+    assert (3.0 + 1.0,) == clock.balance().residual_s
+
+
+def test_a_hook_comes_back_after_an_error(clock: PhaseClock) -> None:
+    """A closure that raises leaves the step in its phase, and the user's name is heard inside it."""
+
+    def closure() -> None:
+        clock.enter("my part")
+        clock.leave("my part")
+        raise ValueError("nan")
+
+    clock.begin("optimizer")
+    with pytest.raises(ValueError, match="nan"), clock.aside():
+        closure()
+
+    assert "optimizer" == clock.hook
+    clock.end()
+    clock.end_step()
+    assert {"optimizer": (2.0,), "my part": (1.0,)} == _phases(clock.balance())
+
+
 def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
     """The user's own word covers what no hook knows, before and after a forward pass inside it."""
     clock.enter("my part")

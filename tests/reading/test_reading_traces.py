@@ -150,6 +150,36 @@ def test_the_new_schema_is_read() -> None:
     assert [("cudaStreamSynchronize",)] == [wait.through for wait in reading.waits]
 
 
+def test_phases_of_the_user_give_way_to_known_ones() -> None:
+    """A named phase has the operators in it and what lies between them; a phase in it has its own time."""
+    reading = reading_of(
+        trace_bytes(
+            event("ProfilerStep#1", 0, 1_000, cat="user_annotation"),
+            event("aten::linear", 0, 100),
+            event("phase: outer", 100, 600, cat="user_annotation"),
+            event("aten::mul", 120, 30),
+            event("phase: inner", 200, 100, cat="user_annotation"),
+            event("aten::add", 250, 20),
+            event("autograd::engine::evaluate_function: AddmmBackward0", 400, 50),
+            event("Optimizer.step#SGD.step", 690, 110, cat="user_annotation"),
+            event("phase: outer", 900, 50, cat="user_annotation"),
+        )
+    )
+    assert phases(reading) == pytest.approx(
+        {
+            "forward and loss": 0.1,
+            "backward": 0.05,
+            "optimizer": 0.11,
+            "inner": 0.1,
+            "outer": 0.6 - 0.1 - 0.05 - 0.01 + 0.05,
+            "residual": 0.15,
+        }
+    )
+    assert {"inner": 1, "outer": 1} == {
+        phase.name: phase.calls for phase in reading.phases if phase.name in ("inner", "outer")
+    }
+
+
 def test_own_time_is_without_what_lies_within() -> None:
     """An operator's own time is its whole less that of the operators in it, to any depth."""
     reading = reading_of(

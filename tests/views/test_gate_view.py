@@ -14,7 +14,7 @@ from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.table import gate_view
-from perfkit.views.gate.wording import change_text, direction_text, interval_text, need_text
+from perfkit.views.gate.wording import change_text, details, direction_text, interval_text, need_text
 from perfkit.views.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
@@ -119,6 +119,20 @@ def test_numbers_of_an_estimate(ratio: float, low: float, high: float, change: s
     estimate = build_comparison("test_a", "INCONCLUSIVE", ratio, low, high).estimate
 
     assert (change, interval) == (change_text(estimate), interval_text(estimate))
+
+
+def test_too_few_launches_are_told_once() -> None:
+    """How many there are, how many a first look needs, and how long the rest would take, in one sentence."""
+    found = replace(
+        build_comparison("test_a", "INCONCLUSIVE"),
+        message="1 of the 3 launches that the first look needs",
+        need=Need(launches=2, seconds=0.1),
+    )
+
+    assert [
+        "too few launches to compare: 1 of the 3 launches that the first look needs",
+        "needs about 2 more launches, 100 ms",
+    ] == details(found)
 
 
 def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:

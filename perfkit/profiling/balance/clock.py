@@ -6,7 +6,8 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,10 +48,11 @@ class DeviceMoment:
 class PhaseClock:
     """Sums up the time of each phase, step by step; every phase is measured, none is what others leave over.
 
-    The outermost hook decides: a ``.to`` inside a forward pass is part of it. Inside a phase that the user
-    names, phases of hooks count as their own. Other threads than the one that began the clock are ignored.
-    ``clock_of`` chooses, step by step, how moments are taken: on a device by events queued behind the work so
-    far, so that no step waits for it. ``hook`` is the phase of the present hook, None outside of all.
+    The outermost hook decides: a ``.to`` inside a forward pass is part of it, unless that steps ``aside``.
+    Inside a phase that the user names, phases of hooks count as their own. Other threads than the one that
+    began the clock are ignored. ``clock_of`` chooses, step by step, how moments are taken: on a device by
+    events queued behind the work so far, so that no step waits for it. ``hook`` is the phase of the present
+    hook, None outside of all.
     """
 
     def __init__(self, clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now) -> None:
@@ -74,6 +76,17 @@ class PhaseClock:
         """Leave the phase of the outermost hook."""
         self.hook = None
         self._changes.append((self._now(), self._label))
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave the present hook's phase for a while: what runs inside is of whatever phase it is itself."""
+        hook, self.hook = self.hook, None
+        self._changes.append((self._now(), self._label))
+        try:
+            yield
+        finally:
+            self.hook = hook
+            self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""

@@ -132,13 +132,18 @@ def _losses(names: Iterable[str]) -> list[str]:
 
 
 def _hook_steps(clock: PhaseClock) -> None:
-    """Count an optimizer's step as a phase; the hook that ends the whole training step runs after it."""
+    """Count an optimizer's step as a phase; the hook that ends the whole training step runs after it.
+
+    A closure that the step is given is the loop's own code, as Lightning passes all of a training step: what
+    runs in it counts as it would outside.
+    """
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     outermost: list[bool] = []
 
-    def begin(*_: object) -> None:
+    def begin(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
         outermost.append(clock.begin(OPTIMIZER))
+        return _with_closure_aside(clock, args, kwargs) if outermost[-1] else None
 
     def end(*_: object) -> None:
         if outermost and outermost.pop():
@@ -146,6 +151,28 @@ def _hook_steps(clock: PhaseClock) -> None:
 
     register_optimizer_step_pre_hook(begin)
     register_optimizer_step_post_hook(end)
+
+
+def _with_closure_aside(
+    clock: PhaseClock, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments of an optimizer's step with its closure outside of the step's phase.
+
+    Torch takes None for the arguments as they are, as where there is no closure.
+    """
+    optimizer, *given = args
+    closure = kwargs.get("closure", given[0] if given else None)
+    if not callable(closure):
+        return None
+
+    @functools.wraps(closure)
+    def closure_aside(*called: Any, **named: Any) -> Any:  # noqa: ANN401 (the closure's own signature)
+        with clock.aside():
+            return closure(*called, **named)
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": closure_aside}
+    return (optimizer, closure_aside, *given[1:]), kwargs
 
 
 def _hook_evaluation(clock: PhaseClock, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)

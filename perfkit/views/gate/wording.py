@@ -130,6 +130,9 @@ def details(comparison: Comparison) -> list[str]:
     said = [comparison.message or _CAUSES.get(comparison.verdict)]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         said = [direction_text(comparison.estimate), comparison.message]
+        if comparison.estimate is None:
+            # The message only says how many launches are too few.
+            said = [": ".join(one for one in said if one)]
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         said.append(f"that is all calls together; a typical one: {typical}")
