@@ -10,23 +10,17 @@ from types import ModuleType
 Timer = Callable[[], float]
 
 
-def synchronise_accelerator() -> None:
-    """Wait until the accelerator has done all it was given; costs nothing where none is in use.
-
-    A device that this process never initialised can hold no work of it, so torch is neither imported nor
-    asked to initialise one.
-    """
-    accelerator = _accelerator()
-    if accelerator is not None:
-        accelerator.synchronize()
-
-
 def uses_accelerator() -> bool:
     """Tell whether a clock has to wait for an accelerator at each reading."""
     return _accelerator() is not None
 
 
 def _accelerator() -> ModuleType | None:
+    """Return what to synchronise, None where no accelerator is in use.
+
+    A device that this process never initialised can hold no work of it, so torch is neither imported nor
+    asked to initialise one.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -44,7 +38,9 @@ def synchronised(timer: Timer) -> Timer:
 
     @functools.wraps(timer)
     def read() -> float:
-        synchronise_accelerator()
+        # Short of calls: rounds of a few microseconds begin and end with it.
+        if "torch" in sys.modules and (accelerator := _accelerator()) is not None:
+            accelerator.synchronize()
         return timer()
 
     return read

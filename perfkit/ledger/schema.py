@@ -107,7 +107,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
     """Return rows as a table of the current schema; bytes in a text that are no UTF-8 become escapes."""
-    cells = [to_cells(row) for row in rows]
+    cells = [{**to_cells(row), **_derived(row.outcome.values)} for row in rows]
     try:
         batch = to_batch(cells, SCHEMA)
     except UnicodeEncodeError:
@@ -127,10 +127,8 @@ def from_table(table: pa.Table) -> list[Row]:
 
 
 def to_cells(row: Row) -> dict[str, Any]:
-    """Return a row as the plain values of its columns: texts, numbers and lists, times in microseconds."""
+    """Return a row as plain values: texts, numbers and lists, times in microseconds; no derived columns."""
     outcome, commit, placement = row.outcome, row.commit, row.placement
-    # A loss that diverged has no mean.
-    summary = summarise(outcome.values) if all(map(math.isfinite, outcome.values)) else None
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": row.run_id,
@@ -159,10 +157,6 @@ def to_cells(row: Row) -> dict[str, Any]:
         "warmup": outcome.warmup,
         "loops": outcome.loops,
         "values": list(outcome.values),
-        "n": len(outcome.values),
-        "mean": summary and summary.mean,
-        "sd": summary and summary.sd,
-        "median": summary and summary.median,
         "machine_id": row.machine.machine_id,
         "machine": _items(row.machine.facts),
         "env_id": row.environment.env_id,
@@ -226,6 +220,17 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
         policy=from_entries(cells["source"], entries),
         partial=bool(cells["partial"]),
     )
+
+
+def _derived(values: Sequence[float]) -> dict[str, Any]:
+    # A loss that diverged has no mean.
+    summary = summarise(values) if all(map(math.isfinite, values)) else None
+    return {
+        "n": len(values),
+        "mean": summary and summary.mean,
+        "sd": summary and summary.sd,
+        "median": summary and summary.median,
+    }
 
 
 def _items(facts: Mapping[str, str]) -> Iterable[tuple[str, str]]:

@@ -9,8 +9,9 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -67,9 +68,29 @@ def header_line(*, source: str, run_id: str, recorded_at: datetime) -> bytes:
 
 def rows_line(rows: Sequence[Row]) -> bytes:
     """Return the line of a batch of rows."""
-    # Not msgspec's JSON: it writes a value that is no number, such as a loss of a run that diverged, as null.
-    text = json.dumps([to_cells(row) for row in rows], separators=(",", ":")).encode()
+    cells = [to_cells(row) for row in rows]
+    try:
+        text = _to_json(cells) if _are_numbers(rows) else _to_any_json(cells)
+    except UnicodeEncodeError:
+        text = _to_any_json(cells)
     return _checksum(text) + b" " + text + b"\n"
+
+
+def _are_numbers(rows: Sequence[Row]) -> bool:
+    """Tell whether all values are numbers: a loss of a run that diverged is none."""
+    return all(math.isfinite(value) for row in rows for value in row.outcome.values)
+
+
+def _to_json(cells: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return JSON in a tenth of the time, which counts where thousands of rounds are staged between tests.
+
+    It has null for what is no number, and refuses bytes in a text that are no UTF-8.
+    """
+    return msgspec.json.encode(cells)
+
+
+def _to_any_json(cells: Sequence[Mapping[str, Any]]) -> bytes:
+    return json.dumps(cells, separators=(",", ":")).encode()
 
 
 def _version() -> str:

@@ -193,9 +193,11 @@ class Recorder:
 
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         fixture = self._fixtures.get(item.nodeid)
-        reading = read_fixture(fixture)
         status, message = judge(call, report)
-        if status == "ok" and (report.when != "call" or reading is None):
+        if status == "ok" and report.when != "call":
+            return
+        reading = read_fixture(fixture)
+        if status == "ok" and reading is None:
             return
         benchmark = _identify(item, group_of(fixture))
         self._record.add(benchmark, reading, status=status, message=message)

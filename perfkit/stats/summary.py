@@ -27,9 +27,19 @@ def summarise(values: Sequence[float]) -> Summary | None:
     return Summary(
         n=len(values),
         mean=statistics.fmean(values),
-        sd=statistics.stdev(values) if len(values) > 1 else None,
+        sd=_deviation(values) if len(values) > 1 else None,
         median=statistics.median(values),
     )
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return the sample standard deviation, as ``statistics.stdev`` does in twenty times the time.
+
+    Sessions record thousands of values. They are taken from the first of them, so that equal ones have none.
+    """
+    moved = [value - values[0] for value in values]
+    mean = statistics.fmean(moved)
+    return math.hypot(*(value - mean for value in moved)) / math.sqrt(len(values) - 1)
 
 
 def paired_ratio(pairs: Sequence[tuple[float, float]]) -> Ratio | None:
