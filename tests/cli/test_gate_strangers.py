@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -264,3 +266,24 @@ def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
     told = "no code differs between base and head, only README.md: what is found says nothing of a change"
     assert told == gated.stderr.splitlines()[0]
     assert told in gated.notes
+
+
+def test_what_pytest_itself_rests_on_is_gated(tmp_path: Path) -> None:
+    """No fork of what has imported pytest, and so pluggy, would do: each launch finds its side's first."""
+    found = importlib.util.find_spec("pluggy")
+    assert found is not None
+    assert found.origin is not None
+    suite = "import pluggy\n" + benchmark("manager", "pluggy.PluginManager, args=['x']")
+    project = git_project(tmp_path, {"tests/test_speed.py": suite})
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(found.origin).parent, project.root / "src/pluggy", ignore=ignored)
+    project.commit({})
+    more = "\ndef _more(self, *args):\n    sum(range(2000))\n    _begin(self, *args)\n"
+    with (project.root / "src/pluggy/_manager.py").open("a") as file:
+        file.write(f"\n_begin = PluginManager.__init__{more}PluginManager.__init__ = _more\n")
+    project.commit({})
+
+    gated = project.gate("--budget", "60")
+
+    assert (1, {"test_manager": "REGRESSED"}) == (gated.exit_code, gated.verdicts), gated.stderr
+    assert "pytest itself needs pluggy, so that launches import it anew" in gated.notes

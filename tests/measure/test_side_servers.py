@@ -195,3 +195,14 @@ def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
         assert trees.processes()
 
     assert wait_until(lambda: not trees.processes())
+
+
+def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
+    """Such as scipy, which imports the environment's numpy: its forks could not measure a side's own."""
+    trees.benchmarks(PLAIN)
+    trees.write({"numpy/__init__.py": ""})
+    with trees.launcher(preload=["scipy.linalg"]) as launcher:
+        listed = launcher.survey()
+
+        assert launcher.serves
+    assert [{}, {}] == [dict(listed[side].report.foreign) for side in SIDES]

@@ -142,8 +142,12 @@ class Launcher:
 
     def _teach(self, modules: Sequence[str]) -> None:
         try:
-            present = [self._source, *self._spares]
-            _preload([source for source in present if isinstance(source, Preloader)], modules)
+            sources = [self._source, *self._spares]
+            present = [source for source in sources if isinstance(source, Preloader)]
+            _preload(present, modules)
+            if any(map(self._own_loaded, present)):
+                self._unlearn()
+                self._replace_lost()
         except ForkServerLostError:
             self._replace_lost()
 
@@ -178,8 +182,25 @@ class Launcher:
             )
             self._spares.append(self._stack.enter_context(preloader))
         _preload(self._spares, self._modules)
-        if first:
+        own = self._own_loaded(self._spares[0])
+        if own and self._modules != HARNESS:
+            self._unlearn()
+            self._spares.clear()
+            self._raise_preloaders()
+        elif own:
+            self._spares.clear()
+            self._stack.close()
+            self.why_no_fork = f"pytest itself needs {', '.join(own)}, so that launches import it anew"
+        elif first:
             self._try(self._spares[0])
+
+    def _own_loaded(self, preloader: Preloader) -> Sequence[str]:
+        """Return what a preloader has imported of the sides' own: no fork of it could measure that."""
+        return preloader.server.loaded_own(list(self._trees.roots.values()), self._trees.origins)
+
+    def _unlearn(self) -> None:
+        """Preload only what is needed, since a library has brought a copy of a side's own code with it."""
+        self._modules, self._learns = HARNESS, False
 
     def _try(self, preloader: Preloader) -> None:
         """Learn from the first preloader whether it can fork, and whether the allocator keeps its memory."""

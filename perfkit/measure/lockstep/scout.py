@@ -70,7 +70,7 @@ def read_listing(child: Child) -> Scouted:
     except (ChannelClosedError, ChannelTimeoutError) as error:
         raise NotMeasuredError(
             f"pytest could not collect the benchmarks of {child.side}: {child.last_words()}; "
-            "run `pytest --collect-only` there to see why"
+            "run `pytest --collect-only` in a checkout of it to see why"
         ) from error
     found = [_read(item) for item in message["items"]]
     failed = [error for error in message["errors"] if not error["skipped"]]
