@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from perfkit.errors import NotMeasuredError
@@ -33,6 +34,8 @@ def build_command(folder: Path) -> str:
 def prepare_root(command: str, *, side: Side, root: Path) -> None:
     """Run a shell command in a root, ``PERFKIT_SIDE`` naming its side; no process of it outlives the call.
 
+    ``python`` is the interpreter that the benchmarks will run under.
+
     Raises:
         NotMeasuredError: it failed.
     """
@@ -41,10 +44,15 @@ def prepare_root(command: str, *, side: Side, root: Path) -> None:
             ["/bin/sh", "-c", command],
             output=folder / "output.log",
             limit_s=None,
-            environment={**outside_repository(os.environ), SIDE_VARIABLE: side},
+            environment={**outside_repository(os.environ), "PATH": _own_first(), SIDE_VARIABLE: side},
             folder=root,
         )
     if ending.status:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
         said = ending.tail[-1].strip() if ending.tail else "it printed nothing"
         raise NotMeasuredError(f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}")
+
+
+def _own_first() -> str:
+    """Return the folders of commands, that of this environment first: it may not be an active one."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))

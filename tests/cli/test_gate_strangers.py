@@ -287,3 +287,38 @@ def test_what_pytest_itself_rests_on_is_gated(tmp_path: Path) -> None:
 
     assert (1, {"test_manager": "REGRESSED"}) == (gated.exit_code, gated.verdicts), gated.stderr
     assert "pytest itself needs pluggy, so that launches import it anew" in gated.notes
+
+
+COMPILED = {
+    ".gitignore": "*.so\n",
+    "pkg/__init__.py": "from pkg import _C\n",
+    "pkg/_C.c": "int one(void) { return 1; }\n",
+    "setup.py": "raise SystemExit('build me')\n",
+    "tests/test_speed.py": "import pkg\n" + STEADY,
+    "work.py": work(steady=10),
+}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "told"),
+    [
+        (
+            "",
+            'which git ignores, has to be compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under [tool.perfkit]',
+        ),
+        ('prepare = "true"', "has to be compiled, and tool.perfkit.prepare did not: check that it builds"),
+    ],
+    ids=["nothing builds it", "prepare does not build it"],
+)
+def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str, told: str) -> None:
+    """A checkout has its sources alone: the error names the command that builds it in each side."""
+    configuration = CONFIGURATION.replace("[tool.perfkit]", f"[tool.perfkit]\n{prepare}", 1)
+    project = git_project(tmp_path, {**COMPILED, "pyproject.toml": configuration})
+    (project.root / "pkg/_C.abi3.so").touch()
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate()
+
+    assert (4, {"tests/test_speed.py": "FAILED"}) == (gated.exit_code, gated.verdicts)
+    assert told in gated.comparisons["tests/test_speed.py"]["message"]
+    assert "accept" not in gated.stderr
