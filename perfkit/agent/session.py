@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from . import FIXTURE_NAME, MARKER
+from . import COLLECTING, FIXTURE_NAME, MARKER
 from .channel import Channel
 from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
@@ -87,6 +87,11 @@ class ChildPlugin:
         for name, value in {**_OVERRULED, **_SILENTLY_OVERRULED}.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
+
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        """Leave word of what is collected now: the import of a file may take long."""
+        if self._lists and isinstance(collector, pytest.File):
+            Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:

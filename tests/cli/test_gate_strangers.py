@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
@@ -304,7 +306,7 @@ COMPILED = {
     [
         (
             "",
-            'which git ignores, has to be compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under [tool.perfkit]',
+            'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under',
         ),
         ('prepare = "true"', "has to be compiled, and tool.perfkit.prepare did not: check that it builds"),
     ],
@@ -322,3 +324,57 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str,
     assert (4, {"tests/test_speed.py": "FAILED"}) == (gated.exit_code, gated.verdicts)
     assert told in gated.comparisons["tests/test_speed.py"]["message"]
     assert "accept" not in gated.stderr
+
+
+ALONE = """
+import socket, subprocess, sys
+taken = socket.socket()
+taken.bind(("127.0.0.1", {port}))
+subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+"""
+
+
+@pytest.mark.parametrize("place", ["", "tests/"])
+def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: str) -> None:
+    """Both sides run at once: it is said that this is why, and no service that was started stays."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    before = set(psutil.pids())
+    project = git_project(tmp_path, {**FILES, f"{place}conftest.py": ALONE.format(port=port)})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert (
+        "the suite runs in one process at a time only: OSError: [Errno 98] Address already in use;"
+        in " ".join(gated.stderr.split())
+    )
+    services = [pid for pid in set(psutil.pids()) - before if _pauses(pid)]
+    assert [] == services
+
+
+def _pauses(pid: int) -> bool:
+    try:
+        return "import signal; signal.pause()" in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
+    """Before hours are spent on them, it is said how many there are and how to choose."""
+    many = "import pytest, work\n\n@pytest.mark.parametrize('n', range(250))" + benchmark(
+        "many", "work.steady"
+    ).replace("(benchmark)", "(benchmark, n)").replace("\ndef", "def", 1)
+    project = git_project(tmp_path, {**FILES, "tests/test_speed.py": many.replace("def", "\ndef", 1)})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate(*ONE_LAUNCH)
+
+    assert 250 == len(gated.report["comparisons"])
+    assert (
+        "250 benchmarks are compared, and the budget of 10.0 ms is 40.0 us for each: choose fewer"
+        in gated.notes
+    )
+    assert gated.stderr.index("choose fewer with --select") < gated.stderr.index("measuring")

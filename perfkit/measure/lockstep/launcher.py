@@ -35,7 +35,7 @@ from perfkit.measure.lockstep.children import (
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot, other
-from perfkit.measure.lockstep.scout import Scouted, read_listing
+from perfkit.measure.lockstep.scout import Scouted, read_listing, say_nothing
 from perfkit.processes.fork_server import ForkServerLostError
 from perfkit.records import SIDES, Side
 
@@ -215,8 +215,12 @@ class Launcher:
         self._groups += 1
         self._replace_source()
 
-    def survey(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Scouted]:
+    def survey(
+        self, sides: Sequence[Side] = SIDES, *, say: Callable[[str], None] = say_nothing
+    ) -> Mapping[Side, Scouted]:
         """Return the benchmarks that sides have now; later launches are forked from what has collected them.
+
+        ``say`` hears what is waited for where that takes long.
 
         Where that cannot be forked from, each launch imports and collects for itself, and ``why_not_served``
         says why.
@@ -224,9 +228,20 @@ class Launcher:
         Raises:
             NotMeasuredError: pytest cannot collect a side, or the preloader was lost, and that in its place.
         """
-        return self._repeated_once(lambda: self._collected(sides))
+        return self._repeated_once(lambda: self._collected(sides, say))
 
-    def _collected(self, sides: Sequence[Side]) -> Mapping[Side, Scouted]:
+    def survey_alone(self, side: Side) -> Scouted:
+        """Return the benchmarks of a side while nothing of the other one runs.
+
+        Raises:
+            NotMeasuredError: pytest cannot collect it, or the preloader was lost, and that in its place.
+        """
+        self._end_servers()
+        return self.survey([side])[side]
+
+    def _collected(
+        self, sides: Sequence[Side], say: Callable[[str], None] = say_nothing
+    ) -> Mapping[Side, Scouted]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
         for side in sides:
@@ -236,7 +251,7 @@ class Launcher:
         children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
         kept: list[Side] = []
         try:
-            found = {side: read_listing(child) for side, child in children.items()}
+            found = {side: read_listing(child, say) for side, child in children.items()}
             if self.why_no_fork is None and serves:
                 kept += [side for side in sides if found[side].found and self._is_kept(children[side])]
         finally:
