@@ -29,6 +29,7 @@ os.environ.pop("PYTEST_XDIST_WORKER", None)
 # A machine of its own for each process that runs tests: they wait for nobody else's perfkit.
 _MACHINE = tempfile.TemporaryDirectory(prefix="machine-")
 os.environ["PERFKIT_LOCK_FOLDER"] = _MACHINE.name
+os.environ["XDG_CACHE_HOME"] = f"{_MACHINE.name}/cache"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,9 +15,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from .channel import Channel, ChannelClosedError, Message
+from .imports import preloaded_own
 from .process import adopt_orphans, become_child, die_with, faults_of_reuse
 from .tree import children, kill
 
@@ -62,6 +64,9 @@ class ForkServer:
             return {"kind": "preloaded", "failed": _preload(order["modules"])}
         if order["kind"] == "try_fork":
             return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
+        if order["kind"] == "tell_own":
+            roots, origins = (list(map(Path, order[key])) for key in ("roots", "origins"))
+            return {"kind": "own", "names": preloaded_own(roots, origins)}
         _, status = os.waitpid(order["pid"], 0)
         self._forked.discard(order["pid"])
         self._end_orphans()

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 from _pytest.mark.expression import Expression
 
-from . import FIXTURE_NAME, MARKER
+from . import COLLECTING, FIXTURE_NAME, MARKER
 from .channel import Channel
 from .reach import may_run, reached_functions
 from .reports import MESSAGE_LIMIT, judge
@@ -98,6 +98,11 @@ class ChildPlugin:
         for name, value in {**_OVERRULED, **_SILENTLY_OVERRULED}.items():
             if hasattr(config.option, name):
                 setattr(config.option, name, value)
+
+    def pytest_collectstart(self, collector: pytest.Collector) -> None:
+        """Leave word of what is collected now: the import of a file may take long."""
+        if self._lists and isinstance(collector, pytest.File):
+            Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -14,15 +14,17 @@ from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
 from perfkit.measure.lockstep.launcher import Launcher
-from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted
+from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
 from perfkit.repo.project_roots import subfolder
+from perfkit.units import human_seconds
 
 _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
+_MANY = 200
 # So many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
 _BOOLEANS = {"True": True, "False": False}
@@ -60,8 +62,12 @@ class Rules:
         return cls(margin=margin or config.margin_share, limit_s=config.gate.limit, globs=config.rules)
 
 
-def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
+def take_survey(
+    sides: OpenSides, *, margin: float | None, say: Callable[[str], None] = say_nothing
+) -> Survey:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
+
+    ``say`` hears what is waited for where that takes long.
 
     Raises:
         NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
@@ -74,8 +80,9 @@ def take_survey(sides: OpenSides, *, margin: float | None) -> Survey:
         folder=subfolder(sides.project, sides.pair, "head"),
         prepared=sides.project.config.prepare is not None,
     )
-    listed = launcher.survey()
+    listed = launcher.survey(say=say)
     head, base_own = (_proven(listed[side], side) for side in ("head", "base"))
+    _refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING], cures)
     base = _with_heads_files(launcher, roots, head, base_own)
@@ -107,6 +114,29 @@ def _proven(found: Scouted, side: Side) -> Scouted:
             " uninstall that copy, or name a `prepare` command that installs each side"
         )
     return found
+
+
+def _refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
+    """Say of a suite whose second process cannot begin that this is why.
+
+    Raises:
+        NotMeasuredError: a side can be collected only while the other one does not run.
+    """
+    stopped = [(side, error) for side, one in found.items() if (error := _stopped(one)) is not None]
+    if len(stopped) != 1:
+        return
+    side, (place, words) = stopped[0]
+    if place not in launcher.survey_alone(side).errors:
+        raise NotMeasuredError(
+            f"the suite runs in one process at a time only: {words.removeprefix('E ').strip()}; both sides"
+            " are measured at once, so let its conftest take ports, locks and services for each process"
+        )
+    launcher.survey()
+
+
+def _stopped(found: Scouted) -> tuple[str, str] | None:
+    """Return where a conftest, of a folder or of all, kept files from being collected, and what it said."""
+    return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
 
 
 def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
@@ -245,6 +275,16 @@ def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
     """Yield the files that say the same, with what they say."""
     for message in dict.fromkeys(files.values()):
         yield [file for file, said in files.items() if said == message], message
+
+
+def told_of_many(surveyed: Survey, *, budget_s: float) -> Iterator[str]:
+    """Yield a sentence where so many benchmarks are compared that choosing some may be meant."""
+    number = len(surveyed.compared)
+    if number > _MANY:
+        yield (
+            f"{number:,} benchmarks are compared, and the budget of {human_seconds(budget_s)} is"
+            f" {human_seconds(budget_s / number)} for each: choose fewer with --select, or set --budget"
+        )
 
 
 def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:

@@ -100,6 +100,16 @@ class ForkServer:
             with self._told_when_lost("import what is shared"):
                 self._channel.receive(_IMPORT_LIMIT_S)
 
+    def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
+        """Return the top-level names of the roots' own modules that it has loaded, from wherever.
+
+        Raises:
+            ForkServerLostError: it is not there any more.
+        """
+        order = {"kind": "tell_own", "roots": [*map(str, roots)], "origins": [*map(str, origins)]}
+        with self._told_when_lost("tell what it has imported"):
+            return tuple(self._ask(order, _FORK_LIMIT_S)["names"])
+
     def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
         """Let a throwaway child compute; return why forked children cannot, None where they can.
 

@@ -48,9 +48,9 @@ def checkouts(
         NotMeasuredError: ``prepare`` failed.
     """
     with worktree_folder(_repositories(pair)) as folder:
-        warnings = tuple(
+        warnings = [
             f"{name}: {lack}" for name in records.SIDES for lack in _lay_out(pair.side(name), folder / name)
-        )
+        ]
         for name in records.SIDES:
             source = pair.side(name).source
             if pair.side(name).kind != "directory":
@@ -58,8 +58,16 @@ def checkouts(
             bring_generated(copy, key="copy", source=source, root=folder / name)
             bring_generated(link, key="link", source=source, root=folder / name)
             if prepare:
-                prepare_root(prepare, side=name, root=folder / name)
-        yield Roots(base=folder / "base", head=folder / "head", warnings=warnings)
+                warnings += _prepared(prepare, pair.side(name), name, folder / name)
+        yield Roots(base=folder / "base", head=folder / "head", warnings=tuple(warnings))
+
+
+def _prepared(command: str, side: Side, name: records.Side, root: Path) -> Iterator[str]:
+    """Make a root ready, and yield a sentence where that was done before."""
+    commit = side.commit.sha if side.kind == "commit" else None
+    again = prepare_root(command, side=name, root=root, commit=commit)
+    if again is not None:
+        yield again
 
 
 def _repositories(pair: SidePair) -> list[Path]:

@@ -1,19 +1,42 @@
-"""``tool.perfkit.prepare``: the command that makes a checkout ready, a build for example."""
+"""``tool.perfkit.prepare``: the command that makes a checkout ready, a build for example.
+
+What it made of a commit is kept, and used again by later gates of that commit in the same environment.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from perfkit.errors import NotMeasuredError
+from perfkit.identity import fingerprint
 from perfkit.processes.commands import run_command
 from perfkit.records import Side
-from perfkit.repo.commands import outside_repository
+from perfkit.repo.commands import list_with_git, outside_repository, try_git
+from perfkit.repo.folders import hash_files
 from perfkit.temporary import temporary_folder
 
 # What build backends of compiled packages are called by; they build no other way than by an installation.
 _INSTALLED_BY = ("mesonpy", "scikit_build_core", "maturin")
 SIDE_VARIABLE = "PERFKIT_SIDE"
+# So many builds are kept, the newest, and none that is larger.
+_MOST_KEPT, _MOST_BYTES = 8, 1 << 30
+# Variables that compilers and builds obey have such words in their names.
+_WORDS_OF_BUILDS = ("CC", "CXX", "FLAGS", "CUDA", "TORCH", "CMAKE", "BUILD", "ARCH", "LIBRARY", "INCLUDE")
+_COMPILERS = ("cc", "gcc", "g++", "clang", "nvcc", "rustc", "gfortran")
+# Each is written whenever the system's packages change.
+_PACKAGES = ("/var/lib/dpkg/status", "/var/lib/rpm", "/var/lib/pacman/local", "/lib/apk/db/installed")
+_COMPILED = (b"\x7fELF", b"!<arch>")
+_NOT_KEPT = {".git", "__pycache__"}
+# What tells that a file was written: its time, its size and its kind.
+State = Mapping[str, tuple[int, int, int]]
 
 
 def build_command(folder: Path) -> str:
@@ -30,21 +53,153 @@ def build_command(folder: Path) -> str:
     return "python -c 'import setuptools; setuptools.setup()' build_ext --inplace"
 
 
-def prepare_root(command: str, *, side: Side, root: Path) -> None:
+def prepare_root(command: str, *, side: Side, root: Path, commit: str | None = None) -> str | None:
     """Run a shell command in a root, ``PERFKIT_SIDE`` naming its side; no process of it outlives the call.
+
+    ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit`` of
+    which the command has made the same before, that is put in place, and a sentence says so.
 
     Raises:
         NotMeasuredError: it failed.
     """
+    kept = None if commit is None else _kept_at(command, side, root, commit)
+    if kept is not None and _put_back(kept, root):
+        return (
+            f"{side}: what prepare made of this commit before was used again; remove {kept} to have it anew"
+        )
+    before = _state(root)
+    _run(command, side, root)
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            _keep(kept, root, before)
+    return None
+
+
+def _run(command: str, side: Side, root: Path) -> None:
     with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
             output=folder / "output.log",
             limit_s=None,
-            environment={**outside_repository(os.environ), SIDE_VARIABLE: side},
+            environment={**outside_repository(os.environ), "PATH": _own_first(), SIDE_VARIABLE: side},
             folder=root,
         )
     if ending.status:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
         said = ending.tail[-1].strip() if ending.tail else "it printed nothing"
         raise NotMeasuredError(f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}")
+
+
+def _own_first() -> str:
+    """Return the folders of commands, that of this environment first: it may not be an active one."""
+    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+
+
+def _kept_at(command: str, side: Side, root: Path, commit: str) -> Path:
+    """Return the folder for what a command makes of a commit, named after all that it may depend on."""
+    brought = list_with_git(root, "ls-files", "--others", "-z")
+    knows_side = SIDE_VARIABLE in command or try_git(root, "grep", "-l", SIDE_VARIABLE) is not None
+    depends = {
+        "command": command,
+        "commit": commit,
+        "side": side if knows_side else "",
+        "brought": hash_files(root, brought),
+        **_surroundings(),
+    }
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "perfkit" / "prepared" / fingerprint(depends)
+
+
+def _surroundings() -> dict[str, str]:
+    """Return what of the machine and the environment a build may depend on."""
+    installed = sorted(f"{one.name} {one.version}" for one in importlib.metadata.distributions())
+    obeyed = sorted(
+        f"{name}={value}"
+        for name, value in os.environ.items()
+        if any(word in name.upper() for word in _WORDS_OF_BUILDS)
+    )
+    compilers = {name: shutil.which(name) for name in _COMPILERS}
+    times = [*filter(None, compilers.values()), *_PACKAGES]
+    return {
+        "python": f"{sys.version} {sys.prefix} {platform.platform()}",
+        "installed": "\n".join(installed),
+        "variables": "\n".join(obeyed),
+        "compilers": repr(compilers),
+        "times": repr([_written(Path(place)) for place in times]),
+    }
+
+
+def _written(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _state(root: Path) -> State:
+    return {name: _stamp(root / name) for name in _files(root)}
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    found = file.lstat()
+    return found.st_mtime_ns, found.st_size, found.st_mode
+
+
+def _files(root: Path) -> Iterator[str]:
+    for place, folders, files in os.walk(root):
+        links = [name for name in folders if Path(place, name).is_symlink()]
+        folders[:] = [name for name in folders if name not in _NOT_KEPT and name not in links]
+        for name in (*files, *links):
+            if name not in _NOT_KEPT:
+                yield Path(place, name).relative_to(root).as_posix()
+
+
+def _keep(kept: Path, root: Path, before: State) -> None:
+    """Keep the files that a command made, where the same can be had by putting them into another root.
+
+    It cannot where the command took files away, or wrote down where the root lies.
+    """
+    after = _state(root)
+    made = [name for name, stamp in after.items() if before.get(name) != stamp]
+    if not made or before.keys() - after.keys() or sum(after[name][1] for name in made) > _MOST_BYTES:
+        return
+    if any(_names(root, root / name) for name in made):
+        return
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=kept.parent, prefix="new-"))
+    try:
+        _copy(made, root, folder)
+        folder.rename(kept)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    newest_first = sorted(kept.parent.iterdir(), key=_written, reverse=True)
+    for old in newest_first[_MOST_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _names(root: Path, file: Path) -> bool:
+    """Tell whether a file names a root. What a compiler made does so for debuggers only."""
+    if file.is_symlink():
+        return str(root) in str(file.readlink())
+    content = file.read_bytes()
+    return os.fsencode(root) in content and not content.startswith(_COMPILED)
+
+
+def _put_back(kept: Path, root: Path) -> bool:
+    """Put what is kept into a root, and tell whether there was anything."""
+    try:
+        made = list(_files(kept))
+        _copy(made, kept, root)
+        if made:
+            os.utime(kept)
+    except OSError:
+        return False
+    return bool(made)
+
+
+def _copy(names: list[str], source: Path, target: Path) -> None:
+    for name in names:
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        shutil.copy2(source / name, place, follow_symlinks=False)

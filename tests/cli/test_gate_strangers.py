@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
@@ -264,3 +268,113 @@ def test_a_gate_of_no_code_says_so_first(tmp_path: Path) -> None:
     told = "no code differs between base and head, only README.md: what is found says nothing of a change"
     assert told == gated.stderr.splitlines()[0]
     assert told in gated.notes
+
+
+def test_what_pytest_itself_rests_on_is_gated(tmp_path: Path) -> None:
+    """No fork of what has imported pytest, and so pluggy, would do: each launch finds its side's first."""
+    found = importlib.util.find_spec("pluggy")
+    assert found is not None
+    assert found.origin is not None
+    suite = "import pluggy\n" + benchmark("manager", "pluggy.PluginManager, args=['x']")
+    project = git_project(tmp_path, {"tests/test_speed.py": suite})
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(found.origin).parent, project.root / "src/pluggy", ignore=ignored)
+    project.commit({})
+    more = "\ndef _more(self, *args):\n    sum(range(2000))\n    _begin(self, *args)\n"
+    with (project.root / "src/pluggy/_manager.py").open("a") as file:
+        file.write(f"\n_begin = PluginManager.__init__{more}PluginManager.__init__ = _more\n")
+    project.commit({})
+
+    gated = project.gate("--budget", "60")
+
+    assert (1, {"test_manager": "REGRESSED"}) == (gated.exit_code, gated.verdicts), gated.stderr
+    assert "pytest itself needs pluggy, so that launches import it anew" in gated.notes
+
+
+COMPILED = {
+    ".gitignore": "*.so\n",
+    "pkg/__init__.py": "from pkg import _C\n",
+    "pkg/_C.c": "int one(void) { return 1; }\n",
+    "setup.py": "raise SystemExit('build me')\n",
+    "tests/test_speed.py": "import pkg\n" + STEADY,
+    "work.py": work(steady=10),
+}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "told"),
+    [
+        (
+            "",
+            'compiled in each checkout: set prepare = "python setup.py build_ext --inplace" under',
+        ),
+        ('prepare = "true"', "has to be compiled, and tool.perfkit.prepare did not: check that it builds"),
+    ],
+    ids=["nothing builds it", "prepare does not build it"],
+)
+def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str, told: str) -> None:
+    """A checkout has its sources alone: the error names the command that builds it in each side."""
+    configuration = CONFIGURATION.replace("[tool.perfkit]", f"[tool.perfkit]\n{prepare}", 1)
+    project = git_project(tmp_path, {**COMPILED, "pyproject.toml": configuration})
+    (project.root / "pkg/_C.abi3.so").touch()
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate()
+
+    assert (4, {"tests/test_speed.py": "FAILED"}) == (gated.exit_code, gated.verdicts)
+    assert told in gated.comparisons["tests/test_speed.py"]["message"]
+    assert "accept" not in gated.stderr
+
+
+ALONE = """
+import socket, subprocess, sys
+taken = socket.socket()
+taken.bind(("127.0.0.1", {port}))
+subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+"""
+
+
+@pytest.mark.parametrize("place", ["", "tests/"])
+def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: str) -> None:
+    """Both sides run at once: it is said that this is why, and no service that was started stays."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    before = set(psutil.pids())
+    project = git_project(tmp_path, {**FILES, f"{place}conftest.py": ALONE.format(port=port)})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate()
+
+    assert (4, "") == (gated.exit_code, gated.stdout)
+    assert (
+        "the suite runs in one process at a time only: OSError: [Errno 98] Address already in use;"
+        in " ".join(gated.stderr.split())
+    )
+    services = [pid for pid in set(psutil.pids()) - before if _pauses(pid)]
+    assert [] == services
+
+
+def _pauses(pid: int) -> bool:
+    try:
+        return "import signal; signal.pause()" in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+
+
+def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
+    """Before hours are spent on them, it is said how many there are and how to choose."""
+    many = "import pytest, work\n\n@pytest.mark.parametrize('n', range(250))" + benchmark(
+        "many", "work.steady"
+    ).replace("(benchmark)", "(benchmark, n)").replace("\ndef", "def", 1)
+    project = git_project(tmp_path, {**FILES, "tests/test_speed.py": many.replace("def", "\ndef", 1)})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate(*ONE_LAUNCH)
+
+    assert 250 == len(gated.report["comparisons"])
+    assert (
+        "250 benchmarks are compared, and the budget of 10.0 ms is 40.0 us for each: choose fewer"
+        in gated.notes
+    )
+    assert gated.stderr.index("choose fewer with --select") < gated.stderr.index("measuring")

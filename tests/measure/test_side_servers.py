@@ -13,6 +13,7 @@ from processes_seen import gone, wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
 from perfkit.compare.sides import LockstepLaunches
+from perfkit.measure.lockstep import scout
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.schedule import Slot, schedule
@@ -209,3 +210,28 @@ def test_nothing_outlives_a_launcher(trees: TwoTrees) -> None:
         assert trees.processes()
 
     assert wait_until(lambda: not trees.processes())
+
+
+def test_a_library_that_brings_a_sides_own_code_is_not_preloaded(trees: TwoTrees) -> None:
+    """Such as scipy, which imports the environment's numpy: its forks could not measure a side's own."""
+    trees.benchmarks(PLAIN)
+    trees.write({"numpy/__init__.py": ""})
+    with trees.launcher(preload=["scipy.linalg"]) as launcher:
+        listed = launcher.survey()
+
+        assert launcher.serves
+    assert [{}, {}] == [dict(listed[side].report.foreign) for side in SIDES]
+
+
+def test_a_collection_that_takes_long_says_where_it_is(
+    trees: TwoTrees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that pytest imports is named while one waits for it."""
+    monkeypatch.setattr(scout, "_FIRST_WORD_S", 0.5)
+    trees.benchmarks("import time\ntime.sleep(2)\n" + PLAIN)
+    said: list[str] = []
+    with trees.launcher() as launcher:
+        listed = launcher.survey(say=said.append)
+
+    assert nodes("test_it") == list(listed["head"].found)
+    assert [] != [one for one in said if f"pytest is at {FILE} of " in one and " s so far" in one], said

@@ -411,6 +411,44 @@ def test_prepare_runs_in_each_root(two: Repository) -> None:
     assert not (two.root / "built").exists()
 
 
+def _prepared(repository: Repository, tmp_path: Path, command: str) -> tuple[int, Roots]:
+    """Return how often a command ran for a pair that was laid out twice, and the second roots, checked."""
+    ran = tmp_path / "ran"
+    ran.write_text("")
+    for _ in range(2):
+        with _checked_out(repository, prepare=f"echo $PWD >> {ran}; {command}") as roots:
+            assert (roots.base / "built").read_text().startswith("old")
+            assert (roots.head / "built").read_text().startswith("new")
+    return len(ran.read_text().splitlines()), roots
+
+
+def test_what_prepare_made_of_a_commit_is_used_again(two: Repository, tmp_path: Path) -> None:
+    """A commit is built once, and that is said; another command builds it anew."""
+    command = "cp a.py built; chmod +x built; echo more >> pkg/b.py"
+    times, roots = _prepared(two, tmp_path, command)
+
+    assert 2 == times
+    assert ["base", "head"] == [warning.partition(":")[0] for warning in roots.warnings]
+    assert "what prepare made of this commit before was used again; remove /" in roots.warnings[0]
+    with _checked_out(two, prepare=f"echo $PWD >> {tmp_path / 'ran'}; {command}") as roots:
+        assert os.access(roots.base / "built", os.X_OK)
+        assert "samemore\n" == (roots.head / "pkg/b.py").read_text()
+    assert 2 == _prepared(two, tmp_path, f"{command}; true")[0]
+
+
+def test_what_prepare_made_of_changes_is_not_kept(two: Repository, tmp_path: Path) -> None:
+    """Uncommitted code has no name that it could be found by: only base is built once."""
+    (two.root / "a.py").write_text("newer")
+
+    assert 3 == _prepared(two, tmp_path, "cp a.py built")[0]
+
+
+@pytest.mark.parametrize("command", ["cp a.py built; pwd >> built", "mv a.py built"])
+def test_what_fits_no_other_root_is_made_anew(two: Repository, tmp_path: Path, command: str) -> None:
+    """A build that wrote down where it is, or that took files away, is not put into another checkout."""
+    assert 4 == _prepared(two, tmp_path, command)[0]
+
+
 def test_a_prepare_that_fails_is_told(two: Repository) -> None:
     """Side, command, exit code and the last line of output make one line; nothing is left behind."""
     command = 'echo building; test "$PERFKIT_SIDE" = base || { echo "no compiler" >&2; exit 7; }'

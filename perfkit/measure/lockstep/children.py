@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from perfkit.agent import COLLECTING
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
 from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, last_line
@@ -98,6 +99,14 @@ class Child:
     def as_server(self) -> ForkServer:
         """Return it as what it is once it forks children itself."""
         return ForkServer(self._process, self.channel, self.log)
+
+    @property
+    def collecting(self) -> str:
+        """What its session said last that it collects, "" where it has not come so far."""
+        try:
+            return (self.log.with_suffix("") / COLLECTING).read_text(encoding="utf-8")
+        except OSError:
+            return ""
 
     def last_words(self) -> str:
         """Return the last line of its output."""

@@ -36,7 +36,7 @@ from perfkit.measure.lockstep.children import (
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot, other
-from perfkit.measure.lockstep.scout import Scouted, read_listing
+from perfkit.measure.lockstep.scout import Scouted, read_listing, say_nothing
 from perfkit.processes.fork_server import ForkServerLostError
 from perfkit.records import SIDES, Side
 
@@ -150,8 +150,12 @@ class Launcher:
 
     def _teach(self, modules: Sequence[str]) -> None:
         try:
-            present = [self._source, *self._spares]
-            _preload([source for source in present if isinstance(source, Preloader)], modules)
+            sources = [self._source, *self._spares]
+            present = [source for source in sources if isinstance(source, Preloader)]
+            _preload(present, modules)
+            if any(map(self._own_loaded, present)):
+                self._unlearn()
+                self._replace_lost()
         except ForkServerLostError:
             self._replace_lost()
 
@@ -186,8 +190,25 @@ class Launcher:
             )
             self._spares.append(self._stack.enter_context(preloader))
         _preload(self._spares, self._modules)
-        if first:
+        own = self._own_loaded(self._spares[0])
+        if own and self._modules != HARNESS:
+            self._unlearn()
+            self._spares.clear()
+            self._raise_preloaders()
+        elif own:
+            self._spares.clear()
+            self._stack.close()
+            self.why_no_fork = f"pytest itself needs {', '.join(own)}, so that launches import it anew"
+        elif first:
             self._try(self._spares[0])
+
+    def _own_loaded(self, preloader: Preloader) -> Sequence[str]:
+        """Return what a preloader has imported of the sides' own: no fork of it could measure that."""
+        return preloader.server.loaded_own(list(self._trees.roots.values()), self._trees.origins)
+
+    def _unlearn(self) -> None:
+        """Preload only what is needed, since a library has brought a copy of a side's own code with it."""
+        self._modules, self._learns = HARNESS, False
 
     def _try(self, preloader: Preloader) -> None:
         """Learn from the first preloader whether it can fork, and whether the allocator keeps its memory."""
@@ -202,8 +223,12 @@ class Launcher:
         self._groups += 1
         self._replace_source()
 
-    def survey(self, sides: Sequence[Side] = SIDES) -> Mapping[Side, Scouted]:
+    def survey(
+        self, sides: Sequence[Side] = SIDES, *, say: Callable[[str], None] = say_nothing
+    ) -> Mapping[Side, Scouted]:
         """Return the benchmarks that sides have now; later launches are forked from what has collected them.
+
+        ``say`` hears what is waited for where that takes long.
 
         Where that cannot be forked from, each launch imports and collects for itself, and ``why_not_served``
         says why.
@@ -211,9 +236,20 @@ class Launcher:
         Raises:
             NotMeasuredError: pytest cannot collect a side, or the preloader was lost, and that in its place.
         """
-        return self._repeated_once(lambda: self._collected(sides))
+        return self._repeated_once(lambda: self._collected(sides, say))
 
-    def _collected(self, sides: Sequence[Side]) -> Mapping[Side, Scouted]:
+    def survey_alone(self, side: Side) -> Scouted:
+        """Return the benchmarks of a side while nothing of the other one runs.
+
+        Raises:
+            NotMeasuredError: pytest cannot collect it, or the preloader was lost, and that in its place.
+        """
+        self._end_servers()
+        return self.survey([side])[side]
+
+    def _collected(
+        self, sides: Sequence[Side], say: Callable[[str], None] = say_nothing
+    ) -> Mapping[Side, Scouted]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
         for side in sides:
@@ -223,7 +259,7 @@ class Launcher:
         children = {side: self._start(side, nodes=None, serves=serves) for side in sides}
         kept: list[Side] = []
         try:
-            found = {side: read_listing(child) for side, child in children.items()}
+            found = {side: read_listing(child, say) for side, child in children.items()}
             if self.why_no_fork is None and serves:
                 kept += [side for side in sides if found[side].found and self._is_kept(children[side])]
         finally:

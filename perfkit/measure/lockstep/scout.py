@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
@@ -14,6 +15,7 @@ from perfkit.records import Benchmark
 
 EVERYTHING = ""
 _COLLECTION_LIMIT_S = 300.0
+_FIRST_WORD_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +60,34 @@ def scout(child: Child) -> Scouted:
         child.end()
 
 
-def read_listing(child: Child) -> Scouted:
+def say_nothing(_: str) -> None:
+    """Tell nobody what is waited for."""
+
+
+def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scouted:
     """Return what a child that was started without a list of benchmarks says that it has found.
+
+    ``say`` hears now and then what is waited for, where that takes long.
 
     Raises:
         NotMeasuredError: it ended without an answer.
     """
     try:
-        message = child.channel.receive(_COLLECTION_LIMIT_S)
+        message = _awaited(child, say)
         if message["kind"] == "not_collected":
             return _not_collected(read_report(child), message["message"])
         if message["kind"] == "done":
             return _not_collected(SideReport(foreign=message["foreign"]), child.last_words())
         report = read_report(child)
-    except (ChannelClosedError, ChannelTimeoutError) as error:
+    except ChannelTimeoutError as error:
+        raise NotMeasuredError(
+            f"pytest had not collected the benchmarks of {child.side} after {_COLLECTION_LIMIT_S:.0f} s,"
+            f" it was at {_place(child)}: name fewer files with --benchmarks"
+        ) from error
+    except ChannelClosedError as error:
         raise NotMeasuredError(
             f"pytest could not collect the benchmarks of {child.side}: {child.last_words()}; "
-            "run `pytest --collect-only` there to see why"
+            "run `pytest --collect-only` in a checkout of it to see why"
         ) from error
     found = [_read(item) for item in message["items"]]
     failed = [error for error in message["errors"] if not error["skipped"]]
@@ -87,6 +100,25 @@ def read_listing(child: Child) -> Scouted:
         overruled=tuple(message["overruled"]),
         report=report or SideReport(foreign={}),
     )
+
+
+def _awaited(child: Child, say: Callable[[str], None]) -> Message:
+    """Return a child's first message; say what it does meanwhile, after ever longer times."""
+    begun, wait_s = time.monotonic(), _FIRST_WORD_S
+    while True:
+        left_s = begun + _COLLECTION_LIMIT_S - time.monotonic()
+        try:
+            return child.channel.receive(min(wait_s, left_s))
+        except ChannelTimeoutError:
+            if left_s <= wait_s:
+                raise
+        waited_s = time.monotonic() - begun
+        say(f"collecting benchmarks: pytest is at {_place(child)} of {child.side}, {waited_s:.0f} s so far")
+        wait_s *= 2
+
+
+def _place(child: Child) -> str:
+    return child.collecting or "plugins and conftest files"
 
 
 def _not_collected(report: SideReport | None, words: str) -> Scouted:
