@@ -20,11 +20,9 @@ from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
 from perfkit.repo.project_roots import subfolder
-from perfkit.units import human_seconds
 
 _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
-_MANY = 200
 # So many files are named beside the first one that fails in the same way.
 _MOST_NAMED = 3
 _BOOLEANS = {"True": True, "False": False}
@@ -275,16 +273,6 @@ def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
     """Yield the files that say the same, with what they say."""
     for message in dict.fromkeys(files.values()):
         yield [file for file, said in files.items() if said == message], message
-
-
-def told_of_many(surveyed: Survey, *, budget_s: float) -> Iterator[str]:
-    """Yield a sentence where so many benchmarks are compared that choosing some may be meant."""
-    number = len(surveyed.compared)
-    if number > _MANY:
-        yield (
-            f"{number:,} benchmarks are compared, and the budget of {human_seconds(budget_s)} is"
-            f" {human_seconds(budget_s / number)} for each: choose fewer with --select, or set --budget"
-        )
 
 
 def finding_on(one: ComparedBenchmark, verdict: Verdict, message: str) -> Comparison:

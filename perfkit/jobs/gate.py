@@ -12,7 +12,7 @@ from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_regressions, notes_on, unseen_changes
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, check_selection, open_sides
-from perfkit.compare.survey import take_survey, told_of_many
+from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
@@ -81,15 +81,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
                 targets=targets,
                 instructions=request.instructions,
             )
-            many = tuple(told_of_many(surveyed, budget_s=method.budget_s))
-            for word in many:
-                progress.say(word)
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
             explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
             notes = (
                 *pair.remarks,
-                *many,
                 *surveyed.notes,
                 *notes_on(sides, found.prior),
                 *unseen_changes(sides, found.loaded),
