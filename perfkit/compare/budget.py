@@ -1,6 +1,7 @@
 """Which benchmarks get the time that is left, and how much time all of them will take.
 
-Possible slowdowns come first, then benchmarks of changed code, then those that are decided soonest.
+Possible slowdowns come first, then benchmarks of changed code, then what has begun, then what is decided
+soonest.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 
 from perfkit.units import counted, human_seconds
 
-# What a benchmark costs is learned in its first launch. So many are begun together: the others wait until it
-# is known how many of them can be decided in the time that is left.
-_BEGUN_TOGETHER = 8
+# So many are measured together, which share the cost of a generation. The others wait until one of these is
+# decided: how many can be decided in the time that is left is known better then.
+_TOGETHER = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,10 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     does not change error rates: each look of each benchmark has its own share of alpha, whatever led to it.
     """
     chosen: set[str] = set()
-    beginning = 0
     for one in sorted(candidates, key=lambda one: _order(one, left_s)):
-        if one.next_look_s <= left_s:
+        if one.next_look_s <= left_s and len(chosen) < _TOGETHER:
             left_s -= _affordable_decision_s(one, left_s) or one.next_look_s
-            beginning += not one.begun
-            if one.begun or beginning <= _BEGUN_TOGETHER:
-                chosen.add(one.node)
+            chosen.add(one.node)
     return chosen
 
 
@@ -96,9 +94,10 @@ class Forecast:
         return f"--budget {math.ceil(whole / 10) * 10} for all, or --select to measure fewer"
 
 
-def _order(one: Candidate, left_s: float) -> tuple[bool, bool, bool, float]:
+def _order(one: Candidate, left_s: float) -> tuple[bool, bool, bool, bool, float]:
     decision_s = _affordable_decision_s(one, left_s)
-    return (decision_s is None, not one.suspect, not one.changed, decision_s or one.next_look_s)
+    soonest_s = decision_s or one.next_look_s
+    return (decision_s is None, not one.suspect, not one.changed, not one.begun, soonest_s)
 
 
 def _affordable_decision_s(one: Candidate, left_s: float) -> float | None:

@@ -61,25 +61,16 @@ def test_the_time_goes_where_it_decides(
     assert chosen == share_out([*reversed(candidates)], left_s)
 
 
-def test_few_benchmarks_are_begun_at_once_those_of_changed_code_first() -> None:
-    """Their costs tell how many others there is time for; what has begun goes on beside them."""
+def test_few_benchmarks_are_measured_together_those_of_changed_code_first() -> None:
+    """The others wait for these to be decided, those that have begun before those that have not."""
     others = [_candidate(f"other{number:02}", 0, 0, changed=False, begun=False) for number in range(40)]
+    begun = [_candidate(f"begun{number}", 1, 1, changed=False) for number in range(5)]
     changed = [_candidate(f"changed{number}", 0, 0, begun=False) for number in range(3)]
 
-    chosen = share_out([*others, *changed, _candidate("begun", 0, 0)], 60)
+    chosen = share_out([*others, *begun, *changed], 60)
 
-    assert {"begun", "changed0", "changed1", "changed2"} < chosen
-    assert 1 + 8 == len(chosen)
-
-
-def test_what_waits_for_its_turn_keeps_its_time() -> None:
-    """A benchmark of changed code that cannot begin yet is not robbed by others that have begun."""
-    waiting = [_candidate(f"changed{number}", 1, 6, begun=False) for number in range(9)]
-
-    chosen = share_out([*waiting, _candidate("begun", 1, 6, changed=False)], 54.5)
-
-    assert 8 == len(chosen)
-    assert "begun" not in chosen
+    assert {*(one.node for one in (*changed, *begun))} < chosen
+    assert 10 == len(chosen)
 
 
 def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:

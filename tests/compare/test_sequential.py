@@ -224,8 +224,8 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
 
     (forecast,) = announced
     assert 12 == len(forecast.costs_s)
-    assert 8 * 9 + 4 * 10 == forecast.seconds
-    assert 1000 - 8 == forecast.left_s
+    assert 10 * 9 + 2 * 10 == forecast.seconds
+    assert 1000 - 10 == forecast.left_s
 
 
 def test_time_is_kept_for_what_follows() -> None:
