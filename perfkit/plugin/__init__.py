@@ -5,7 +5,9 @@ Nothing that takes time is imported here: this module is loaded by every pytest 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import contextlib
+import warnings
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -56,10 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
             )
         return
     from perfkit.errors import PerfkitError
-    from perfkit.plugin.recorder import Recorder
 
     try:
-        recorder = Recorder.prepare(config)
+        with without_warnings():
+            from perfkit.plugin.recorder import Recorder
+
+            recorder = Recorder.prepare(config)
     except PerfkitError as error:
         raise pytest.UsageError(f"perfkit: {error}") from error
     except Exception as error:  # noqa: BLE001 (a fault of perfkit is no failed test)
@@ -79,6 +83,14 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[Non
 
         synchronise_timer(made)
     return made
+
+
+@contextlib.contextmanager
+def without_warnings() -> Iterator[None]:
+    """Ignore warnings of what perfkit imports and does: a suite may make errors of all that it sees."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _switched_off(config: pytest.Config) -> bool:

@@ -30,6 +30,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord
+from perfkit.plugin import without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
@@ -176,13 +177,19 @@ class Recorder:
 
     def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
         """Count a benchmark's calls while its test goes on; what cannot be counted leaves no row."""
-        with self._apart_from_tests():
+        with self._errors_apart():
             counts = _counts(timed, item.config.rootpath, since, everything=self._counting is Counting.ALL)
             if counts is not None:
                 self._record.counts[item.nodeid] = counts
 
     @contextlib.contextmanager
     def _apart_from_tests(self) -> Iterator[None]:
+        """Keep errors and warnings of perfkit from failing a test, where no code of the user is called."""
+        with self._errors_apart(), without_warnings():
+            yield
+
+    @contextlib.contextmanager
+    def _errors_apart(self) -> Iterator[None]:
         """Keep an error of perfkit from failing a test: it ends the session with its own exit code."""
         try:
             yield

@@ -139,6 +139,24 @@ def test_measured_in_a_fixture(measured):
     assert [1, 1] == measured.tolist()
 
 """
+# Libraries that perfkit calls may begin to warn of anything.
+WARNING = """
+import warnings
+
+from perfkit.plugin import recorder
+
+
+def warning(function):
+    def warn(*arguments, **options):
+        warnings.warn("of something in perfkit", DeprecationWarning)
+        return function(*arguments, **options)
+
+    return warn
+
+
+for name in ("read_machine", "read_environment", "_identify", "after_rounds"):
+    setattr(recorder, name, warning(getattr(recorder, name)))
+"""
 PEDANTIC = {"test_setup_and_rounds", "test_used_up", "test_exactly_once"}
 COUNTED = {
     "test_product", "test_while_it_lives", "test_loop", "test_last_call_gives_the_result",
@@ -198,6 +216,7 @@ def _rows(root: Path) -> dict[str, dict[str, Row]]:
 def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
     """Return what a session filed that counted all it could, and in which each warning is an error."""
     root = _suite(tmp_path_factory.mktemp("counted") / "project", SUITE).root
+    (root / "conftest.py").write_text(WARNING)
     said = _session(root, "--perfkit-counts", "-W", "error")
     assert re.search(r"^=+ 13 passed in ", said, re.MULTILINE)
     assert "perfkit: 12 benchmarks, commit " in said
