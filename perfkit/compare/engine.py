@@ -50,6 +50,8 @@ _LEAST_SD = 0.01
 _LEAST_BUDGET_S = 60.0
 # Counting a benchmark takes about as long as this many of its launches.
 _COUNTED_AS_LAUNCHES = 2
+# Python's calls are counted several times slower than they are made, so only those of short calls are.
+_LONGEST_COUNTED_S = 0.05
 
 
 def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
@@ -322,10 +324,10 @@ class _Comparing:
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:
-        """Count what repeats to the digit, once all is timed: benchmarks that were not reached are not."""
+        """Count what repeats to the digit, once all is timed: of benchmarks that were reached."""
         method, launcher = self.method, self.sides.launcher
         benchmarks = tuple(
-            one for one in self._compared.values() if timing is None or timing.reached(one.benchmark.name)
+            one for one in self._compared.values() if timing is None or _is_counted(timing, one)
         )
         tallies = []
         if method.counted:
@@ -375,6 +377,12 @@ class _Comparing:
 
     def _say_counting_instructions(self, node: str) -> None:
         self.progress.say(f"counting instructions of {node}")
+
+
+def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
+    """Tell whether counting a benchmark is worth its time: without torch nothing that it counts decides."""
+    call_s = timing.states[one.benchmark.name].call_s
+    return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 
 
 def _kept(run: Run) -> str:

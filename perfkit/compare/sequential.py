@@ -98,6 +98,11 @@ class BenchmarkState:
         return joined_pairs([self.compared.prior, self.own])
 
     @property
+    def call_s(self) -> float | None:
+        """Seconds that a call takes, None before the first launch."""
+        return statistics.median(self.pairs[-1].head_s) if self.pairs else None
+
+    @property
     def launch_s(self) -> float | None:
         """Seconds that a launch of it takes, None before the first."""
         return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
@@ -160,6 +165,7 @@ class SequentialComparison:
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
     loaded: set[str] = field(default_factory=set)
+    uses_torch: bool = False
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
 
@@ -191,10 +197,6 @@ class SequentialComparison:
         """Return how every benchmark that has not failed stands."""
         return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
 
-    def reached(self, node: str) -> bool:
-        """Tell whether a benchmark was launched, in this run or in those that it continues."""
-        return bool(self.states[node].pairs)
-
     def forecast(self) -> Forecast:
         """Return what deciding every benchmark that is still undecided would take."""
         costs = [one.decision_s or one.next_look_s for one in self._candidates()]
@@ -217,6 +219,7 @@ class SequentialComparison:
         """Let preloaders import what both sides of this launch imported: some imports happen only in use."""
         for report in record.reports.values():
             self.loaded.update(report.loaded)
+            self.uses_torch |= bool(report.torch)
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
 
