@@ -1,0 +1,160 @@
+"""Takes perfkit to other people's libraries: ``strangers.py ARCHIVES WORK [NAME ...]``.
+
+ARCHIVES holds their released source archives (``pip download --no-deps --no-binary :all: NAME==VERSION``),
+WORK takes a repository of each, with two versions as its two commits. In each the suite is run without
+perfkit and recorded with it, and the two commits are gated without configuration. Needs what the libraries
+need. What came out is kept in outcomes.json beside this file, and the gates' launches in the ledger there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from git import Actor, Repo
+
+from perfkit.ledger.store import Ledger
+from perfkit.records import WALL_TIME
+
+HERE = Path(__file__).parent
+OUTCOMES = HERE / "outcomes.json"
+LEDGER = HERE / "ledger"
+BUDGET_S = 60
+_AUTHOR = Actor("A stranger", "stranger@example.org")
+_BIN = Path(sys.executable).parent
+_LIMIT_S = 600.0
+# Rounds enough to be filed: how long they take in earnest is the suite's own business.
+_SHORT = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
+_COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?|xfailed)")
+
+
+def main() -> None:
+    """Study the cases that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("archives", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("names", nargs="*")
+    asked = parser.parse_args()
+    outcomes: dict[str, Any] = json.loads(OUTCOMES.read_text()) if OUTCOMES.exists() else {}
+    for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
+        if asked.names and case["name"] not in asked.names:
+            continue
+        root = repository(case, asked.archives, asked.work)
+        outcomes[case["name"]] = {"recording": recorded(case, root), "gate": gated(case, root)}
+        OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
+        print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
+
+
+def repository(case: dict[str, Any], archives: Path, work: Path) -> Path:
+    """Return a repository whose two commits are the two versions, exactly as released."""
+    root = work / str(case["name"])
+    if root.exists():
+        return root
+    root.mkdir(parents=True)
+    repo = Repo.init(root, initial_branch="main")
+    for version in case["versions"]:
+        for old in root.iterdir():
+            if old.name != ".git":
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+        with tarfile.open(archives / f"{case['name']}-{version}.tar.gz") as archive:
+            archive.extractall(work / ".unpacked", filter="tar")
+        unpacked = work / ".unpacked" / f"{case['name']}-{version}"
+        for file in unpacked.iterdir():
+            file.rename(root / file.name)
+        unpacked.rmdir()
+        repo.git.add("--all")
+        repo.index.commit(f"{case['name']} {version}", author=_AUTHOR, committer=_AUTHOR)
+    return root
+
+
+def environment(case: dict[str, Any]) -> dict[str, str]:
+    """Return what a person who knows the library would set, on top of this environment."""
+    return {**os.environ, **case.get("environment", {})}
+
+
+def recorded(case: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Run the suite as its people do, then with perfkit: how many tests passed, and timings were filed."""
+    ledger, saved = root.parent / f"{case['name']}.ledger", root.parent / f"{case['name']}.json"
+    pytest = [sys.executable, "-m", "pytest", "-q", *_SHORT, *case["suite"]]
+    plain, plain_s = _run([*pytest, "-p", "no:perfkit", f"--benchmark-json={saved}"], case, root)
+    ours, ours_s = _run([*pytest, "--benchmark-autosave", f"--perfkit-ledger={ledger}"], case, root)
+    rows = [row for row in Ledger(ledger).rows() if row.outcome.metric == WALL_TIME]
+    filed = {row.outcome.benchmark.name for row in rows if row.outcome.status == "ok"}
+    timed = json.loads(saved.read_text())["benchmarks"] if saved.exists() and saved.stat().st_size else []
+    return {
+        "plain": dict(Counter(_counts(plain.stdout))),
+        "with_perfkit": dict(Counter(_counts(ours.stdout))),
+        "timed": len(timed),
+        "filed": len(filed),
+        "plain_s": round(plain_s, 1),
+        "with_perfkit_s": round(ours_s, 1),
+    }
+
+
+def gated(case: dict[str, Any], root: Path) -> dict[str, Any]:
+    """Gate the two commits without configuration, and say what came out."""
+    report = root.parent / f"{case['name']}.gate.json"
+    report.unlink(missing_ok=True)
+    command = [
+        *(str(_BIN / "perfkit"), "gate", "--base", "HEAD~1", "--head", "HEAD", f"--budget={BUDGET_S}"),
+        *(f"--ledger={LEDGER}", f"--json={report}"),
+        *case.get("gate", []),
+    ]
+    done, seconds = _run(command, case, root)
+    found = json.loads(report.read_text()) if report.exists() else {"comparisons": [], "run_id": None}
+    return {
+        "exit_code": done.returncode,
+        "seconds": round(seconds, 1),
+        "run_id": found["run_id"],
+        "verdicts": dict(Counter(one["verdict"] for one in found["comparisons"])),
+        "said": _last_words(done, told=report.exists()),
+    }
+
+
+def _run(
+    command: list[str], case: dict[str, Any], root: Path
+) -> tuple[subprocess.CompletedProcess[str], float]:
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            cwd=root,
+            env=environment(case),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        done = subprocess.CompletedProcess(command, -1, "", f"was not done within {_LIMIT_S:g} s")
+    return done, time.monotonic() - begun
+
+
+def _counts(output: str) -> dict[str, int]:
+    lines = output.strip().splitlines()
+    return {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(lines[-1] if lines else "")}
+
+
+def _last_words(done: subprocess.CompletedProcess[str], *, told: bool) -> str:
+    """Return the sentence of the decision, or the line of an error."""
+    if not told:
+        return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
+    text = " ".join(done.stdout.split())
+    words = ("PASS: ", "REGRESSED: ", "INCONCLUSIVE: ", "NOT MEASURED: ")
+    begins = max(text.rfind(word) for word in words)
+    return text[begins:].partition(" It took")[0].partition(" The same command")[0]
+
+
+if __name__ == "__main__":
+    main()
