@@ -235,7 +235,13 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
         if markdown is not None:
             write_document(measured, markdown)
 
-    tell(experiment_view(measured.record), measured.record, json=json, then=(say_waited, write))
+    tell(
+        experiment_view(measured.record),
+        measured.record,
+        json=json,
+        then=(say_waited, write),
+        unrecorded=measured.unrecorded,
+    )
 
 
 @dataclass(frozen=True)

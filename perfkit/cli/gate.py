@@ -25,7 +25,6 @@ from perfkit.cli.options import (
     project_in,
 )
 from perfkit.cli.output import tell
-from perfkit.errors import RecordingError
 
 
 def register(app: typer.Typer) -> None:
@@ -136,11 +135,12 @@ def gate(
         if markdown is not None:
             replace_text(markdown, render_comment(report), option="--markdown")
 
-    def complain() -> None:
-        if report.unrecorded is not None:
-            error = RecordingError(report.unrecorded)
-            error.exit_code = report.exit_code
-            raise error
-
-    tell(gate_view(report), report, json=json, then=(complain, write_comment))
+    tell(
+        gate_view(report),
+        report,
+        json=json,
+        then=(write_comment,),
+        unrecorded=report.unrecorded,
+        code=report.exit_code,
+    )
     sys.exit(report.exit_code)

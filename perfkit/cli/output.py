@@ -10,25 +10,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from perfkit.cli.options import STANDARD_OUTPUT
-from perfkit.errors import PerfkitError, UsageError
+from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
 def tell(
-    view: RenderableType, result: object, *, json: str | None, then: tuple[Callable[[], None], ...] = ()
+    view: RenderableType,
+    result: object,
+    *,
+    json: str | None,
+    then: tuple[Callable[[], None], ...] = (),
+    unrecorded: str | None = None,
+    code: int = EXIT_NOT_MEASURED,
 ) -> None:
     """Print a view, then do what else is to be done with a result, and write it as JSON.
 
     What was measured is seen before anything is written that a full disk could keep from being written, and
-    no failure keeps the rest from being done.
+    no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
+    command then ends with ``code``.
 
     Raises:
         PerfkitError: the first thing that failed; others are its notes.
         BrokenPipeError: nobody reads the view, and nothing else failed.
     """
     failures: list[PerfkitError] = []
+    if unrecorded is not None:
+        failures.append(RecordingError(unrecorded))
+        failures[0].exit_code = code
     closed: BrokenPipeError | None = None
     steps: list[Callable[[], None]] = [
         functools.partial(show, view, to_json=json),

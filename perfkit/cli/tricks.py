@@ -123,6 +123,6 @@ def tricks(
         if markdown is not None:
             write_document(report, markdown)
 
-    tell(tricks_view(report, codes(report)), report, json=json, then=(write,))
+    tell(tricks_view(report, codes(report)), report, json=json, then=(write,), unrecorded=report.unrecorded)
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

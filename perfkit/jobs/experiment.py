@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.config import Project
-from perfkit.errors import LedgerError, RunInterruptedError
+from perfkit.errors import LedgerError, RecordingError, RunInterruptedError
 from perfkit.factorial.run import ExperimentRun, TrialSetting
 from perfkit.identity import fingerprint, new_run_id
 from perfkit.jobs.measuring import measuring
@@ -35,11 +35,15 @@ _UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """An experiment that is over, with the rows that hold it, and the seconds it waited for the machine."""
+    """An experiment that is over, with the rows that hold it, and the seconds it waited for the machine.
+
+    ``unrecorded`` says what kept the rows from the ledger, None where they are in it.
+    """
 
     record: ExperimentRecord
     rows: tuple[Row, ...]
     waited_s: float = 0.0
+    unrecorded: str | None = None
 
 
 def run_experiment(
@@ -90,7 +94,8 @@ def run_experiment(
     try:
         with measuring(progress.say, wait_s=wait_s) as waited_s:
             record = run.run()
-        return Measured(record=record, rows=keeper.finish(record.stopped), waited_s=waited_s)
+        rows, unrecorded = keeper.finish(record.stopped)
+        return Measured(record=record, rows=rows, waited_s=waited_s, unrecorded=unrecorded)
     except KeyboardInterrupt:
         raise RunInterruptedError(
             f"interrupted; {len(run.trials)} trials are kept in {keeper.folder}: the same command goes on"
@@ -198,15 +203,21 @@ class _Keeper:
         outcome = fingerprint_outcome(self.experiment, variant, found, version=version)
         self._add([outcome], environment, self._policy(found))
 
-    def finish(self, stopped: str) -> tuple[Row, ...]:
-        """Put all rows into the ledger as one run, and only then remove the staged trials."""
+    def finish(self, stopped: str) -> tuple[tuple[Row, ...], str | None]:
+        """Put all rows into the ledger as one run, and only then remove the staged trials.
+
+        Return the rows, and what kept them from the ledger: then they stay staged.
+        """
         assert self.run is not None  # noqa: S101 (an experiment without a trial was refused)
         rows = []
         for row in self.run.rows:
             assert isinstance(row.policy, ExperimentPolicy)  # noqa: S101 (it was added here)
             rows.append(replace(row, policy=replace(row.policy, stopped=stopped)))
-        self.run.publish(instead=rows)
-        return tuple(rows)
+        try:
+            self.run.publish(instead=rows)
+        except RecordingError as error:
+            return tuple(rows), str(error)
+        return tuple(rows), None
 
     def leave(self) -> None:
         """Release the staged trials, so that the same command can go on with them."""

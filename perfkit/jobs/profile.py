@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from perfkit.config import Project
-from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
@@ -42,6 +42,7 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         UsageError: the target, a pass, a function or the place of the output is wrong; nothing is written.
         RepositoryError: there is no commit to record under.
         LedgerError: the ledger cannot be written.
+        RecordingError: it can be written no longer once all passes are made; the artifacts are.
         NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
             traceback lies beside ``out``, and older artifacts stay.
     """
@@ -54,8 +55,15 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
     ):
         sweep(progress.say, place=run.out.parent, prefix=STAGING_PREFIX)
         scene = _Scene(run=run, folder=folder, progress=progress, launcher=launcher)
-        with recording(run) as record:
-            passes = _make_passes(scene, record)
+        passes, unrecorded = None, None
+        try:
+            with recording(run) as record:
+                passes = _make_passes(scene, record)
+        except RecordingError as error:
+            if passes is None:
+                raise
+            # The passes are made: their artifacts are no less worth for a ledger that is full.
+            unrecorded = error
         if passes.results:
             summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
@@ -63,6 +71,10 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         if passes.failure is not None:
             _fail(run, passes, folder)
     list_in_index(run)
+    if unrecorded is not None:
+        file = _shown(run.out.with_name(f"{passes.artifact}.json"))
+        unrecorded.add_note(f"the profile itself is in {file}: `perfkit show {file}` tells what it says")
+        raise unrecorded
     return summary
 
 

@@ -12,7 +12,7 @@ from perfkit.compare.engine import recorded
 from perfkit.compare.filing import RunContext
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.config import Project
-from perfkit.errors import LedgerError, UsageError
+from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.identity import new_run_id
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.text_files import replace_texts
@@ -165,8 +165,14 @@ class _Run:
             self._measure(plan, folder, run, first=first, last=deadline)
             said, wall_s = self._said(), time.monotonic() - begun
             rows = [settled_trick(row, self._verdicts, said, wall_s=wall_s) for row in run.rows]
-            run.publish(instead=rows)
-            return report_of(rows)
+            unrecorded = None
+            try:
+                run.publish(instead=rows)
+            except RecordingError as error:
+                # All is measured and judged: the caller tells that before this.
+                run.leave()
+                unrecorded = str(error)
+            return replace(report_of(rows), unrecorded=unrecorded)
 
     def _measure(self, plan: Plan, folder: Path, run: Run, *, first: float, last: float) -> None:
         """Measure the plan, then the two best on the loop together; each launch is recorded at once."""

@@ -130,7 +130,12 @@ class Run:
             return f"its rows so far are in {self.file}"
         if not self._rows:
             return "no row was complete"
-        return f"its {len(self._rows)} rows so far are in {self.staged}: {_RECOVERS}"
+        return f"its {len(self._rows)} rows so far are in {self.staged}: {self._goes_on}"
+
+    @property
+    def _goes_on(self) -> str:
+        """Who goes on with staged rows: ``recover`` looks in the ledger's own folder for them."""
+        return _RECOVERS if self.staged.parent.name == STAGED_FOLDER else "the same command goes on with them"
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows; once it returns, they outlive this process.
@@ -146,7 +151,7 @@ class Run:
         except OSError as error:
             raise RecordingError(
                 f"cannot write to {self.staged} ({error.strerror or error}), so {len(rows)} rows are lost; "
-                f"the {len(self._rows)} rows before them are kept there: {_RECOVERS}"
+                f"the {len(self._rows)} rows before them are kept there: {self._goes_on}"
             ) from error
         self._rows += rows
         self._on_step("rows staged")
@@ -256,7 +261,7 @@ class Run:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise RecordingError(
                 f"cannot write the ledger file {self._target} ({reason}); "
-                f"its {len(self._rows)} rows are kept in {self.staged}: {_RECOVERS}"
+                f"its {len(self._rows)} rows are kept in {self.staged}: {self._goes_on}"
             ) from error
         return self.file
 

@@ -65,7 +65,8 @@ class TricksReport:
     """All tricks that were tried, why others were not, and what claims are worth.
 
     ``left_out`` is {"pinned_memory": "needs CUDA"}, and ``arguments`` are those of the loop. Before the
-    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``.
+    ``wall_s`` seconds that all took, another perfkit kept it waiting for ``waited_s``. ``unrecorded`` says
+    what kept it from the ledger, None where it is there.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class TricksReport:
     left_out: Mapping[str, str]
     claims: tuple[CheckedClaim, ...] = ()
     arguments: Mapping[str, Level] = field(default_factory=dict)
+    unrecorded: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

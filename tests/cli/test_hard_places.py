@@ -14,6 +14,7 @@ import pytest
 from gating import SLOWER, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
+from perfkit.profiling.save import load_summary
 
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 DECISION = "REGRESSED: 1 of 1 benchmark became slower by more than 50 %: test_loss"
@@ -29,6 +30,16 @@ def fail(*_):
 recording._write_run = fail
 sys.argv = sys.argv[1:]
 main()
+"""
+TRAINING = """
+import torch
+
+def main():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    for _ in range(8):
+        parameter.sum().backward()
+        optimizer.step()
 """
 
 
@@ -176,3 +187,24 @@ def test_a_repository_that_takes_no_worktree_is_told(scene: Scene) -> None:
     assert f"or run this in a clone of your own: git clone {scene.project.root} FOLDER" in last
     assert "Traceback" not in done.stderr
     assert set() == scene.project.left_behind()
+
+
+def test_a_profile_is_there_though_the_ledger_is_full(tmp_path: Path) -> None:
+    """Its artifacts are written, and two lines say what the ledger lacks and where the profile is."""
+    project = git_project(tmp_path, {"training.py": TRAINING})
+    command = ["perfkit", "profile", "training:main", "--passes", "clean", "--out", "x.stat"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, *command],
+        cwd=project.root,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    *_, failure, place = done.stderr.splitlines()
+    assert 4 == done.returncode
+    assert failure.startswith("perfkit: cannot write the ledger file")
+    assert "perfkit: the profile itself is in x.json: `perfkit show x.json` tells what it says" == place
+    assert 8 == load_summary(project.root / "x.json").main_pass.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -12,6 +13,7 @@ from repositories import Repository
 from perfkit.config import Project, load_project
 from perfkit.errors import LedgerError
 from perfkit.jobs.experiment import _Keeper, run_experiment
+from perfkit.ledger import recording
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.records.experiments import Trial
@@ -95,7 +97,29 @@ def test_an_experiment_goes_on_under_its_own_run(project: Project) -> None:
     assert other.known() is None
 
     second = _keep_trials(project)
-    rows = second.finish("done")
+    rows, unrecorded = second.finish("done")
 
+    assert unrecorded is None
     assert (4, 1) == (len(rows), len({row.run_id for row in rows}))
     assert list(rows) == Ledger(project.ledger_path).rows()
+
+
+def test_a_full_ledger_takes_no_experiment_away(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are there to be shown, with the reason, and the same command goes on from what is staged."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recording, "_write_run", fail)
+    keeper = _keep_trials(project)
+
+    rows, unrecorded = keeper.finish("done")
+
+    keeper.leave()
+    assert 2 == len(rows)
+    assert unrecorded is not None
+    assert "(No space left on device); its 2 rows are kept in " in unrecorded
+    assert unrecorded.endswith(": the same command goes on with them")
+    known = _begin(project).known()
+    assert known is not None
+    assert 2 == len(known.trials)

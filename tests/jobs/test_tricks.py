@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from repositories import create_repository
 
+from perfkit.config import load_project
+from perfkit.jobs import tricks
+from perfkit.ledger import recording
 from perfkit.ledger.policies import to_entries
+from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
+from perfkit.views.gate.live import GateProgress
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 
@@ -177,3 +184,41 @@ def test_mistakes_are_one_line(project: TricksProject, arguments: tuple[str, ...
     assert (2, "") == (failed.returncode, failed.stdout)
     assert said in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.usefixtures("done")
+def test_a_full_ledger_takes_no_result_away(
+    project: TricksProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is reported with the reason, and stays staged for the next command."""
+    recorded = [row for row in project.ledger.rows() if row.source == "tricks"]
+    measured = [row for row in recorded if row.run_id == recorded[0].run_id]
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def measure(_: object, __: object, ___: Path, run: Run, **____: float) -> None:
+        run.add([replace(row, run_id=run.run_id) for row in measured])
+
+    monkeypatch.setattr(tricks._Run, "_checked", lambda *_, **__: SimpleNamespace(cases=(None,)))
+    monkeypatch.setattr(tricks._Run, "_measure", measure)
+    monkeypatch.setattr(recording, "_write_run", fail)
+    request = tricks.TricksRequest(
+        only=("no_grad",),
+        sizes=(),
+        sweep=False,
+        margin=None,
+        alpha=None,
+        budget_s=1.0,
+        ledger=tmp_path,
+        seed=0,
+    )
+
+    report = tricks.run_tricks(
+        request, project=load_project(project.root), progress=GateProgress(enabled=False)
+    )
+
+    (staged,) = (tmp_path / ".staged").glob("*.jsonl")
+    assert report.results
+    assert report.unrecorded is not None
+    assert f"(No space left on device); its {len(measured)} rows are kept in {staged}" in report.unrecorded
