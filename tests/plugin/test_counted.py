@@ -169,7 +169,7 @@ import pytest
 import torch
 
 
-@pytest.mark.benchmark(max_time=0.5)
+@pytest.mark.benchmark(max_time=1.5)
 def test_cheap(benchmark):
     benchmark(torch.ones, 2)
 
@@ -274,8 +274,8 @@ def test_counting_can_be_switched_off(tmp_path: Path, options: tuple[str, ...], 
     assert {"time"} == {name for found in _rows(repository.root).values() for name in found}
 
 
-def test_calls_end_where_the_next_one_would_take_too_long() -> None:
-    """The time of all calls together is limited, and what the next takes is known from the longest one."""
+def test_calls_end_where_their_time_is_over() -> None:
+    """The time of all calls together is limited, and none is begun that has not the time of a timed one."""
     calls: list[float] = []
 
     def function(seconds: float, *, twice: bool) -> float:
@@ -284,7 +284,7 @@ def test_calls_end_where_the_next_one_would_take_too_long() -> None:
         return seconds
 
     timed = Timed(function=function, args=(0.01,), kwargs={"twice": True}, seconds=1.0, calls=1000)
-    call = timed.within(0.03)
+    call = timed.within(0.0201)
 
     assert 0.01 == call()
     with pytest.raises(OutOfTimeError):
