@@ -230,7 +230,9 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
         return
     raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
 
-    def raw_and_use(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+    # Any name is free for an argument of the user's function.
+    def raw_and_use(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+        __tracebackhide__ = True
         begun = perf_counter()
 
         def last(*args: object, **kwargs: object) -> object:

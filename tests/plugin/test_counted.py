@@ -120,6 +120,10 @@ def test_used_up_generator(benchmark):
     assert [] == benchmark(list, numbers)
 
 
+def test_arguments_of_any_name(benchmark):
+    assert {"function", "use", "args"} == benchmark(lambda **given: set(given), function=1, use=2, args=3)
+
+
 def test_clock_of_its_own(benchmark, monkeypatch):
     for name in ("time", "time_ns", "monotonic", "perf_counter"):
         monkeypatch.setattr(time, name, lambda: 0)
@@ -160,7 +164,8 @@ for name in ("read_machine", "read_environment", "_identify", "after_rounds"):
 PEDANTIC = {"test_setup_and_rounds", "test_used_up", "test_exactly_once"}
 COUNTED = {
     "test_product", "test_while_it_lives", "test_loop", "test_last_call_gives_the_result",
-    "test_used_up_generator", "test_clock_of_its_own", "test_asked_for_late", "test_measured_in_a_fixture",
+    "test_used_up_generator", "test_arguments_of_any_name", "test_clock_of_its_own", "test_asked_for_late",
+    "test_measured_in_a_fixture",
 }  # fmt: skip
 CHEAP_AND_SLOW = """
 import time
@@ -218,8 +223,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Row]]:
     root = _suite(tmp_path_factory.mktemp("counted") / "project", SUITE).root
     (root / "conftest.py").write_text(WARNING)
     said = _session(root, "--perfkit-counts", "-W", "error")
-    assert re.search(r"^=+ 13 passed in ", said, re.MULTILINE)
-    assert "perfkit: 12 benchmarks, commit " in said
+    assert re.search(r"^=+ 14 passed in ", said, re.MULTILINE)
+    assert "perfkit: 13 benchmarks, commit " in said
     return _rows(root)
 
 
