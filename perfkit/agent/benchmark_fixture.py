@@ -58,7 +58,7 @@ class Work:
 
 
 class OutOfTimeError(Exception):
-    """Another call would take longer than all calls together may."""
+    """The time is over that all calls together may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,22 +82,22 @@ class Timed:
     def within(self, seconds: float) -> Callable[[], object]:
         """Return a function that calls again, and whose calls may take some seconds together.
 
-        Instead of a call that would take longer, going by the longest one so far, it raises OutOfTimeError.
+        Where these are over, or too few for a call as the rounds made it, it raises OutOfTimeError instead.
+        A call that took long for once, as other processes kept it waiting, does not speak for the next one.
         The check is made in the function itself, as counting would see another one.
         """
         function, args, kwargs = self.function, self.args, self.kwargs
-        left, longest = seconds, self.seconds_of_call
+        left, least = seconds, self.seconds_of_call
 
         def call() -> object:
-            nonlocal left, longest
-            if longest > left:
+            nonlocal left
+            if left < least:
                 raise OutOfTimeError
             begun = perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
-                took = perf_counter() - begun
-                left, longest = left - took, max(longest, took)
+                left -= perf_counter() - begun
 
         return call
 
@@ -230,7 +230,9 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
         return
     raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
 
-    def raw_and_use(function: Callable[..., object], *args: object, **kwargs: object) -> object:
+    # Any name is free for an argument of the user's function.
+    def raw_and_use(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+        __tracebackhide__ = True
         begun = perf_counter()
 
         def last(*args: object, **kwargs: object) -> object:
