@@ -129,7 +129,9 @@ def _refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
             f"the suite runs in one process at a time only: {words.removeprefix('E ').strip()}; both sides"
             " are measured at once, so let its conftest take ports, locks and services for each process"
         )
-    launcher.survey()
+    if (side, place) != ("head", EVERYTHING):
+        # Head's files may mend base, so that both may still be measured.
+        launcher.survey()
 
 
 def _stopped(found: Scouted) -> tuple[str, str] | None:

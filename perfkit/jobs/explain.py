@@ -153,6 +153,8 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
         raise UsageError(f"--steps must be at least 1, found {request.steps}")
     target = _target(request, project)
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
+    for remark in pair.remarks:
+        voice.say(remark)
     config = project.config
     with (
         measuring(voice.say, wait_s=request.wait_s),

@@ -193,7 +193,7 @@ def test_files_that_do_not_import_follow_from_the_ledger(unimportable: Scene) ->
 
 GENERATED = {
     "pyproject.toml": CONFIGURATION + '[tool.setuptools_scm]\nversion_file = "pkg/_version.py"\n',
-    ".gitignore": "_version.py\n_gen.py\n",
+    ".gitignore": "_version.py\n_gen.py\n*.bin\n",
     "pkg/__init__.py": "from pkg._version import version\n",
     "pkg/_version.py": "version = '1'\n",
     "pkg/_gen.py": "table = 1\n",
@@ -203,17 +203,26 @@ GENERATED = {
 
 def test_generated_files_are_brought_or_named(tmp_path: Path) -> None:
     """The version file of a known tool is copied to both sides; of another file the cure is named."""
-    made = {**GENERATED, "work.py": work(steady=10), "tests/test_gen.py": "from pkg import _gen\n" + STEADY}
+    reading = "from pathlib import Path\nPath(__file__).with_name('table.bin').read_bytes()\n"
+    made = {
+        **GENERATED,
+        "work.py": work(steady=10),
+        "tests/test_gen.py": "from pkg import _gen\n" + STEADY,
+        "tests/test_data.py": reading + STEADY,
+        "tests/table.bin": "",
+    }
     project = git_project(tmp_path, made)
     project.commit({"work.py": work(steady=11)})
 
     gated = project.gate("--margin", "1000%", "--budget", "60")
 
     said = " ".join(gated.stderr.split())
-    assert {"test_steady": "UNCHANGED", "tests/test_gen.py": "FAILED"} == gated.verdicts
+    lacking = {"tests/test_gen.py": "FAILED", "tests/test_data.py": "FAILED"}
+    assert {"test_steady": "UNCHANGED", **lacking} == gated.verdicts
     assert 4 == gated.exit_code
     assert "pkg/_gen.py is ignored by git" in said
     assert 'set copy = ["pkg/_gen.py"] under [tool.perfkit]' in said
+    assert 'set copy = ["tests/table.bin"] under [tool.perfkit]' in said
     assert "accept" not in said
 
 
