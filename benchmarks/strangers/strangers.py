@@ -29,6 +29,8 @@ from perfkit.records import WALL_TIME
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
+DOCUMENT = HERE.parents[1] / "docs" / "case-studies.md"
+_BEGIN, _END = "<!-- begin: strangers.py -->", "<!-- end: strangers.py -->"
 LEDGER = HERE / "ledger"
 BUDGET_S = 60
 _AUTHOR = Actor("A stranger", "stranger@example.org")
@@ -54,6 +56,37 @@ def main() -> None:
         outcomes[case["name"]] = {"recording": recorded(case, root), "gate": gated(case, root)}
         OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
         print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
+    Ledger(LEDGER).compact()
+    fill(outcomes)
+
+
+def fill(outcomes: dict[str, Any]) -> None:
+    """Put the table of what came out into the document."""
+    text = DOCUMENT.read_text()
+    head, tail = text.partition(_BEGIN)[0], text.partition(_END)[2]
+    DOCUMENT.write_text("\n".join([head + _BEGIN, *table(outcomes), _END]) + tail)
+
+
+def table(outcomes: dict[str, Any]) -> list[str]:
+    """Return the lines of the table: a library a line, in the order of the cases."""
+    lines = [
+        "| library | versions | tests alone / with perfkit | timed, filed | the gate | seconds | exit code |",
+        "| :--- | :--- | :--- | ---: | :--- | ---: | ---: |",
+    ]
+    for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
+        if case["name"] in outcomes:
+            recording, gate = (outcomes[case["name"]][part] for part in ("recording", "gate"))
+            came_out = _listed(gate["verdicts"]) or gate["said"]
+            tests = " / ".join(_listed(recording[one]) or "none" for one in ("plain", "with_perfkit"))
+            lines.append(
+                f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
+                f" {recording['filed']} | {came_out} | {gate['seconds']:.0f} | {gate['exit_code']} |"
+            )
+    return lines
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in counts.items())
 
 
 def repository(case: dict[str, Any], archives: Path, work: Path) -> Path:

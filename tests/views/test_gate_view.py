@@ -13,6 +13,7 @@ from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.views.gate.decision import decision_lines
+from perfkit.views.gate.markdown import render_comment
 from perfkit.views.gate.table import gate_view
 from perfkit.views.gate.wording import change_text, details, direction_text, interval_text, need_text
 from perfkit.views.names import short_names
@@ -119,6 +120,22 @@ def test_numbers_of_an_estimate(ratio: float, low: float, high: float, change: s
     estimate = build_comparison("test_a", "INCONCLUSIVE", ratio, low, high).estimate
 
     assert (change, interval) == (change_text(estimate), interval_text(estimate))
+
+
+def test_many_benchmarks_that_were_not_reached_do_not_fill_the_table() -> None:
+    """A dozen of them are listed without further words, and how many others there are."""
+    many = (build_comparison(f"test_{number}", "NOT REACHED") for number in range(40))
+    report = build_report(B_SAME, *many)
+
+    for text in (_text(report), render_comment(report)):
+        rows = [
+            line for line in text.splitlines() if "NOT REACHED" in line and ("test_" in line or "and" in line)
+        ]
+        listed = [line for line in rows if "Besides" not in line]
+        assert 13 == len(listed)
+        assert "test_11" in listed[-2]
+        assert "and 28 more" in listed[-1]
+        assert "test_12" not in text
 
 
 def test_too_few_launches_are_told_once() -> None:

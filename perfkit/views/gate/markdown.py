@@ -22,6 +22,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     times_text,
+    without_many_not_reached,
 )
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.names import short_names
@@ -50,7 +51,9 @@ def render_comment(report: GateReport) -> str:
 def _results(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
     if not comparisons:
         return ""
-    return "\n".join((*table_head(_HEADINGS), *(_result(found, names) for found in comparisons)))
+    shown, others = without_many_not_reached(comparisons)
+    last = [table_row([others, "", "", "", "", "NOT REACHED", ""])] if others else []
+    return "\n".join((*table_head(_HEADINGS), *(_result(found, names) for found in shown), *last))
 
 
 def _result(comparison: Comparison, names: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     times_text,
+    without_many_not_reached,
 )
 from perfkit.views.names import BrokenName, short_names
 
@@ -60,7 +61,8 @@ def result_table(
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
-    for found in comparisons:
+    shown, others = without_many_not_reached(comparisons)
+    for found in shown:
         table.add_row(
             BrokenName(names[found.benchmark.name]),
             *times_text(found),
@@ -69,6 +71,8 @@ def result_table(
             verdict_text(found.verdict),
             launches_text(found.estimate),
         )
+    if others is not None:
+        table.add_row(others, "", "", "", "", verdict_text("NOT REACHED"), "")
     return table
 
 
@@ -101,12 +105,8 @@ def commit_text(commit: Commit) -> str:
 
 
 def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Yield the remarks on single benchmarks, with the command that lets a finding pass.
-
-    The table says all there is to say of those that were not reached.
-    """
-    told = (found for found in comparisons if found.verdict != "NOT REACHED" and details(found))
-    remarks = [_remark(found, names) for found in told]
+    """Yield the remarks on single benchmarks, with the command that lets a finding pass."""
+    remarks = [_remark(found, names) for found in comparisons if details(found)]
     if remarks:
         yield Group(*remarks)
 

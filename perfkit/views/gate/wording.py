@@ -25,6 +25,8 @@ _ORDER: tuple[Verdict, ...] = (
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
 MOST_MOVED = 5
+# So many benchmarks that were not reached are listed.
+_MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
@@ -41,6 +43,15 @@ _SMALLEST_IN_PERCENT = 0.1
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Return comparisons sorted by verdict, REGRESSED first, and within a verdict those that decide first."""
     return sorted(comparisons, key=lambda found: (_ORDER.index(found.verdict), not decides(found)))
+
+
+def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
+    """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
+    left = [found for found in comparisons if found.verdict == "NOT REACHED"][_MOST_NOT_REACHED:]
+    if not left:
+        return list(comparisons), None
+    kept = [found for found in comparisons if found not in left]
+    return kept, f"and {len(left)} more"
 
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
@@ -128,6 +139,10 @@ def need_text(need: Need) -> str:
 def details(comparison: Comparison) -> list[str]:
     """Return the remarks that a reader of a comparison needs besides its numbers."""
     said = [comparison.message or _CAUSES.get(comparison.verdict)]
+    need = comparison.need
+    if comparison.verdict == "NOT REACHED":
+        # A note says of all of them together what would have been enough.
+        said, need = [], None
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         said = [direction_text(comparison.estimate), comparison.message]
         if comparison.estimate is None:
@@ -136,8 +151,8 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.estimate and comparison.other and comparison.estimate.calls == "all":
         typical = f"{change_text(comparison.other)} ({interval_text(comparison.other)})"
         said.append(f"that is all calls together; a typical one: {typical}")
-    if comparison.need is not None:
-        said.append(need_text(comparison.need))
+    if need is not None:
+        said.append(need_text(need))
     if not comparison.gating:
         said.append("does not gate")
     if comparison.accepted is not None:

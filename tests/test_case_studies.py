@@ -1,0 +1,44 @@
+"""What was met at other people's libraries: the document says what was kept, and the rows lead to it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfkit.compare.recompute import judge_anew
+from perfkit.ledger.store import Ledger
+
+STRANGERS = Path(__file__).parent.parent / "benchmarks" / "strangers"
+
+
+@pytest.fixture(scope="module")
+def strangers() -> Iterator[ModuleType]:
+    """Return the script that studied them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(STRANGERS))
+        yield importlib.import_module("strangers")
+
+
+def test_the_document_has_the_table_of_what_came_out(strangers: ModuleType) -> None:
+    """Rendered anew from the kept outcomes it is the same text."""
+    outcomes = json.loads(strangers.OUTCOMES.read_text())
+
+    assert "\n".join(strangers.table(outcomes)) in strangers.DOCUMENT.read_text()
+
+
+def test_the_kept_launches_lead_to_the_verdicts(strangers: ModuleType) -> None:
+    """Each gate that was recorded is judged anew from its rows alone."""
+    outcomes = json.loads(strangers.OUTCOMES.read_text())
+    kept = Ledger(strangers.LEDGER)
+    gates = {name: one["gate"] for name, one in outcomes.items() if one["gate"]["run_id"]}
+
+    assert gates
+    for name, gate in gates.items():
+        rows = kept.rows_of(gate["run_id"])
+        assert gate["verdicts"] == dict(Counter(one.verdict for one in judge_anew(rows, kept))), name
