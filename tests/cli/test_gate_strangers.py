@@ -371,12 +371,18 @@ def _pauses(pid: int) -> bool:
         return False
 
 
+MANY = """
+import pytest
+
+@pytest.mark.parametrize("number", range(250))
+def test_many(benchmark, number):
+    benchmark.pedantic(sum, args=([1],), rounds=2, iterations=5)
+"""
+
+
 def test_very_many_benchmarks_are_told_of(tmp_path: Path) -> None:
     """Once the first of them have told what they cost, it is said what all take and how to choose."""
-    many = "import pytest, work\n\n@pytest.mark.parametrize('n', range(250))" + benchmark(
-        "many", "work.steady"
-    ).replace("(benchmark)", "(benchmark, n)").replace("\ndef", "def", 1)
-    project = git_project(tmp_path, {**FILES, "tests/test_speed.py": many.replace("def", "\ndef", 1)})
+    project = git_project(tmp_path, {**FILES, "tests/test_speed.py": MANY})
     project.commit({"work.py": work(steady=11)})
 
     gated = project.gate(*ONE_LAUNCH)
