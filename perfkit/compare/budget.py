@@ -50,15 +50,19 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """About how many seconds the undecided benchmarks still ask for, each of them, and how many are left."""
+    """About how many seconds the undecided benchmarks still ask for, each of them, and how many are left.
+
+    ``after_s`` are kept for what follows, and not part of those that are left.
+    """
 
     costs_s: Collection[float]
     left_s: float
+    after_s: float = 0.0
 
     @property
     def seconds(self) -> float:
-        """What all of them ask for."""
-        return math.fsum(self.costs_s)
+        """What all of them ask for, and what follows."""
+        return math.fsum(self.costs_s) + self.after_s
 
     @property
     def affordable(self) -> int:
@@ -75,7 +79,7 @@ class Forecast:
             f"measuring {counted(len(self.costs_s), 'benchmark')}: about"
             f" {human_seconds(self.seconds, digits=2)} at {margins}"
         )
-        if self.seconds <= self.left_s:
+        if self.seconds - self.after_s <= self.left_s:
             return told
         return (
             f"{told}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
@@ -90,7 +94,7 @@ class Forecast:
         )
 
     def _cure(self, budget_s: float) -> str:
-        whole = budget_s + self.seconds - self.left_s
+        whole = budget_s + self.seconds - self.after_s - self.left_s
         return f"--budget {math.ceil(whole / 10) * 10} for all, or --select to measure fewer"
 
 

@@ -48,8 +48,8 @@ _EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
 _EARLY_SHARE = 0.05
 _LEAST_SD = 0.01
 _LEAST_BUDGET_S = 60.0
-# Counting a benchmark takes about as long as this many of its launches.
-_COUNTED_AS_LAUNCHES = 2
+# Counting a benchmark takes about as long as so many of its launches and so many of its calls.
+_COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Python's calls are counted several times slower than they are made, so only those of short calls are.
 _LONGEST_COUNTED_S = 0.05
 
@@ -302,13 +302,19 @@ class _Comparing:
         )
         timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
         timing.announce = self._announce
-        timing.launches_after = _COUNTED_AS_LAUNCHES if self.method.counted else 0
+        timing.after_s = self._counting_s
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
             self.progress.say("measuring")
             timing.run(schedule(seed=self.method.seed), self.progress)
         return timing
+
+    def _counting_s(self, state: BenchmarkState) -> float:
+        """Return about how long counting a benchmark will take."""
+        if not self.method.counted or state.launch_s is None or state.call_s is None:
+            return 0.0
+        return _COUNTED_AS_LAUNCHES * state.launch_s + _COUNTED_AS_CALLS * state.call_s
 
     def _announce(self, forecast: Forecast) -> None:
         self.progress.say(forecast.announced(self._margins(), budget_s=self.method.budget_s))

@@ -141,6 +141,11 @@ def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
     """Keep nothing, for a comparison that is not recorded."""
 
 
+def _nothing_after(_: BenchmarkState) -> float:
+    """Keep no time for what follows."""
+    return 0.0
+
+
 def _announce_nothing(_: Forecast) -> None:
     """Announce nothing, for a comparison that nobody waits for."""
 
@@ -151,8 +156,8 @@ class SequentialComparison:
 
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
     is called with what each launch measured before the next one is made, and ``announce`` once, when the
-    costs of a launch are known. Of the time that is left, what ``launches_after`` launches of each benchmark
-    take is kept for what follows.
+    costs of a launch are known. Of the time that is left, the seconds that ``after_s`` says of each benchmark
+    are kept for what follows.
     """
 
     launches: Launches
@@ -161,7 +166,7 @@ class SequentialComparison:
     deadline: float
     keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
     announce: Callable[[Forecast], None] = _announce_nothing
-    launches_after: int = 0
+    after_s: Callable[[BenchmarkState], float] = _nothing_after
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
     loaded: set[str] = field(default_factory=set)
@@ -200,7 +205,7 @@ class SequentialComparison:
     def forecast(self) -> Forecast:
         """Return what deciding every benchmark that is still undecided would take."""
         costs = [one.decision_s or one.next_look_s for one in self._candidates()]
-        return Forecast(costs_s=costs, left_s=self._left_s())
+        return Forecast(costs_s=costs, after_s=self._kept_s(), left_s=self._left_s())
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = self.clock()
@@ -280,9 +285,12 @@ class SequentialComparison:
 
     def _left_s(self) -> float:
         """Return the seconds that are left for launches."""
-        left_s = self.deadline - self.clock()
-        after_s = self.launches_after * sum(one.launch_s or 0.0 for one in self.states.values())
-        return max(left_s - min(after_s, _MOST_KEPT * left_s), 0.0)
+        return max(self.deadline - self.clock() - self._kept_s(), 0.0)
+
+    def _kept_s(self) -> float:
+        """Return the seconds that are kept for what follows."""
+        left_s = max(self.deadline - self.clock(), 0.0)
+        return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:

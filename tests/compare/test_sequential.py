@@ -229,9 +229,9 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
 
 
 def test_time_is_kept_for_what_follows() -> None:
-    """What two more launches of each benchmark would take is left when measuring ends."""
+    """What counting a benchmark will take is left when measuring ends."""
     setting = _setting({"close": 1.02}, budget_s=11.0)
-    setting.comparison.launches_after = 2
+    setting.comparison.after_s = lambda state: 2 * (state.launch_s or 0.0)
 
     assert {"close": "INCONCLUSIVE"} == setting.run()
     assert POLICY.looks[1] == len(setting.launches.made)

@@ -74,10 +74,10 @@ def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: b
 
 
 def test_a_long_iteration_outlasts_its_own_cold_start() -> None:
-    """Nothing of it is thrown away but, where it is below a second, the very first one."""
+    """Nothing of it is thrown away: twice as many launches tell more than warmer calls would."""
     paces = [plan_pace(iteration_s, launch_s=LAUNCH_S) for iteration_s in (0.2, 2.0)]
 
-    assert [(0, 1), (0, 0)] == [(pace.untimed, pace.first_untimed) for pace in paces]
+    assert [(0, 0), (0, 0)] == [(pace.untimed, pace.first_untimed) for pace in paces]
 
 
 @given(iteration_times, st.integers(1, 50), st.integers(1, 50))

@@ -25,7 +25,8 @@ _LONGEST_SLICE_S = 0.005
 # one longer iteration. Sliced rounds need half of it, since their lower quartile ignores slow slices.
 _CARRY_OVER_S = 0.002
 _SLICED_CARRY_OVER_S = 0.001
-# A longer iteration hardly notices its cold start, so none is left untimed.
+# A longer iteration hardly notices its cold start, so none is left untimed, not even the first of a launch:
+# in the same time there are twice as many launches, and their interval is narrower.
 _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
 # A forked child copies memory as it first writes to it. A longer warm-up did not steady the first round.
@@ -112,7 +113,9 @@ def plan_pace(
         untimed=untimed,
         turns=turns,
         most_turns=_MOST_STRETCH * turns if turns * turn_s < _ENOUGH_S else turns,
-        first_untimed=max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)) if iteration_s < 1 else 0,
+        first_untimed=0
+        if iteration_s > _LONG_ITERATION_S
+        else max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)),
         slices=slices,
         iteration_s=iteration_s if fixed_loops is None else None,
         pipeline=pipeline,
