@@ -157,7 +157,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             rounds=None if setup else rounds,
         )
         self.conductor.conduct(work)
-        # As pytest-benchmark does: after rounds of several iterations, one more call gives the result.
+        # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
         return pedantic.result if iterations == 1 else pedantic.call()
 
     def _keep(self, iterations: int, seconds: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-# Packages that importing pytest and pytest-benchmark imports, in any of their versions.
+# Importing pytest and pytest-benchmark, in any of their versions, imports these packages.
 _UNDER_PYTEST = frozenset(
     {
         *("_pytest", "pytest", "py", "pluggy", "iniconfig", "packaging", "pygments"),

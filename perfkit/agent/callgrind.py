@@ -9,7 +9,7 @@ from collections.abc import Iterable
 INSTRUCTIONS = "instructions"
 # "fn=(12) name" names a function and gives it a number, "fn=(12)" is the same one again.
 _FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.+))?")
-# "cfn=(13) name" names a function that is called, before its own costs are told.
+# "cfn=(13) name" names a function that is called, before its own costs are given.
 _NAMED = re.compile(r"cfn=\((\d+)\) (.+)")
 
 

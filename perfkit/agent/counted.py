@@ -17,7 +17,7 @@ from .counting.model import Count, Counts, with_texts
 from .process import resident_growth
 
 OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"
-# The calls that counting takes, one more, and two for the kernels where there is a device.
+# Counting takes five calls, the growth of the process one, and the kernels two where there is a device.
 _FEWEST_CALLS = 8
 _forks = 0
 

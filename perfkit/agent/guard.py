@@ -21,7 +21,7 @@ from .tree import kill, kill_descendants
 
 _NO_SUCH_COMMAND = 127
 _FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20
-# Signals that Python ignores, but whose default action a command expects.
+# Python ignores these signals, but a command expects their default action.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 

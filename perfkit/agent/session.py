@@ -20,7 +20,7 @@ from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
-# Options of other plugins that would break lockstep, with the options that undo them when given last.
+# These options of other plugins would break lockstep; those beside them undo them when given last.
 _OPPONENTS = {
     "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
     "pytest_cov": (("--cov",), ("--no-cov",)),

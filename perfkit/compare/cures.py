@@ -17,7 +17,7 @@ _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NAME = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
 _FILE = re.compile(r"No such file or directory: '([^']+)'")
 _COMPILED = (".so", ".pyd", ".dylib")
-# Source files of compiled modules, which lie beside the place that these are imported from.
+# Compiled modules have such source files beside the place that they are imported from.
 _SOURCES = (".pyx", ".c", ".cc", ".cpp", ".cu", ".f90")
 _MOST_NAMED = 3
 

@@ -25,8 +25,8 @@ from perfkit.stats.planning import deciding_look
 from perfkit.verdict.from_rows import joined_pairs
 from perfkit.verdict.judge import WELL_KNOWN, compare
 
-# The usual standard deviation of a benchmark's log ratios over launches, shared variance of generations
-# included. It is used as long as few launches cannot show the benchmark's own.
+# A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
+# included. It is assumed while there are too few launches to show the benchmark's own.
 _USUAL_SD = 0.015
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.

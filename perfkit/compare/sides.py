@@ -25,10 +25,10 @@ from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
 
-# The least time that one launch spends on a benchmark, both sides together.
+# One launch spends at least this time on a benchmark, both sides together.
 _LAUNCH_S = 0.06
-# The variance that launches of one generation have in common, in parts of their own; docs/method.md says how
-# it was measured. A generation has few launches even where it takes long to import.
+# Launches of one generation have this variance in common, in parts of their own; docs/method.md says how it
+# was measured. A generation has few launches even where it takes long to import.
 SHARED_VARIANCE = 0.5
 _MOST_PER_GENERATION = 8
 

@@ -30,7 +30,7 @@ getattr(bootstrap, entry)(*arguments)
 """
 # A guard needs no installed package and ignores Python's environment variables.
 _GUARD_OPTIONS = ("-I", "-S")
-# -P: the current folder must not shadow the modules that the harness needs before a target runs.
+# With -P the current folder shadows none of the modules that the harness needs before a target runs.
 SAFE_PATH = ("-P",)
 FAULTHANDLER = ("-X", "faulthandler")
 _END_LIMIT_S = 20.0

@@ -14,7 +14,7 @@ TO_HOST = "device to host"
 EVALUATION = "evaluation"
 LOGGING = "logging"
 RANKS = "other ranks"
-# The order in which a step goes through them.
+# A step goes through them in this order.
 PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"

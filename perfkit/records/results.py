@@ -72,7 +72,7 @@ class Metric:
 
 
 WALL_TIME = Metric(name="time", unit="s")
-# The lower quartile over the slices of each round: the time of a call that other work does not delay.
+# It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
 
 

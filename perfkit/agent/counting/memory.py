@@ -24,7 +24,7 @@ from .places import Places
 from .syncs import Watching
 from .torch_seam import detached, innermost_saving_hook, no_overrides, storage_of
 
-# A frame's identity, and the instruction that it is at.
+# A position is a frame's identity, and the instruction that it is at.
 _Position = tuple[int, int]
 _FUNCTION = "torch/autograd/function.py"
 _UNKNOWN = "saved tensor"
@@ -34,7 +34,7 @@ class Memory:
     """The storages allocated in an iteration; those of earlier iterations are not counted."""
 
     def __init__(self) -> None:
-        # Bytes allocated, or freed where negative, in the order of time.
+        # These are bytes allocated, or freed where negative, in the order of time.
         self._changes: list[tuple[Source, int]] = []
         self._held: dict[int, _Held] = {}
 

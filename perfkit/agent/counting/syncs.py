@@ -42,7 +42,7 @@ _MASKED = frozenset({"aten::_unsafe_index", "aten::index"})
 _MASKED_PUT = frozenset(
     {"aten::_index_put_impl_", "aten::_unsafe_index_put", "aten::index_put", "aten::index_put_"}
 )
-# Methods of Tensor that wait, as people write them.
+# These methods of Tensor wait; the texts name them as people write them.
 METHODS = {
     "__array__": "numpy.asarray(Tensor)",
     "__bool__": "bool(Tensor)",
@@ -58,9 +58,9 @@ METHODS = {
     "tolist": "Tensor.tolist",
 }
 _MOVES = frozenset({"cpu", "cuda", "to"})
-# Code of torch that keeps tensors on the host on purpose: a sampler's indices, an optimizer's step number.
+# This code of torch keeps tensors on the host on purpose: a sampler's indices, an optimizer's step number.
 _HOST_SIDE = ("torch/utils/data/", "torch/optim/optimizer.py")
-# Code of torch that collects tensors on one device, where most of them are already.
+# This code of torch collects tensors on one device, where most of them are already.
 _GATHERING = ("torch/amp/", "torch/nn/utils/", "torch/optim/")
 _Method = Callable[..., Any]
 

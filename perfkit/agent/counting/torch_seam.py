@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-# The tensor types of an operator's arguments that handle operators themselves.
+# Kinds are the tensor types of an operator's arguments that handle operators themselves.
 Kinds = Sequence[type]
 # A handler gets the operator, its kinds, and its positional and keyword arguments.
 Handler = Callable[[Any, Kinds, tuple[Any, ...], dict[str, Any]], Any]

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 Stem = Literal["imagenet", "small"]
 
-# How many pixels of an image, in height and in width, one element of the last feature map covers.
+# An element of the last feature map covers so many pixels of an image, in height and in width.
 PIXELS_PER_PLACE: dict[Stem, int] = {"imagenet": 32, "small": 8}
 
 

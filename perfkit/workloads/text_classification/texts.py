@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-# Modules of the standard library by topic; some have a leading underscore in newer Pythons.
+# These are modules of the standard library by topic; some have a leading underscore in newer Pythons.
 TOPICS = {
     "concurrency": ("concurrent", "multiprocessing", "queue", "threading"),
     "files": ("bz2", "gzip", "lzma", "pathlib", "shutil", "tarfile", "zipfile"),
