@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment, a real git repository, one import of torch for all passes."""
+"""These fixtures give all tests a clean environment, a real git repository, and one import of torch."""
 
 from __future__ import annotations
 

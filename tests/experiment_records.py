@@ -1,4 +1,4 @@
-"""Builders of synthetic experiments: effects planted in the times, scatter drawn from a seed."""
+"""These builders make synthetic experiments, with planted effects and scatter drawn from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small real projects, and gates run on them as a person runs them: as a process with an exit code."""
+"""These helpers make small real projects, and run gates on them as processes with exit codes."""
 
 from __future__ import annotations
 

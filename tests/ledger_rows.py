@@ -1,4 +1,4 @@
-"""Any row a ledger may hold, for property tests."""
+"""These strategies make any row that a ledger may hold, for property tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules made for a test."""
+"""These helpers make modules for a test."""
 
 from __future__ import annotations
 

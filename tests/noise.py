@@ -1,4 +1,4 @@
-"""Simulated and recorded launches whose two sides are alike, and whole sequential decisions on them.
+"""These functions make simulated and recorded launches of identical sides, and whole decisions on them.
 
 A model gives log ratios head / base in shape (series, launches). In each, base and head may be swapped.
 """

@@ -1,4 +1,4 @@
-"""Processes as tests see them: whether they are gone, and what they said of themselves."""
+"""These helpers tell whether processes have ended, and read what they wrote about themselves."""
 
 from __future__ import annotations
 

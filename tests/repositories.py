@@ -1,4 +1,4 @@
-"""Real git repositories for tests."""
+"""These helpers make real git repositories for tests."""
 
 from __future__ import annotations
 

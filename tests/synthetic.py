@@ -1,4 +1,4 @@
-"""Builders of synthetic ledger rows and gate results."""
+"""These builders make synthetic ledger rows and gate results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The study of the gate's error rates: what was planned, and what the document says of the kept rows."""
+"""The study of the gate's error rates followed its plan, and its document says what the kept rows say."""
 
 from __future__ import annotations
 

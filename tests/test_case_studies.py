@@ -1,4 +1,4 @@
-"""What was met at other people's libraries: the document says what was kept, and the rows lead to it."""
+"""The document on other people's libraries says what was kept, and links to the rows."""
 
 from __future__ import annotations
 

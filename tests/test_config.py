@@ -1,4 +1,4 @@
-"""The configuration: defaults, values, and one clear line for each mistake."""
+"""The configuration has defaults, accepts values, and names each mistake in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pre-push hook on real pushes to a real bare repository."""
+"""The pre-push hook gates real pushes to a real bare repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stable identities."""
+"""Identities are stable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The architecture: imports go down only, and each foreign library has one home."""
+"""Imports go down only, and each foreign library has one home, as the architecture says."""
 
 from __future__ import annotations
 

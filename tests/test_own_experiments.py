@@ -1,4 +1,4 @@
-"""perfkit's own experiments and tricks are told as the committed ledger has them."""
+"""The documents of perfkit's own experiments and tricks say what the committed ledger says."""
 
 from __future__ import annotations
 

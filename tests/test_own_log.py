@@ -1,4 +1,4 @@
-"""perfkit's own log is true: it is what the committed ledger says, over launches of commits that exist."""
+"""perfkit's own log says what the committed ledger says, over launches of commits that exist."""
 
 from __future__ import annotations
 

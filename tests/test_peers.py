@@ -1,4 +1,4 @@
-"""The comparison with other tools: its plan, what it reads off them, and its table."""
+"""The comparison with other tools is planned, their output is read, and its table is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``perfkit.phase``: heard where somebody listens, and nothing where nobody does."""
+"""``perfkit.phase`` marks phases where a pass listens, and does nothing elsewhere."""
 
 from __future__ import annotations
 

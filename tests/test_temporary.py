@@ -1,4 +1,4 @@
-"""Temporary folders with an owner: they go with it, and are known as left over once it is dead."""
+"""Temporary folders are removed with their owner, and recognised as left over once it is dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers are written as people read them."""
 
 from __future__ import annotations
 

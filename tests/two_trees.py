@@ -1,4 +1,4 @@
-"""Two small trees to be measured against each other by real children."""
+"""These helpers make two small trees that real children measure against each other."""
 
 from __future__ import annotations
 

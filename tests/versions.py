@@ -1,4 +1,4 @@
-"""The tests on every supported Python, and on the lowest versions of all dependencies: ``make versions``.
+"""``make versions`` runs the tests on every supported Python, and on the lowest versions of dependencies.
 
 Each has an environment of its own below .versions, which the next run uses again.
 """

@@ -1,9 +1,9 @@
-"""The code that runs inside a measured child: stdlib, pytest and pytest-benchmark only.
+"""The code inside measured children, loaded under a private name, so that it can measure perfkit itself.
 
-It is loaded under a private package name, so that it may measure perfkit itself.
+It needs the standard library, pytest and pytest-benchmark, and imports torch only in order to count with it.
 """
 
 FIXTURE_NAME = "benchmark"
-# The file in a child's temporary folder that says what its session is collecting.
+# This file in a child's temporary folder names what its session is collecting.
 COLLECTING = "collecting"
 MARKER = "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark"

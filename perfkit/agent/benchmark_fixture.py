@@ -1,8 +1,8 @@
-"""The seam to pytest-benchmark (5.x): everything perfkit reads or sets on its private side is here.
+"""The seam to pytest-benchmark (5.x): all uses of its private attributes are here.
 
 ``BenchmarkFixture._timer`` is what its runners call right before and after each timed block;
 ``fixture.stats.stats.data`` holds seconds per iteration in measured order; ``_raw`` and ``_raw_pedantic``
-are where the function, its arguments and the rounds meet. ``_raw`` lets the runners that ``_make_runner``
+get the function with its arguments and run the rounds. ``_raw`` lets the runners that ``_make_runner``
 returns make all calls but the last one, which gives the result.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# By name: a test may put another clock in its place in the module.
+# It is imported by name, so that tests which replace the clock in its module do not change it here.
 from time import perf_counter
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 class Reading:
     """What a used fixture holds: seconds per iteration in measured order, and how they were taken.
 
-    Of the options, times are in seconds; one that this version of the host does not have is None.
+    Of the options, times are in seconds; one that this version of pytest-benchmark does not have is None.
     """
 
     values: tuple[float, ...]
@@ -45,8 +45,9 @@ class Work:
     """A benchmarked function ready to run.
 
     ``block(n)`` runs n iterations and returns their wall time in seconds. ``loops`` is how many iterations
-    a round must have, None where that is free; ``rounds`` how many rounds the benchmark allows in one
-    process, None where there is no limit. ``call`` runs one iteration outside any clock.
+    a round must have, None where any number is allowed; ``rounds`` how many rounds the benchmark allows in
+    one process, None where there is no limit. ``call`` runs one iteration untimed. ``keep`` adds a round, its
+    iterations and seconds, to the benchmark's own statistics.
     """
 
     node: str
@@ -58,7 +59,7 @@ class Work:
 
 
 class OutOfTimeError(Exception):
-    """The time is over that all calls together may take."""
+    """The time that all calls together may take is used up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +77,15 @@ class Timed:
 
     @property
     def seconds_of_call(self) -> float:
-        """About how long a call takes; rather more, as it has a part in all else that took time."""
+        """About how many seconds a call takes; rather too many, as set-up is included."""
         return self.seconds / max(self.calls, 1)
 
     def within(self, seconds: float) -> Callable[[], object]:
-        """Return a function that calls again, and whose calls may take some seconds together.
+        """Return a function that calls again, and whose calls may take ``seconds`` together.
 
-        Where these are over, or too few for a call as the rounds made it, it raises OutOfTimeError instead.
-        A call that took long for once, as other processes kept it waiting, does not speak for the next one.
-        The check is made in the function itself, as counting would see another one.
+        It raises OutOfTimeError where fewer seconds are left than a call takes on average. A single call that
+        took long, since other processes delayed it, does not count as an estimate for the next one. The check
+        is made in the function itself, since counting would count the calls of another one.
         """
         function, args, kwargs = self.function, self.args, self.kwargs
         left, least = seconds, self.seconds_of_call
@@ -103,14 +104,14 @@ class Timed:
 
 
 class Conductor(Protocol):
-    """Says which iterations of a benchmark run when."""
+    """Decides which iterations of a benchmark run when."""
 
     def conduct(self, work: Work) -> None:
         """Run a benchmark's rounds until there are enough."""
 
 
 class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
-    """A ``benchmark`` fixture whose rounds run when a conductor says so."""
+    """A ``benchmark`` fixture whose rounds run when a conductor orders them."""
 
     conductor: ClassVar[Conductor]
 
@@ -152,15 +153,15 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             call=pedantic.call,
             keep=self._keep,
             loops=iterations,
-            # Without a setup a call may use up what the next one needs: no more are made than asked for.
+            # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
         )
         self.conductor.conduct(work)
-        # As pytest-benchmark does: after rounds of several iterations, one more call gives the result.
+        # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
         return pedantic.result if iterations == 1 else pedantic.call()
 
     def _keep(self, iterations: int, seconds: float) -> None:
-        """Put a round among the benchmark's own statistics: suites assert on them."""
+        """Add a round to the benchmark's own statistics, on which suites assert."""
         if self.stats is None:
             self._make_stats(iterations)
         self.stats.update(seconds)
@@ -212,7 +213,7 @@ class _Pedantic:
 
 
 def install(conductor: Conductor) -> None:
-    """Let every ``benchmark`` fixture made from now on be led by ``conductor``."""
+    """Have ``conductor`` order the rounds of every ``benchmark`` fixture made from now on."""
     LockstepFixture.conductor = conductor
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
     # pytest-benchmark would run git half a dozen times to name a file that no child writes.
@@ -224,13 +225,13 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
 
     The call that gives the test its result comes after that. Pedantic benchmarks are left alone: their
     authors say how often the function is called. So are those that pytest-benchmark profiles after the
-    rounds: what is made of the function here would be in the profile.
+    rounds, since the calls made here would be in the profile.
     """
     if not isinstance(fixture, BenchmarkFixture) or fixture.disabled or fixture.cprofile:
         return
     raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
 
-    # Any name is free for an argument of the user's function.
+    # The first parameter is positional only, so that the user's function may have arguments of any name.
     def raw_and_use(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
         __tracebackhide__ = True
         begun = perf_counter()
@@ -241,7 +242,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
             use(Timed(function=function, args=args, kwargs=kwargs, seconds=seconds, calls=calls))
             return function(*args, **kwargs)
 
-        # Only the runners call the function itself: nothing of this is in what they time.
+        # The runners call the user's function itself, so that nothing of this is in what they time.
         fixture._make_runner = lambda _, *arguments: make_runner(function, *arguments)  # noqa: SLF001 (likewise)
         try:
             return raw(last, *args, **kwargs)
@@ -306,7 +307,7 @@ def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setu
 
 
 def _warmup(fixture: BenchmarkFixture) -> int | None:
-    """Return the untimed iterations; how many a pedantic benchmark asked for is not kept by the host."""
+    """Return the untimed iterations; pytest-benchmark does not keep those of a pedantic benchmark."""
     if "pedantic" in str(fixture._mode):  # noqa: SLF001 (the seam)
         return None
     return int(fixture._warmup)  # noqa: SLF001 (the seam)

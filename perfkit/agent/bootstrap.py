@@ -1,6 +1,6 @@
-"""Entry points of fresh processes; the command line that loads the agent is made in the coordinator.
+"""Entry points of new processes; the coordinator makes the command line that loads the agent.
 
-Each imports only what it needs: the modules of one kind of process stay out of another's.
+Each imports only what it needs, so that no process has modules that only another kind of process needs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-# What is imported with pytest and pytest-benchmark, of whatever version.
+# Importing pytest and pytest-benchmark, in any of their versions, imports these packages.
 _UNDER_PYTEST = frozenset(
     {
         *("_pytest", "pytest", "py", "pluggy", "iniconfig", "packaging", "pygments"),
@@ -25,7 +25,7 @@ def guard(descriptor: str, *command: str) -> None:
 
 
 def preload(descriptor: str, entry: str) -> None:
-    """Be a fork server for the coordinator at the other end of a socket; in each fork, do what it orders."""
+    """Run a fork server for the coordinator at a socket's other end; in each fork, do the work ordered."""
     from .preloader import serve
 
     work = serve(int(descriptor), entry)
@@ -34,9 +34,9 @@ def preload(descriptor: str, entry: str) -> None:
 
 
 def run_fresh(descriptor: str, log: str, assignment: str) -> None:
-    """Be a measured child that was not forked.
+    """Run a measured child that was not forked.
 
-    Where pytest itself rests on the code under test, that is found first before pytest is imported.
+    Where pytest itself needs the code under test, imports are pointed at that before pytest is imported.
     """
     from .imports import point_imports
     from .process import become_child

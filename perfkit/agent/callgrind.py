@@ -1,4 +1,4 @@
-"""Reads a file that callgrind dumped: instructions, and the functions that ran them."""
+"""Reads the instructions of each function from a file that callgrind dumped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 INSTRUCTIONS = "instructions"
 # "fn=(12) name" names a function and gives it a number, "fn=(12)" is the same one again.
 _FUNCTION = re.compile(r"fn=\((\d+)\)(?: (.+))?")
-# "cfn=(13) name" names a function that is called, before its own costs are told.
+# "cfn=(13) name" names a function that is called, before its own costs are given.
 _NAMED = re.compile(r"cfn=\((\d+)\) (.+)")
 
 
@@ -20,7 +20,7 @@ def instructions_by_function(lines: Iterable[str]) -> Counter[str]:
     function, is_call = "", False
     for line in lines:
         if line[:1] in "+-*0123456789":
-            # The line after "calls=" holds what was run on behalf of the caller.
+            # The line after "calls=" holds the cost of the called functions, which is not the caller's own.
             if not is_call and function:
                 found[function] += int(line.split()[-1])
             is_call = False

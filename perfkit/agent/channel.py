@@ -1,4 +1,4 @@
-"""Messages between the coordinator and what it measures: one JSON object a line, over a socket."""
+"""Messages between the coordinator and its processes: one JSON object a line, over a socket."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _MOST_DESCRIPTORS = 4
 
 
 class ChannelClosedError(Exception):
-    """The other end is gone."""
+    """The other end of the channel is closed."""
 
 
 class ChannelTimeoutError(Exception):
-    """The other end said nothing in time."""
+    """The other end sent nothing in time."""
 
 
 class Channel:
-    """One end of a conversation."""
+    """One end of a socket over which messages are sent."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -32,7 +32,7 @@ class Channel:
         """Send a message.
 
         Raises:
-            ChannelClosedError: nobody can receive it any more.
+            ChannelClosedError: the other end is closed.
         """
         try:
             self._end.sendall(json.dumps(message).encode() + b"\n")
@@ -43,8 +43,8 @@ class Channel:
         """Wait for the next message, at most ``timeout_s`` seconds.
 
         Raises:
-            ChannelClosedError: the other end is gone.
-            ChannelTimeoutError: it said nothing in time.
+            ChannelClosedError: the other end is closed.
+            ChannelTimeoutError: it sent nothing in time.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while (end := self._received.find(b"\n")) < 0:
@@ -58,11 +58,11 @@ class Channel:
         """Send a message and file descriptors with it, at most four.
 
         Raises:
-            ChannelClosedError: nobody can receive it any more.
+            ChannelClosedError: the other end is closed.
         """
         data = json.dumps(message).encode() + b"\n"
         try:
-            # A socket that has a time limit may take a part only.
+            # A socket that has a time limit may send only a part.
             sent = socket.send_fds(self._end, [data], descriptors)
             self._end.sendall(data[sent:])
         except OSError as error:
@@ -72,7 +72,7 @@ class Channel:
         """Wait for a message and the descriptors that came with it, if any.
 
         Raises:
-            ChannelClosedError: the other end is gone.
+            ChannelClosedError: the other end is closed.
         """
         descriptors: list[int] = []
         while (end := self._received.find(b"\n")) < 0:
@@ -86,7 +86,7 @@ class Channel:
         return json.loads(line), descriptors
 
     def close(self) -> None:
-        """Leave the conversation."""
+        """Close this end."""
         self._end.close()
 
     def _read(self, deadline: float | None) -> bytes:

@@ -1,4 +1,4 @@
-"""A measured child, from its first line to its end: the right code, one pytest session, a proof."""
+"""A measured child: it imports its side's code, runs one pytest session, and proves which code it ran."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _end(status: int) -> NoReturn:
 
 
 def _settle(temporary: str) -> None:
-    """Give this process a place of its own for temporary files."""
+    """Give this process a folder of its own for temporary files."""
     os.environ["TMPDIR"] = temporary
     Path(temporary).mkdir()
-    # Python looks the folder up once; this process may be a fork of one that has done so.
+    # Python determines the folder only once, and this process may be a fork of one that has done so.
     tempfile.tempdir = None
 
 
@@ -94,10 +94,10 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
     def next_launch() -> Launch | None:
         nonlocal reported
         reported = True
-        # The report also looks up places that those of the forks will find looked up.
+        # The report also fills caches of paths, which the reports of the forks then find filled.
         channel.send(report())
         _load_fixture()
-        # Frozen objects are not visited by a collection: their pages stay shared with the forks.
+        # A garbage collection does not visit frozen objects, so their pages stay shared with the forks.
         gc.freeze()
         work = ForkServer(channel, functools.partial(_begin_launch, report)).serve()
         return cast("Launch", work()) if work is not None else None
@@ -109,7 +109,7 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
 
 
 def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int) -> Launch:
-    """Make this process, which was forked for a launch, ready to run it."""
+    """Prepare this process, which was forked for a launch, and return what it is to run."""
     channel = Channel(socket.socket(fileno=descriptor))
     _settle(order["temporary"])
     draw_layout(order["layout"])
@@ -133,7 +133,7 @@ def _launch(
 
 
 def _load_fixture() -> ModuleType:
-    """Import what rests on pytest-benchmark, once pytest has loaded it with its assertions rewritten."""
+    """Import the module that uses pytest-benchmark, which pytest has loaded by now, assertions rewritten."""
     from . import benchmark_fixture
 
     return benchmark_fixture
@@ -149,7 +149,7 @@ def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:
 
 
 def _report(root: Path, origins: Sequence[Path], before: Collection[str]) -> Message:
-    """Return what proves which code ran, and what a process imported since it was given its assignment."""
+    """Return the proof of which code ran, and what this process imported since it got its assignment."""
     return {
         "kind": "done",
         "foreign": foreign_modules(root, origins),

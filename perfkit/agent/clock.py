@@ -1,4 +1,4 @@
-"""Timers that wait for the accelerator first."""
+"""Timers that synchronise the accelerator before each reading."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Timer = Callable[[], float]
 
 
 def uses_accelerator() -> bool:
-    """Tell whether a clock has to wait for an accelerator at each reading."""
+    """Tell whether an accelerator is in use, which each reading of a clock has to wait for."""
     return _accelerator() is not None
 
 
 def _accelerator() -> ModuleType | None:
     """Return what to synchronise, None where no accelerator is in use.
 
-    A device that this process never initialised can hold no work of it, so torch is neither imported nor
-    asked to initialise one.
+    A device that this process never initialised has no work of it, so torch is not imported, and no device is
+    initialised, for this.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -33,12 +33,12 @@ def _accelerator() -> ModuleType | None:
 def synchronised(timer: Timer) -> Timer:
     """Return a timer that synchronises the accelerator once, right before each reading.
 
-    Cached, so that a host which learns the precision of each timer it meets learns it once.
+    It is cached, since pytest-benchmark measures the precision of each new timer that it is given.
     """
 
     @functools.wraps(timer)
     def read() -> float:
-        # Short of calls: rounds of a few microseconds begin and end with it.
+        # It makes few calls of its own, since rounds of a few microseconds begin and end with it.
         if "torch" in sys.modules and (accelerator := _accelerator()) is not None:
             accelerator.synchronize()
         return timer()

@@ -24,12 +24,12 @@ from .process import minor_faults, move_to
 from .thread_profile import profile_of_this_thread
 
 if TYPE_CHECKING:
-    # Loaded before pytest has set itself up, pytest-benchmark would be a plugin that it cannot rewrite.
+    # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
     from .benchmark_fixture import Work
 
 
 class RemoteConductor:
-    """Waits inside the ``benchmark`` fixture for orders, until told to go on.
+    """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
     ``plants`` maps benchmarks to the share by which they are made slower on purpose.
     """
@@ -38,7 +38,7 @@ class RemoteConductor:
         self._channel, self._plants = channel, plants
 
     def conduct(self, work: Work) -> None:
-        """Say that a benchmark is ready, and obey."""
+        """Send that a benchmark is ready, and obey orders until the one to go on."""
         share = self._plants.get(work.node)
         if share is not None:
             work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
@@ -73,7 +73,7 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
 def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
-    A round is timed in ``slices``; one with several also tells what an iteration typically took.
+    A round is timed in ``slices``; one with several also gives the typical time of an iteration.
     """
     faults = minor_faults()
     warmup_s = _block(work, untimed) if untimed else 0.0
@@ -107,7 +107,7 @@ def _most_calls(work: Work) -> float:
 
 
 def _profile(work: Work, *, calls: int) -> Message:
-    """Return the seconds that cProfile saw, and what it would write to a file."""
+    """Return the seconds that cProfile saw, and the content of the file that it would write."""
     profile = profile_of_this_thread()
     for _ in range(calls):
         profile.runcall(work.call)

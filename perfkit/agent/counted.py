@@ -1,4 +1,4 @@
-"""All that is counted of a benchmark's call, the growth of its process included."""
+"""All counts of a benchmark's call, the growth of its process included."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .counting.model import Count, Counts, with_texts
 from .process import resident_growth
 
 OTHER_PROCESSES = "it waits for other processes, as often as they keep it waiting"
-# The calls that counting takes, one more, and two for the kernels where there is a device.
+# Counting takes five calls, the growth of the process one, and the kernels two where there is a device.
 _FEWEST_CALLS = 8
 _forks = 0
 
@@ -30,13 +30,12 @@ def counts_of_call(
     since: Compilation | None = None,
     as_guest: bool = False,
 ) -> Counts:
-    """Return what a call counts; the growth of the process is left out where few calls are allowed.
+    """Return the counts of a call; the growth of the process is left out where few calls are allowed.
 
-    A guest counts in a user's own session (``count_calls`` says what that changes).
-
-    ``since`` is where dynamo's counters stood before anything of the benchmark was compiled. Where other
-    processes work for it, how often Python asks for their results is a matter of time, and two calls that
-    agree prove nothing: its function calls are not counted.
+    A guest counts in a user's own session; see ``count_calls``. ``since`` holds dynamo's counters from before
+    anything of the benchmark was compiled. Where other processes work for the benchmark, the number of times
+    that Python asks for their results depends on time, so that two equal calls prove nothing: then its
+    function calls are not counted.
     """
     _notice_forks()
     forks, since = _forks, since or read_compilation()

@@ -1,8 +1,8 @@
-"""A guard: it runs one command, and lets no process of it outlive the command or the coordinator.
+"""A guard: it runs one command, and ends all its processes once the command or the coordinator has ended.
 
-The kernel makes a guard the parent of every process below it that loses its own: stopped ones and daemons,
-too, stay within its reach. It does nothing that could hang. The kernel is not asked to end it with the
-coordinator, for then it could not end the others any more: it ends when the coordinator's socket does.
+The kernel makes a guard the parent of every process below it whose own parent ends, so that it can also end
+daemons and stopped processes. It does nothing that could hang. It does not ask the kernel to kill it together
+with the coordinator, since then it could not end the others: it notices that the coordinator's socket closes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .tree import kill, kill_descendants
 
 _NO_SUCH_COMMAND = 127
 _FIRST_AFTER_STANDARD, _NO_DESCRIPTOR = 3, 1 << 20
-# Signals that Python ignores, but whose default action a command expects.
+# Python ignores these signals, but a command expects their default action.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def guard(descriptor: int, command: Sequence[str]) -> NoReturn:
-    """Run a command in a session of its own and end as it ended, once all that came of it has ended, too.
+    """Run a command in a session of its own, and end as it ended once all its descendants have ended, too.
 
-    Its number is told through the socket, and everything is ended when the other end of that is closed.
+    The command's process id is sent through the socket; when the other end closes, all processes are ended.
     """
     os.set_inheritable(descriptor, False)  # noqa: FBT003 (positional only)
     adopt_orphans()
@@ -64,7 +64,7 @@ def _start(command: Sequence[str]) -> int:
 
 
 def _close_all_but(*kept: int) -> None:
-    """Close what only the command needs: a pipe held open here would hide that the command has ended."""
+    """Close what only the command needs: a pipe kept open here would hide that the command has ended."""
     begin = _FIRST_AFTER_STANDARD
     for descriptor in (*sorted(kept), _NO_DESCRIPTOR):
         os.closerange(begin, descriptor)
@@ -72,7 +72,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _wait(pid: int, coordinator: socket.socket, waking: socket.socket) -> int | None:
-    """Return the command's status as ``waitpid`` has it; None where the coordinator left before its end."""
+    """Return the command's status as ``waitpid`` gives it; None if the coordinator left before its end."""
     while True:
         ready, _, _ = select.select([coordinator, waking], [], [])
         if waking in ready:
@@ -86,7 +86,7 @@ def _wait(pid: int, coordinator: socket.socket, waking: socket.socket) -> int | 
 
 
 def _reap(pid: int) -> int | None:
-    """Collect what has ended, and return the status of the command if it is among that."""
+    """Collect the statuses of processes that have ended, and return the command's if it is among them."""
     found = None
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -100,7 +100,7 @@ def _reap(pid: int) -> int | None:
 
 def _end_all(pid: int, status: int | None) -> int:
     """End every process below this one, and return the command's status."""
-    # Where the kernel does not list descendants, only the group can be reached.
+    # Where there is no list of descendants, only the group can be ended.
     kill(pid)
     with contextlib.suppress(ChildProcessError):
         while True:

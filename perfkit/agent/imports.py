@@ -1,4 +1,4 @@
-"""Points a process's imports at one side's tree, whatever the environment says about the code under test."""
+"""Points a process's imports at one side's tree, wherever the environment has the code under test."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
     """Make the names of ``root`` come from ``root``, in this process and from now on.
 
     Entries of ``sys.path`` inside an origin become their counterparts in ``root``; import finders that serve
-    code of an origin give way to the folders of ``root`` that correspond to those they served from; all
+    code of an origin are replaced by the folders of ``root`` that correspond to those they served from; all
     folders of ``root`` come first. Environments and finders that serve nothing of an origin stay as they are.
     Modules already imported stay too: ``check_before_import`` names them.
     """
@@ -50,7 +50,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
     entries = (_mapped(entry, root, origins) for entry in before)
     sys.path[:] = [entry for entry in entries if entry is not None]
     finders = []
-    # A folder that is found has more modules, which finders that knew none of the others may serve.
+    # A folder that is found may hold more modules, which finders not seen so far may serve.
     while serving := _serving_finders(root, origins):
         _take_out([finder for finder, _ in serving])
         sys.path[:0] = [str(folder) for _, served in serving for folder in _folders(served, root, origins)]
@@ -67,7 +67,7 @@ def point_imports(root: Path, origins: Sequence[Path]) -> Pointing:
 def preloadable(names: Sequence[str], roots: Sequence[Path], origins: Sequence[Path] = ()) -> tuple[str, ...]:
     """Return the modules of ``names`` whose top-level name no root claims: others would hide its code.
 
-    One that is left may still import a root's own code by itself: see ``preloaded_own``.
+    A module that is returned may still import a root's own code by itself; see ``preloaded_own``.
     """
     own = frozenset[str]().union(*(own_names(root, origins) for root in roots))
     return tuple(name for name in names if name.partition(".")[0] not in own)
@@ -85,7 +85,7 @@ def _mapped(entry: str, root: Path, origins: Sequence[Path]) -> str | None:
     """Return what an entry of ``sys.path`` becomes; None where ``root`` has no counterpart."""
     path = Path.cwd() / entry
     if not Path(entry).is_absolute() and not path.exists():
-        return entry  # no folder, but a word that a path hook knows
+        return entry  # it is no folder, but a name that a path hook understands
     place = counterpart(path, root, origins)
     if place is None:
         return str(path)
@@ -103,13 +103,13 @@ def _serving_finders(root: Path, origins: Sequence[Path]) -> list[tuple[Any, dic
 
 
 def _forget_places() -> None:
-    """Have the next import look again, without importing anything now.
+    """Have the next import search for files anew, without importing anything now.
 
-    ``importlib.invalidate_caches`` imports a module since Python 3.13, through the finders of the user.
+    Since Python 3.13 ``importlib.invalidate_caches`` imports a module, through the finders of the user.
     """
     sys.path_importer_cache.clear()
     for finder in sys.meta_path:
-        # All that PathFinder would have to forget is in the cache that was just cleared.
+        # PathFinder's only cache was cleared just now.
         if finder is not PathFinder and hasattr(finder, "invalidate_caches"):
             finder.invalidate_caches()
 
@@ -135,7 +135,7 @@ def _custom_finders() -> list[Any]:
 
 
 def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has a find_spec)
-    """Return what serves an entry of ``sys.path``, None where it is a plain folder or archive."""
+    """Return the finder of an entry of ``sys.path``, None where it is a plain folder or archive."""
     finder = pkgutil.get_importer(entry)
     return None if isinstance(finder, FileFinder | zipimporter) else finder
 
@@ -143,7 +143,7 @@ def _entry_finder(entry: str) -> Any:  # noqa: ANN401 (a finder is whatever has 
 def _served(finder: Any, own: Iterable[str], root: Path, origins: Sequence[Path]) -> dict[str, Path]:  # noqa: ANN401
     """Return the modules that a finder would serve from inside an origin, each with its place there.
 
-    What lies below a package that is served need not be asked.
+    Modules below a package that it serves are not asked for.
     """
     served: dict[str, Path] = {}
     for name in sorted({*own, *_declared(finder)}, key=lambda name: name.count(".")):
@@ -163,7 +163,7 @@ def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
 
 
 def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
-    """Yield the names in the tables of a finder and its module, since it may serve places of any kind."""
+    """Yield the dotted names in the tables of a finder and its module, since it may serve any place."""
     holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
     tables = (table for holder in holders for key, table in holder.items() if not key.startswith("__"))
     for table in tables:
@@ -176,7 +176,7 @@ def _is_dotted_name(text: str) -> bool:
 
 
 def _folder_on_path(name: str, place: Path) -> Path | None:
-    """Return the folder that ``name`` is imported from when it lies at ``place``; None under another name."""
+    """Return the folder that ``name`` is imported from if it lies at ``place``; None if names differ."""
     stem = inspect.getmodulename(place.name)
     target = place.parent if stem == "__init__" else place.with_name(stem) if stem else place
     depth = len(name.split("."))

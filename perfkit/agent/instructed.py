@@ -15,14 +15,14 @@ from .counting.counting import OWN_THREADS, TOO_FEW_CALLS
 from .counting.interventions import StartedThreads, without_garbage_collection
 
 if TYPE_CHECKING:
-    # Loaded before pytest has set itself up, pytest-benchmark would be a plugin that it cannot rewrite.
+    # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
     from .benchmark_fixture import Work
 
 # The first turn warms up; if the other two agree, the count repeats.
 WARM_UP, TURNS = 1, 3
 NOT_SUPPORTED = "this torch was built without Valgrind's requests"
 WITH_SETUP = "the set-up of its rounds would be counted with it"
-# A turn is long, so that work done once in it, such as tidying the heap, is little against all its calls.
+# A turn is long, so that work done once in it, such as tidying the heap, is a small part of all its calls.
 _TURN_S = 10.0
 _MOST_CALLS = 1000
 # Two calls are tried, since the first one also waits until Valgrind has translated the code.
@@ -30,10 +30,10 @@ _TRIED = 2
 
 
 def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float) -> Message:
-    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` to warm up; callgrind dumps each on its own.
+    """Make ``TURNS`` turns of calls, the first ``WARM_UP`` to warm up; callgrind dumps each separately.
 
-    ``control`` is the command that makes callgrind begin: until then the process runs several times faster.
-    Returns how many ``calls`` a turn has, or the ``problem`` for which there is none.
+    ``control`` is the command that makes callgrind begin; until then the process runs several times faster.
+    Return how many ``calls`` a turn has, or the ``problem`` for which there are none.
     """
     import torch
 
@@ -43,7 +43,7 @@ def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float)
         return {"problem": WITH_SETUP}
     subprocess.run(control, check=True, stdout=subprocess.DEVNULL)
     forks: list[None] = []
-    # It stays for good: this process counts one benchmark.
+    # It is never removed, since this process counts only one benchmark.
     os.register_at_fork(before=lambda: forks.append(None))
     threads = StartedThreads()
     with threads.noticed():
@@ -54,7 +54,7 @@ def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float)
         return {"problem": OWN_THREADS}
     if calls < 1:
         return {"problem": TOO_FEW_CALLS}
-    # Garbage is collected once for all turns: a collection between two turns would change the heap.
+    # Garbage is collected once before all turns, since a collection between two turns would change the heap.
     with without_garbage_collection():
         for _ in range(TURNS):
             _make_turn(work.call, calls)
@@ -62,7 +62,7 @@ def make_counted_calls(work: Work, *, control: Sequence[str], most_calls: float)
 
 
 def _calls_of_a_turn(call: Callable[[], object], most_calls: float) -> int:
-    """Return a power of ten of calls, if so many are allowed, so that both sides make the same number."""
+    """Return how many calls a turn has: a power of ten, so that both sides make equally many, if allowed."""
     allowed = (most_calls - _TRIED) // TURNS
     if allowed < 1:
         return 0

@@ -1,4 +1,4 @@
-"""From a target's place to something that can be called, in the process that will run it."""
+"""Loads a target from its place, as a function without arguments, in the process that will run it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCRIPT = ".py"
 
 
 class TargetError(Exception):
-    """There is no such target; the message is one line that says what to check."""
+    """A target does not exist; the message is one line that says what to check."""
 
 
 def is_script(place: str) -> bool:
@@ -49,7 +49,7 @@ def compile_script(path: Path) -> types.CodeType:
 
 
 def script_call(code: types.CodeType, path: Path) -> Callable[[], object]:
-    """Return a call that runs a script's code as the interpreter would, in a new ``__main__``."""
+    """Return a function that runs a script's code as the interpreter would, in a new ``__main__``."""
     module = types.ModuleType("__main__")
     module.__file__ = str(path)
     module.__dict__["__builtins__"] = builtins

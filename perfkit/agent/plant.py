@@ -1,4 +1,4 @@
-"""A planted slowdown: a block that does a known share more than it was asked for."""
+"""A planted slowdown: a block of iterations that takes a known share longer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A preloader: a fork server that has imported what its children share, and forks one for each order.
 
-It imports only. A parallel operation before the fork would leave forked children waiting for threads that
-only their parent has.
+It only imports: after a parallel operation, forked children would wait for threads of their parent.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ Work = Callable[[], object]
 
 
 def serve(descriptor: int, entry: str) -> Work | None:
-    """Obey the coordinator at the other end of a socket: in each forked child, return what it is to do.
+    """Obey the coordinator at the other end of a socket; in each forked child, return its work.
 
-    That is a call of ``entry``, "module:function", which all children share. None once nobody gives orders.
+    The work is a call of ``entry``, "module:function". The server itself returns None once the socket closes.
     """
     adopt_orphans()
     return ForkServer(Channel(socket.socket(fileno=descriptor)), _load(entry)).serve()
 
 
 class ForkServer:
-    """Obeys orders from a channel: forks children, each of which is to make a call.
+    """Obeys orders from a channel: imports modules, and forks children that each make one call.
 
-    ``_forked`` are the children that nobody has asked to be collected yet.
+    ``_forked`` are the children whose exit status was not asked for yet.
     """
 
     def __init__(self, channel: Channel, call: Callable[..., object]) -> None:
@@ -47,7 +46,7 @@ class ForkServer:
         self._forked: set[int] = set()
 
     def serve(self) -> Work | None:
-        """Obey until nobody gives orders any more, and return None; in each forked child, return its call."""
+        """Obey until the channel closes, and return None; in each forked child, return its call."""
         with contextlib.suppress(ChannelClosedError):
             while True:
                 order, received = self._channel.receive_descriptors()
@@ -73,7 +72,7 @@ class ForkServer:
         return {"kind": "reaped", "status": os.waitstatus_to_exitcode(status)}
 
     def _fork(self, order: Message, received: Sequence[int]) -> Work | None:
-        """Fork a child and tell its number; in the child, return its work."""
+        """Fork a child and send its process id; in the child, return its work."""
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -88,7 +87,7 @@ class ForkServer:
         return None
 
     def _end_orphans(self) -> None:
-        """End what a child left behind: the kernel made it this process's own."""
+        """End the processes that a child left behind, whose parent this process has become."""
         for pid in set(children(os.getpid())) - self._forked:
             kill(pid)
             with contextlib.suppress(ChildProcessError):
@@ -102,10 +101,10 @@ def _load(entry: str) -> Callable[..., object]:
 
 
 def _preload(modules: Sequence[str]) -> list[str]:
-    """Import modules, freeze what they left, and return those that could not be imported."""
+    """Import modules, freeze the objects that they made, and return those that could not be imported."""
     failed = []
-    # Nearly all objects that an import makes stay. Collecting garbage would take a sixth of its time during
-    # it, and a tenth afterwards.
+    # Nearly all objects that an import makes are kept. Collecting garbage would take a sixth of the import's
+    # time during it, and a tenth afterwards.
     gc.disable()
     for name in [*modules, *_modules_of_sessions()]:
         try:
@@ -113,13 +112,13 @@ def _preload(modules: Sequence[str]) -> list[str]:
         except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
             failed.append(name)
     gc.enable()
-    # Frozen objects are not visited by a collection: their pages stay shared with the children.
+    # A garbage collection does not visit frozen objects, so their pages stay shared with the children.
     gc.freeze()
     return failed
 
 
 def _modules_of_sessions() -> list[str]:
-    """Return what every session of pytest loads, where sessions are what is forked."""
+    """Return the modules that every session of pytest loads; none where pytest is not loaded."""
     if "pytest" not in sys.modules:
         return []
     from _pytest.config import default_plugins
@@ -149,7 +148,7 @@ def _try_fork(limit_s: float) -> str | None:
 
 
 def _try_and_exit(descriptor: int, limit_s: float) -> NoReturn:
-    """Say what became of working in parallel; a deadlock ends after ``limit_s`` seconds."""
+    """Work in parallel, send what came of it, and end; a deadlock is ended after ``limit_s`` seconds."""
     threading.Timer(limit_s, os._exit, args=[_HUNG]).start()
     try:
         os.write(descriptor, _work_in_parallel().encode())

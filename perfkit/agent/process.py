@@ -1,4 +1,4 @@
-"""Requests of the agent's processes to the kernel."""
+"""What the agent's processes ask of the kernel: parents, sessions, cores, memory and page faults."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def die_with(parent: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends, where the kernel can arrange it (Linux).
 
-    Thus even a daemon that left its group and session is found in this process's tree.
+    So even a daemon that left its group and session is found in this process's tree.
     """
     _ask_kernel(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def become_child(log: str, folder: str) -> None:
-    """Give this process a session, an output and a folder of its own, and nothing to read.
+    """Give this process a session, a log for its output, a current folder, and an empty standard input.
 
     It adopts the orphans among its descendants, so that all of them stay in its tree.
     """
@@ -66,7 +66,7 @@ def become_child(log: str, folder: str) -> None:
 
 
 def _copies_of(descriptor: int) -> list[int]:
-    """Return the other descriptors that lead to the same file: pytest keeps copies of those it captures."""
+    """Return the other descriptors of the same file, since pytest keeps copies of those that it captures."""
     place = Path("/proc/self/fd")
     if not place.is_dir() or not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return []
@@ -81,40 +81,40 @@ def _copies_of(descriptor: int) -> list[int]:
 def move_to(core: int) -> None:
     """Move this thread to a core without binding it there; where that is refused nothing changes.
 
-    Threads and processes that it starts are not bound there either: they inherit the cores it may run on.
+    Threads and processes that it starts are not bound there either, as they inherit all its allowed cores.
     """
     if not hasattr(os, "sched_setaffinity"):
         return
     allowed = os.sched_getaffinity(0)
     if core in allowed:
-        # Some containers refuse it.
+        # Some containers do not allow it.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {core})
             os.sched_setaffinity(0, allowed)
 
 
 def draw_layout(seed: int) -> None:
-    """Take memory of drawn sizes and keep it, so that what is allocated from now on lies elsewhere.
+    """Allocate memory of sizes drawn from ``seed``, and keep it, so that later objects have other addresses.
 
-    Where objects lie decides which of them share lines of a cache or slots of a table: that makes the same
-    code slower or faster by a percent. Drawn anew, it is noise that repetitions show.
+    The addresses of objects decide which of them share lines of a cache or slots of a table, which makes the
+    same code slower or faster by a percent. Drawn anew for each launch, this is noise that repetitions show.
     """
     source = random.Random(seed)  # noqa: S311 (a layout, not a secret)
     for size in range(16, _LARGEST_SMALL + 1, 16):
-        # A bytes object has 33 bytes of its own: each of Python's pools of small blocks is begun elsewhere.
+        # A bytes object has 33 bytes of overhead, so each pool of Python's small blocks gets some of these.
         _kept.extend(bytes(max(size - 33, 0)) for _ in range(source.randrange(_MOST_OF_A_SIZE)))
     _kept.extend(bytearray(source.randrange(_LARGEST_SMALL, 1 << 14)) for _ in range(_LARGE))
 
 
 def minor_faults() -> int:
-    """Return how many pages the kernel has had to give this process so far."""
+    """Return how many minor page faults this process has had so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def resident_growth(call: Callable[[], object]) -> int | None:
-    """Call, and return the bytes by which that raised the resident size at its peak; None without Linux.
+    """Call, and return the bytes by which the peak of the resident size is above its size before the call.
 
-    What the process held before is the baseline that is taken off.
+    Return None where the kernel does not tell (other than Linux).
     """
     try:
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
@@ -131,7 +131,7 @@ def _status_bytes(name: str) -> int:
 
 
 def faults_of_reuse() -> int:
-    """Return the page faults of taking 64 MiB a second time: none where the allocator keeps memory."""
+    """Return the page faults of allocating 64 MiB a second time: none where the allocator keeps memory."""
     _take_and_leave()
     before = minor_faults()
     _take_and_leave()

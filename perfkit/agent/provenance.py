@@ -24,14 +24,14 @@ _PREFIXES = frozenset(
     for place in (prefix, os.path.realpath(prefix))
 )
 _STANDARD_LIBRARY = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-# A folder that shows no module among so many files holds data.
+# The search of a folder for modules ends after so many files, since it may hold data.
 _FILES_LOOKED_AT = 1000
 
 
 def own_part(path: Path, tree: Path) -> Path | None:
     """Return ``path`` relative to ``tree``; None where it lies elsewhere or in an environment inside.
 
-    A link in the tree belongs to the tree, wherever it leads.
+    A link in the tree belongs to the tree, whatever it points to.
     """
     absolute = os.path.abspath(path)  # noqa: PTH100 (a link must not be followed here)
     if os.path.isdir(absolute):  # noqa: PTH112 (this is asked of thousands of modules)
@@ -40,7 +40,7 @@ def own_part(path: Path, tree: Path) -> Path | None:
 
 
 def counterpart(path: Path, root: Path, origins: Sequence[Path]) -> Path | None:
-    """Return where ``path`` of an origin stands in ``root``, existing or not; None for other paths."""
+    """Return the place in ``root`` that corresponds to ``path`` of an origin, existing or not; else None."""
     deepest_first = sorted(origins, key=lambda origin: len(origin.parts), reverse=True)
     for tree in (root, *deepest_first):
         part = own_part(path, tree)
@@ -67,7 +67,7 @@ def own_places(root: Path, origins: Sequence[Path] = ()) -> tuple[Path, ...]:
 
 
 def own_modules(places: Iterable[Path]) -> frozenset[str]:
-    """Return the dotted names of the modules and packages in ``places``, namespace folders looked into."""
+    """Return the dotted names of modules and packages in ``places``, those in namespace folders included."""
     return frozenset(name for place in places for name in _modules_in(place))
 
 
@@ -79,7 +79,7 @@ def own_names(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
 def where_from(names: Iterable[str]) -> dict[str, str]:
     """Return where top-level names were, or would be, imported from: a file, or a namespace's first folder.
 
-    Nothing is imported. Names that nothing serves, and those built into the interpreter, are left out.
+    Nothing is imported. Names that cannot be imported or are built into the interpreter are left out.
     """
     found = {name: _loaded_file(name) or _findable_place(name) for name in names}
     return {name: place for name, place in found.items() if place is not None}
@@ -88,8 +88,8 @@ def where_from(names: Iterable[str]) -> dict[str, str]:
 def check_before_import(root: Path, names: Iterable[str]) -> dict[str, str]:
     """Return those of the tree's own ``names`` that were or would be imported from elsewhere, with the place.
 
-    A namespace folder that an installed package of the same name hides is not accused: whether its modules
-    are meant shows only when they are imported (``foreign_modules``).
+    A namespace folder that an installed package of the same name hides is not reported here: which of them is
+    meant is known only when their modules are imported (``foreign_modules``).
     """
     places = own_places(root)
     return {
@@ -102,9 +102,9 @@ def check_before_import(root: Path, names: Iterable[str]) -> dict[str, str]:
 def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
     """Return the loaded modules that should have come from ``root`` but did not, with their files.
 
-    These are the modules that ``root`` holds, those below a package of ``root`` that its search path does
-    not explain, and those from inside an origin. An empty result proves that what was measured is the code
-    of ``root``.
+    These are modules that ``root`` holds, modules below a package of ``root`` from a folder that is not on
+    the package's search path, and modules from inside an origin. An empty result proves that what was
+    measured is the code of ``root``.
     """
     judge = _Judge(root)
     files = _loaded_files()
@@ -117,7 +117,7 @@ def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
 
 
 def foreign_in_words(foreign: Mapping[str, str]) -> str:
-    """Say of modules that came from elsewhere, by name with their files, which the first of them is."""
+    """Return a sentence that names the first of the modules that came from elsewhere, and its file."""
     name, file = min(foreign.items())
     return f"wrong code imported: {name} came from {file}"
 
@@ -163,7 +163,7 @@ def spec_places(spec: ModuleSpec) -> Iterator[Path]:
 
 
 class _Judge:
-    """Accuses loaded modules of a tree's names that came from elsewhere."""
+    """Finds loaded modules that have names of a tree's own and came from elsewhere."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -178,7 +178,7 @@ class _Judge:
         return _holds(self._places, name) or self._is_below_ours(name, file)
 
     def _is_below_ours(self, name: str, file: str) -> bool:
-        """Tell whether the package above is accused, or is the tree's and did not search that folder."""
+        """Tell whether its package came from elsewhere, or is the tree's and does not search its folder."""
         package = name.rpartition(".")[0]
         above = _loaded_file(package)
         if above is None:
@@ -240,7 +240,7 @@ def _holds(places: Iterable[Path], name: str) -> bool:
 
 
 def _loaded_files() -> dict[str, str]:
-    """Return the files of the loaded modules, by the names the modules know themselves by."""
+    """Return the files of the loaded modules, by the names that the modules give themselves."""
     names = (name for name in list(sys.modules) if name not in ("__main__", "__mp_main__"))
     files = {name: _loaded_file(name) for name in names if namespace_of(name).get("__name__") == name}
     return {name: file for name, file in files.items() if file is not None}
@@ -260,7 +260,7 @@ def _findable_place(name: str) -> str | None:
 
 
 def _is_standard(name: str, file: str) -> bool:
-    """Tell whether a module is the standard library's: a script called profile.py does not accuse it."""
+    """Tell whether a module is the standard library's, though the tree may have a script of its name."""
     if _top(name) not in sys.stdlib_module_names or any(part in file for part in _INSTALLED):
         return False
     return _is_in_standard_library(file)
@@ -279,7 +279,7 @@ def _file_lies_in_origin(file: str, root: Path, origins: Sequence[Path]) -> bool
 
 
 def _own_file(file: str, tree: Path) -> Path | None:
-    """Return the own part of a path known to be a file; it is quick, as each process asks for thousands."""
+    """Return the own part of a path known to be a file, quickly, since each process asks for thousands."""
     above, name = os.path.split(file if os.path.isabs(file) else os.path.abspath(file))  # noqa: PTH100, PTH117
     folder = _own_folder(above, tree)
     return folder / name if folder is not None else None
@@ -298,7 +298,7 @@ def _own_folder(folder: str, tree: Path) -> Path | None:
 
 @functools.cache
 def _resolved(folder: str) -> str:
-    """Return an absolute path without links; its parents', which many share, are looked up once."""
+    """Return an absolute path without links; parents, which many paths share, are resolved once."""
     above, name = os.path.split(folder)
     if not name:
         return folder

@@ -1,8 +1,8 @@
-"""Which functions of a tree a benchmark may run: a guess from the names in its code, without running it.
+"""Guesses which functions of a tree a benchmark may run, from the names in its code, without running it.
 
-It follows the names that functions use to the functions, classes and modules that they stand for. Methods are
-followed from their class, so more may be named than is ever called. What is only looked up at run time, by a
-text for example, is not found. The guess decides which benchmark is measured first and nothing else.
+Names that functions use lead to the functions, classes and modules that they stand for. All methods of such a
+class are included, so that more may be found than is ever called. What is only looked up at run time, by a
+string for example, is not found. The guess decides which benchmark is measured first, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 def reached_functions(starts: Iterable[object], root: Path) -> frozenset[tuple[str, str]]:
     """Return the functions that ``starts`` may lead to: file, relative to ``root``, and qualified name.
 
-    A function that was made by another counts as that one.
+    A function that another one defines counts as that one.
     """
     top = f"{root}/"
     seen: set[int] = set()
@@ -36,7 +36,7 @@ def reached_functions(starts: Iterable[object], root: Path) -> frozenset[tuple[s
 
 
 def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple[str, str]]) -> bool:
-    """Tell whether a function that is ``reached`` has ``changed``: one named of its file, or any for None."""
+    """Tell whether a ``reached`` function has ``changed``; a file with None has changed as a whole."""
     return any(file in changed and _names_it(changed[file], name) for file, name in reached)
 
 
@@ -66,7 +66,7 @@ def _named_by(function: FunctionType, top: str) -> Iterator[object]:
     """Yield what the names in a function's code stand for: globals, closures, attributes of own modules."""
     names = frozenset(_names(function.__code__))
     scope: Mapping[str, object] = function.__globals__
-    # A function's own imports name modules that are no globals of it.
+    # Modules that a function imports itself are not among its globals.
     values = [scope.get(name, sys.modules.get(name)) for name in names]
     values += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     modules: set[str] = set()

@@ -12,7 +12,7 @@ MESSAGE_LIMIT = 300
 def judge(
     call: pytest.CallInfo[None], report: pytest.TestReport
 ) -> tuple[Literal["ok", "error", "skipped"], str | None]:
-    """Return how a phase of a test ended, and in one line why it did not end well."""
+    """Return how a phase of a test ended, and in one line why it did not pass."""
     if report.passed:
         return "ok", None
     if call.excinfo is None:

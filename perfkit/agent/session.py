@@ -1,4 +1,4 @@
-"""One pytest session: it collects, then runs the benchmarks it was assigned, or serves launches by forks."""
+"""One pytest session: it collects, then lists or runs benchmarks, or forks processes that run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
-# Options of other plugins that would break lockstep, and the options that undo them when given last.
+# These options of other plugins would break lockstep; those beside them undo them when given last.
 _OPPONENTS = {
     "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
     "pytest_cov": (("--cov",), ("--no-cov",)),
@@ -51,9 +51,9 @@ _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors"
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """The benchmarks that a process runs, and the channel to who orders it.
+    """The benchmarks that a process runs, and the channel from which it gets orders.
 
-    ``finish`` is called once they have run, in a process that was forked for them: it ends that process.
+    In a process that was forked for them, ``finish`` is called once they have run, and ends the process.
     """
 
     nodes: Sequence[str]
@@ -62,11 +62,11 @@ class Launch:
 
 
 class ChildPlugin:
-    """The hooks of a child's session; one that ``lists`` says which benchmarks there are.
+    """The hooks of a child's session; a session that ``lists`` sends which benchmarks there are.
 
-    Of each benchmark it says whether it may run one of the ``changed`` functions, given by file.
-    ``next_launch`` is called once all is collected: it returns what is to be run, None where nothing is. It
-    may return in several processes, which were forked to run some benchmarks each.
+    Each is sent with whether it may run one of the ``changed`` functions, given by file. ``next_launch`` is
+    called once all is collected, and returns what is to be run, None where nothing is. In a server it returns
+    in each process that was forked for a launch, with the benchmarks of that launch.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ChildPlugin:
                 setattr(config.option, name, value)
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Leave word of what is collected now: the import of a file may take long."""
+        """Write down what is collected now, since the import of a file may take long."""
         if self._lists and isinstance(collector, pytest.File):
             Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
 
@@ -108,8 +108,8 @@ class ChildPlugin:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """List the benchmarks where that is asked for, and run those of a launch in its order.
 
-        Only now is it known that pytest would go on to run them: some mistakes in its configuration end a
-        session after it has collected.
+        They are listed only here, since some mistakes in pytest's configuration end a session after it has
+        collected, and before this.
         """
         found = {item.nodeid: item for item in session.items if _measures(item)}
         if self._lists:
@@ -127,7 +127,7 @@ class ChildPlugin:
         return {**_describe(item), "changed": may_run(self._changed, _reached(item))}
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
-        """Say which benchmarks there are."""
+        """Send which benchmarks there are, and what could not be collected."""
         self._listed = True
         self._channel.send(
             {
@@ -139,7 +139,7 @@ class ChildPlugin:
         )
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep what could not be imported, or skips itself as a whole."""
+        """Keep the message of a file that could not be imported, or that skips itself as a whole."""
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]
@@ -164,14 +164,14 @@ class ChildPlugin:
         self._why_ended = f"{excinfo.typename}: {_one_line(excinfo)} ({where})"
 
     def _without_root(self, text: str) -> str:
-        """Name the files of this side by their place in it, which is the same on the other side."""
+        """Name the files of this side relative to its root, as the other side does."""
         return text.replace(f"{self._root}/", "")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep the first thing that went wrong with a test, and tell it when the test is over."""
+        """Keep the first thing that went wrong with a test, and send it when the test is over."""
         report = yield
         status, message = judge(call, report)
         if status != "ok":
@@ -184,14 +184,14 @@ class ChildPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self) -> tuple[str, str, str]:
-        """Print no progress: if the process dies, the last line of its output has to tell why."""
+        """Print no progress, so that the last line of output says why if the process dies."""
         return "", "", ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Exit before the summary: nobody reads it, and plugins import large libraries to write theirs.
 
-        What ended a session before it had listed anything is told now: the log will not end with it.
+        Where the session ended before it had listed anything, the reason is sent now, as the log lacks it.
         """
         if self._lists and not self._listed and self._why_ended is not None:
             self._channel.send({"kind": "not_collected", "message": self._without_root(self._why_ended)})
@@ -201,7 +201,7 @@ class ChildPlugin:
 def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select: str | None) -> None:
     """Run pytest in ``root`` over ``paths`` (relative to it)."""
     places = [f"--rootdir={root}", f"--confcutdir={root}", f"--basetemp={os.environ['TMPDIR']}/basetemp"]
-    # The plugin "perfkit" would import the perfkit that may be under test.
+    # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection, *_neutral_arguments()]
@@ -209,9 +209,9 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
 
 
 def selection_problem(select: str) -> str | None:
-    """Return why an expression is none that pytest's ``-k`` reads, None where it is one.
+    """Return why pytest's ``-k`` does not accept an expression, None where it does.
 
-    The kind of the error is another in each version of pytest, and each ends in what was expected.
+    The type of the error depends on the version of pytest; its message says what was expected.
     """
     try:
         Expression.compile(select)
@@ -264,7 +264,7 @@ def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
 
 @functools.cache
 def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
-    """Return the same once for all parameters of a benchmark."""
+    """Return the functions that these may run, computed once for all parameters of a benchmark."""
     return reached_functions((function, *fixtures), root)
 
 
@@ -275,7 +275,7 @@ def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
 def _mentions_fixture(place: Path) -> bool:
     """Tell whether a file, or one in a folder, may use the fixture or one that is named after it.
 
-    Its text has to do: what cannot be imported cannot be asked.
+    Only its text is searched, since it could not be imported.
     """
     try:
         files = place.rglob("*.py") if place.is_dir() else [place]

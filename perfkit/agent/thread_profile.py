@@ -1,4 +1,4 @@
-"""cProfile of one thread: since Python 3.12 it rests on ``sys.monitoring``, which hears all threads."""
+"""cProfile of one thread: since Python 3.12 it uses ``sys.monitoring``, which sees all threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from threading import get_ident
 def profile_of_this_thread() -> cProfile.Profile:
     """Return a profiler, not yet enabled, that sees only the thread that made it.
 
-    Since Python 3.12 the events of all threads reach one stack, where a call of one thread ends that of
-    another. The profiler asks itself for its callbacks when it is enabled, so they are replaced in it.
+    Since Python 3.12 the events of all threads go to one stack, where a call of one thread ends that of
+    another. The profiler looks up its callbacks on itself when it is enabled, so they are replaced there.
     """
     profile = cProfile.Profile()
     if sys.version_info >= (3, 12):
@@ -22,7 +22,7 @@ def profile_of_this_thread() -> cProfile.Profile:
 
 
 def monitoring_callbacks() -> tuple[str, ...]:
-    """Return the names of the profiler's methods that hear events, by which it registers them."""
+    """Return the names of the profiler's methods that receive events, under which it looks them up."""
     return tuple(name for name in dir(cProfile.Profile) if name.endswith("_callback"))
 
 

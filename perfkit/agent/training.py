@@ -1,4 +1,4 @@
-"""A training loop in a measured child: a few of its steps, counted."""
+"""Counts a few steps of a training loop in a measured child."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .loading import TargetError, compile_script, is_script, load_function, scri
 
 
 class _EnoughSteps(BaseException):
-    """Ends the loop after its last counted step; it is no Exception, since a loop may catch those."""
+    """Ends the loop after its last counted step; it is no Exception, since a loop may catch these."""
 
 
 def count_steps(place: str, *, root: Path, steps: int) -> Message:
-    """Return what the last of so many training steps counts, or the problem that kept it from that.
+    """Return the counts of the last of ``steps`` training steps, or the problem for which there are none.
 
     ``place`` is "package.module:function", or the path of a script. An optimizer's step ends a step.
     """
@@ -61,7 +61,7 @@ def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts
 
 
 def last_iteration(counts: Counts) -> Counts:
-    """Return the counts of the last iteration alone: those before it make what is made once."""
+    """Return the counts of the last iteration alone, since earlier ones include one-time work."""
     return replace(counts, counts=tuple(replace(count, values=count.values[-1:]) for count in counts.counts))
 
 

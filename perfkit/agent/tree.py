@@ -15,7 +15,7 @@ _STOPPED = frozenset("Tt")
 _ENDED = frozenset("ZX")
 _STOP_LIMIT_S = 1.0
 _STOP_POLL_S = 5e-5
-# Some kernels do not list children. The other way, to ask every process for its parent, takes longer the more
+# Some kernels do not list children. Then every process is asked for its parent, which takes longer the more
 # processes there are.
 _CHILDREN_LISTED = (_PROC / "thread-self/children").exists()
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -25,7 +25,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class Process:
     """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
 
-    ``core`` is where its main thread ran last, ``in_terminal`` whether it has a terminal to be controlled by.
+    ``core`` is where its main thread ran last; ``in_terminal`` says whether it has a controlling terminal.
     """
 
     pid: int
@@ -38,7 +38,7 @@ class Process:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, though its parent may not have heard of it yet."""
+        """Whether it has ended, though its parent may not have collected its status yet."""
         return self.state in _ENDED
 
     @property
@@ -65,11 +65,11 @@ def tree(leader: int) -> tuple[Process, ...]:
 
 
 def children(pid: int) -> tuple[int, ...]:
-    """Return the processes whose parent a process is, those that are over included."""
+    """Return the children of a process, those that have ended included."""
     if not _CHILDREN_LISTED:
         return tuple(process.pid for process in _everyone() if process.parent == pid)
     listed: list[str] = []
-    # A process is the child of the thread that made it. Any thread may end meanwhile.
+    # A process is listed under the thread that made it, and threads may end meanwhile.
     with contextlib.suppress(OSError):
         for thread in (_PROC / str(pid) / "task").iterdir():
             with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ def read_process(pid: int) -> Process | None:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name stands in parentheses and may hold anything; the fields after it are plain (proc(5)).
+    # The name is in parentheses and may contain anything; the fields after it are plain (proc(5)).
     fields = text[text.rindex(")") + 2 :].split()
     return Process(
         pid=pid,
@@ -97,7 +97,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
-    """Stop a child's group, and processes of its tree that left the group; return once its leader rests."""
+    """Stop a child's group and its ``strays``, which left the group; wait until the leader rests."""
     _signal(leader, strays, signal.SIGSTOP)
     deadline = time.monotonic() + _STOP_LIMIT_S
     while (process := read_process(leader)) is not None and not process.rests:
@@ -108,12 +108,12 @@ def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
 
 
 def resume(leader: int, strays: tuple[int, ...] = ()) -> None:
-    """Let a child's tree go on."""
+    """Let a child's group and its ``strays`` go on."""
     _signal(leader, strays, signal.SIGCONT)
 
 
 def kill(leader: int, strays: tuple[int, ...] = ()) -> None:
-    """End a child's whole tree, whatever state it is in; ``strays`` are those known to have been of it."""
+    """Kill a child's whole tree, and its ``strays``: processes known to have been in the tree."""
     found = tuple(process.pid for process in tree(leader) if process.group != leader)
     _signal(leader, (*strays, *found), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The comparison engine: two sides, measured launch by launch until every benchmark is decided.
+"""The comparison engine: two sides are measured, launch by launch, until every benchmark is decided.
 
-Gates, calibrations, tricks and the doctor are callers of it.
+Gates, calibrations, tricks and the doctor call it.
 """

@@ -17,7 +17,7 @@ from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts, unuse
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """What a gate found, with the findings that people accepted marked."""
+    """The findings of a gate, where those that people accepted are marked."""
 
     comparisons: tuple[Comparison, ...]
     exact: tuple[ExactComparison, ...]
@@ -25,7 +25,7 @@ class Accepted:
 
 
 def check_acceptances(pair: SidePair, *, ledger: Path) -> None:
-    """Refuse acceptances that cannot be read, before anything is measured.
+    """Check, before anything is measured, that all acceptances can be read.
 
     Raises:
         RepositoryError: git does not know one of the two commits.
@@ -37,7 +37,7 @@ def check_acceptances(pair: SidePair, *, ledger: Path) -> None:
 def accept(
     comparisons: Sequence[Comparison], exact: Sequence[ExactComparison], pair: SidePair, *, ledger: Path
 ) -> Accepted:
-    """Mark the findings that people accepted; for a side outside git nobody can have accepted any.
+    """Mark the findings that people accepted; there are none where a side is a directory, without a commit.
 
     Raises:
         RepositoryError: git does not know one of the two commits.

@@ -1,4 +1,4 @@
-"""Launches of identical code on both sides, for a given time: all their differences come from the machine."""
+"""Launches of identical code on both sides for a given time, whose differences all come from the machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records.comparisons import LaunchPair
 
 _LIMIT_S = 30.0
-# At least this many are made however slow the machine is: fewer would not tell how they scatter.
+# At least this many are made, however slow the machine is, since fewer would not show their scatter.
 _FEWEST_LAUNCHES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """The launches of each benchmark, and the seconds that one launch of one of them took, all included.
+    """The launches of each benchmark, and the mean seconds that a launch of one took, overhead included.
 
-    ``served`` says that they were forked after the import, as those of a gate are.
+    ``served`` says that they were forked after the import of the code, as those of a gate are.
     """
 
     pairs: Mapping[str, tuple[LaunchPair, ...]]
@@ -33,7 +33,7 @@ class Alike:
 def measure_alike(launcher: Launcher, *, seconds: float, seed: int, tell: Callable[[float], None]) -> Alike:
     """Measure what the launcher's sides hold until the time is over and there are launches enough to compare.
 
-    ``tell`` hears the share that is done.
+    ``tell`` receives the share that is done, from 0 to 1.
     """
     listed = launcher.survey()
     launches = LockstepLaunches(launcher, limit_s=lambda _: _LIMIT_S)

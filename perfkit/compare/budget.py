@@ -1,7 +1,7 @@
 """Which benchmarks get the time that is left, and how much time all of them will take.
 
-Possible slowdowns come first, then benchmarks of changed code, then what has begun, then what is decided
-soonest.
+Among those that the time can decide, possible slowdowns come first, then benchmarks of changed code, then
+those that were begun, then those that are decided soonest.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import dataclass
 
 from perfkit.units import counted, human_seconds
 
-# So many are measured together, which share the cost of a generation. The others wait until one of these is
-# decided: how many can be decided in the time that is left is known better then.
+# So many are measured together, so that they share the cost of a generation. The others wait until one of
+# these is decided: by then it is known better how many can be decided in the time that is left.
 _TOGETHER = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """An undecided benchmark, and about how many seconds it asks for.
+    """An undecided benchmark, and about how many seconds it needs.
 
-    ``next_look_s`` leads to its next look, ``decision_s`` to the look that will decide it if it goes on as
-    it began, None where none would. ``suspect`` is one that reads slower than its margin allows, ``changed``
-    one that may run code that differs between the sides; one that is not ``begun`` has had no launch.
+    ``next_look_s`` are the seconds to its next look, ``decision_s`` those to the look that will decide it if
+    its ratio and scatter stay as they are, None where none would. It is ``suspect`` where its ratio is above
+    its margin, ``changed`` where it may run code that differs between the sides, and ``begun`` where it has
+    had a launch in this run.
     """
 
     node: str
@@ -37,8 +38,8 @@ class Candidate:
 def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     """Return the nodes that get a launch now, when ``left_s`` seconds are left for all of them.
 
-    The first benchmark reserves the time to its decision, and the next ones share what remains. This choice
-    does not change error rates: each look of each benchmark has its own share of alpha, whatever led to it.
+    Each benchmark in turn reserves the time to its decision, and the next ones share what remains. This
+    choice does not change error rates, since each look of each benchmark has its own share of alpha.
     """
     chosen: set[str] = set()
     for one in sorted(candidates, key=lambda one: _order(one, left_s)):
@@ -50,7 +51,7 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """About how many seconds the undecided benchmarks still ask for, each of them, and how many are left.
+    """About how many seconds each undecided benchmark still needs, and how many seconds are left.
 
     ``after_s`` are kept for what follows, and not part of those that are left.
     """
@@ -61,7 +62,7 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """What all of them ask for, and what follows."""
+        """The seconds that all of them need, and what follows."""
         return math.fsum(self.costs_s) + self.after_s
 
     @property
@@ -74,7 +75,7 @@ class Forecast:
         return number
 
     def announced(self, margins: str, *, budget_s: float) -> str:
-        """Say what measuring will take, and what a budget that is too small leaves out."""
+        """Return a sentence on how long measuring takes, and what a budget that is too small leaves out."""
         told = (
             f"measuring {counted(len(self.costs_s), 'benchmark')}: about"
             f" {human_seconds(self.seconds, digits=2)} at {margins}"
@@ -87,7 +88,7 @@ class Forecast:
         )
 
     def not_reached(self, number: int, *, budget_s: float) -> str:
-        """Say what it would take to decide the ``number`` benchmarks that were not reached, and others."""
+        """Return a sentence on the ``number`` benchmarks not reached, and the budget that decides all."""
         return (
             f"the budget of {human_seconds(budget_s)} was over before {counted(number, 'benchmark')}"
             f" {'was' if number == 1 else 'were'} reached ({self._cure(budget_s)})"

@@ -1,4 +1,4 @@
-"""The plan of a calibration: its gates in order, and which benchmark each of them slows down by how much."""
+"""The plan of a calibration: its gates in order, and which benchmark each gate slows down by how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted: every benchmark, and a step of each configured training target, on both sides."""
+"""Counts on both sides: of benchmarks, and of a step of each configured training target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perfkit.verdict.exact import ExactPolicy, compare_counts
 COUNTED_STEP = 3
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
-# Under Valgrind a test takes minutes to reach its benchmark.
+# Under Valgrind a test may take minutes to reach its benchmark.
 _VALGRIND_LIMIT_S = 300.0
 
 
@@ -41,7 +41,7 @@ class CountedPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """All that was counted, the findings on what could not be, and the sides' files that were imported."""
+    """All counts, the findings on what could not be counted, and the sides' files that were imported."""
 
     pairs: tuple[CountedPair, ...] = ()
     findings: tuple[Comparison, ...] = ()
@@ -49,7 +49,7 @@ class Tally:
     loaded: frozenset[str] = frozenset()
 
     def compared(self, policy: ExactPolicy, faster: Collection[str] = ()) -> tuple[ExactComparison, ...]:
-        """Return a comparison for each count of each pair; ``faster`` are benchmarks whose time IMPROVED."""
+        """Return a comparison for each count of each pair; ``faster`` names those whose time IMPROVED."""
         return tuple(
             one
             for pair in self.pairs
@@ -68,9 +68,10 @@ class Tally:
 def count_compared(
     compared: Sequence[ComparedBenchmark], launcher: Launcher, *, say: Callable[[str], None], decide: bool
 ) -> Tally:
-    """Count each benchmark in processes of its own; where the counts ``decide``, a failure is a finding.
+    """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
-    Where they do not decide, counts that could not be made on head alone are missing, with the reason.
+    Where they do not decide, counts that failed on head alone are missing, with the reason. ``say`` receives
+    the node id of each benchmark before it is counted.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
@@ -105,7 +106,7 @@ def count_compared(
 
 
 def _not_counted(base: Counts, failure: Failure) -> Counts:
-    """Return what head lacks of base's counts, since counting failed there."""
+    """Return head's counts where counting failed there: none of base's metrics, each with the reason."""
     why = f"counting failed: {failure.message}"
     return Counts(counts=(), not_counted={count.metric: why for count in base.counts})
 
@@ -114,7 +115,7 @@ def targets_to_count(project: Project) -> tuple[Target, ...]:
     """Return the configured targets whose training steps are counted.
 
     Raises:
-        UsageError: one is no function and no script, or its script is not there or outside of the project.
+        UsageError: one is no function and no script, or its script is missing or outside of the project.
     """
     config = project.config
     names = config.targets if config.exact.targets is None else config.exact.targets
@@ -141,7 +142,7 @@ def count_target(one: ComparedBenchmark, places: Mapping[Side, str], launcher: L
 
 
 def check_valgrind() -> None:
-    """Refuse to count instructions where nothing can.
+    """Check that Valgrind, which counts instructions, is there.
 
     Raises:
         UsageError: Valgrind is not installed.
@@ -157,7 +158,7 @@ def check_valgrind() -> None:
 def count_instructions(
     compared: Sequence[ComparedBenchmark], callgrind: Callgrind, *, say: Callable[[str], None]
 ) -> Tally:
-    """Count each benchmark; ``say`` hears which one is next."""
+    """Count the instructions of each benchmark; ``say`` receives the node id of each one before."""
     pairs = []
     for one in compared:
         node = one.benchmark.name
@@ -184,7 +185,7 @@ def joined(tallies: Sequence[Tally]) -> Tally:
 
 
 def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failure]]) -> Tally:
-    """Return a target's counts: if one side alone has none that is a finding, if neither has any a note."""
+    """Return a target's counts; a failure on one side alone is a finding, one on both sides a note."""
     name = one.benchmark.name
     problems = {side: next((one for one in found[side] if isinstance(one, Failure)), None) for side in SIDES}
     base, head = problems["base"], problems["head"]
@@ -201,7 +202,7 @@ def _tally(one: ComparedBenchmark, found: Mapping[Side, Sequence[Counts | Failur
 
 
 def _both_runs(found: Sequence[Counts]) -> Counts:
-    """Return the counts of both runs as one: a value each."""
+    """Return the counts of both runs as one, with a value of each run."""
     values = [{count.metric: count.values[-1] for count in one.counts} for one in found]
     last = found[-1]
     counts = (

@@ -1,4 +1,4 @@
-"""What to do about a file that a side cannot import: what is missing there, and who could bring it."""
+"""Advice on a file that a side cannot import: what is missing there, and how to install, copy or build it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NAME = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
 _FILE = re.compile(r"No such file or directory: '([^']+)'")
 _COMPILED = (".so", ".pyd", ".dylib")
-# What compiled modules are made from, beside the place where they are imported from.
+# Compiled modules have such source files beside the place that they are imported from.
 _SOURCES = (".pyx", ".c", ".cc", ".cpp", ".cu", ".f90")
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cure:
-    """What to do; ``of_checkout`` says that the user's tree has the file, which checkouts lack."""
+    """What to do; ``of_checkout`` says that the user's tree may have the file and checkouts alone lack it."""
 
     words: str
     of_checkout: bool = False
@@ -32,7 +32,10 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True)
 class Cures:
-    """Finds what to do about an error, for the sides of a pair; ``folder`` is the project's place in them."""
+    """Finds what to do about an import error on a side of a pair.
+
+    ``folder`` is the project's place in the sides, ``prepared`` says that a `prepare` command is configured.
+    """
 
     pair: SidePair
     folder: Path
@@ -74,7 +77,7 @@ class Cures:
 
 
 def _wanted(message: str, top: Path) -> Iterator[str]:
-    """Yield the places, relative to where modules are imported from, of what an import did not find."""
+    """Yield the paths of what an import did not find, relative to where modules are imported from."""
     dotted = [match[1] for match in _MODULE.finditer(message)]
     dotted += [f"{match[2]}.{match[1]}" for match in _NAME.finditer(message)]
     yield from (name.replace(".", "/") for name in dotted if _is_own(name.partition(".")[0], top))
@@ -82,13 +85,13 @@ def _wanted(message: str, top: Path) -> Iterator[str]:
 
 
 def _is_own(name: str, top: Path) -> bool:
-    """Tell whether a top-level name is the project's own, wherever in it the name is imported from."""
+    """Tell whether a top-level name is the project's own: in its top folder, or in a folder of that."""
     places = (top, top / "src", *(place for place in top.iterdir() if place.is_dir()))
     return any((place / name).is_dir() or any(place.glob(f"{name}.*")) for place in places)
 
 
 def _patterns(wanted: Sequence[str]) -> Iterator[str]:
-    """Yield git's patterns for the files that a module or file may lie in."""
+    """Yield git's patterns for the files that a module or file may be."""
     for place in wanted:
         if PurePosixPath(place).suffix:
             yield f":(glob)**/{place}"

@@ -1,7 +1,7 @@
 """One comparison from its first launch to its verdicts; gates and calibrations are such comparisons.
 
-Both sides are laid out and surveyed by then. What is measured is recorded launch by launch, and the verdicts
-are added when the last of them is known.
+Both sides are laid out and surveyed before. Launches are recorded one by one, and the verdicts are added when
+all of them are known.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ from perfkit.records.progress import ComparisonProgress
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
 
-# What is obvious is decided at the first three looks. They have a twentieth of alpha, so that the others,
-# which decide nearly all small changes, lose next to nothing.
+# The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
+# decide nearly all small changes, lose very little.
 _EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
 _EARLY_SHARE = 0.05
 _LEAST_SD = 0.01
 _LEAST_BUDGET_S = 60.0
-# Counting a benchmark takes about as long as so many of its launches and so many of its calls.
+# Counting a benchmark takes about as long as so many of its launches and so many of its calls, which the budget
+# keeps for it.
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
-# Python's calls are counted several times slower than they are made, so only those of short calls are.
+# Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
 
 
@@ -73,11 +74,11 @@ def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """How the benchmarks of two sides are compared, settled before anything is measured.
+    """How the benchmarks of two sides are compared, decided before anything is measured.
 
-    ``budget_s`` is for setting up, timing and counting benchmarks, in seconds. ``counted`` says that counts
-    are made, of the steps of ``targets`` too; ``instructions`` that callgrind counts as well. Without
-    ``timed`` the counts alone decide.
+    ``budget_s`` are the seconds for setting up, timing and counting benchmarks; counting steps of ``targets``
+    and instructions is not part of it. ``counted`` says that benchmarks and targets are counted,
+    ``instructions`` that callgrind counts as well. Without ``timed`` nothing is timed, and the counts decide.
     """
 
     policy: Policy
@@ -93,7 +94,7 @@ class Method:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Where and as what a comparison is recorded; ``rehearsal`` names its calibration, if one makes it.
+    """The ledger and source that a comparison is recorded under; ``rehearsal`` is set in a calibration.
 
     ``earlier`` are the rows of gates on the same pair, whose tests it may continue.
     """
@@ -109,9 +110,9 @@ class CompletedComparison:
     """What a comparison found, and the ``context`` and ``prior`` runs of its record.
 
     ``loaded`` are the sides' files that it imported; it is None where earlier runs alone decided a benchmark,
-    since what they imported is not known. ``timed_s`` is how many seconds timing took, set-up included, and
-    ``counted_s`` how many counting took after it. ``unrecorded`` is what kept its end from the ledger, such
-    as a full disk: the verdicts stand all the same.
+    since what they imported is not known. ``timed_s`` is how many seconds set-up and timing took, and
+    ``counted_s`` how many counting took after it. ``unrecorded`` is the error, such as a full disk, for which
+    the end of its record is not in the ledger; the verdicts are valid all the same.
     """
 
     context: RunContext
@@ -138,9 +139,9 @@ def settle_method(
     targets: tuple[Target, ...] = (),
     instructions: bool = False,
 ) -> Method:
-    """Return the method for what a survey found: margin, alpha and budget as asked for, or as configured.
+    """Return the method for what a survey found: margin, alpha and budget as given, or as configured.
 
-    A budget that nobody gave is more than most suites need; measuring ends as soon as all is decided.
+    The default budget is more than most suites need; measuring ends as soon as all is decided.
     """
     config = project.config
     gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
@@ -170,12 +171,12 @@ def compare_sides(
     began: float,
     progress: ComparisonProgress,
 ) -> CompletedComparison:
-    """Compare what a survey found, and record it; the budget counts from ``began``, on the monotonic clock.
+    """Compare what a survey found, and record it; the budget begins at ``began``, on the monotonic clock.
 
     Raises:
-        NotMeasuredError: a side imported other code than its own; what was recorded before stays.
-        RecordingError: the record cannot be written while it measures; what is in it stays.
-        RunInterruptedError: the person stopped it; its launches so far are kept.
+        NotMeasuredError: a side imported other code than its own; what was recorded before is kept.
+        RecordingError: the record cannot be written while it measures; what is in it is kept.
+        RunInterruptedError: it was interrupted; its launches so far are kept.
     """
     context = _describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
@@ -196,10 +197,10 @@ def compare_sides(
 
 @contextmanager
 def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: datetime) -> Iterator[Run]:
-    """Record a run; what it measured before an interruption is kept and told.
+    """Record a run; what it measured before an interruption is kept, and the error says where.
 
     Raises:
-        RunInterruptedError: the person stopped it.
+        RunInterruptedError: it was interrupted.
     """
     run = ledger.run(source=source, run_id=run_id, recorded_at=recorded_at)
     try:
@@ -210,7 +211,7 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
 
 
 def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
-    """Return what all rows of the run are to say: its commits, machine, environment and rules."""
+    """Return what all rows of the run have in common: its commits, machine, environment and rules."""
     environment = dict(os.environ)
     if not sides.scope.as_is:
         environment = fixed_environment(environment, hash_seed=0)
@@ -230,7 +231,7 @@ def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record
 def _policy_kind(
     sides: OpenSides, method: Method, rehearsal: Rehearsal | None
 ) -> Callable[..., JudgedPolicy]:
-    """Return what makes the policy of a row, with all that the rows of the run have in common."""
+    """Return a function that makes the policy of a row, with what all rows of the run have in common."""
     gate = functools.partial(
         GatePolicy,
         base=sides.pair.base.commit.sha,
@@ -277,7 +278,7 @@ class _Comparing:
             self.run.add(list(count_rows(tally.pairs, exact, self.context)))
             self._publish(comparisons)
         except RecordingError as error:
-            # All is measured and judged: the caller tells that before this.
+            # All is measured and judged, and the caller reports that before this error.
             self.run.leave()
             unrecorded = error
         return CompletedComparison(
@@ -330,7 +331,7 @@ class _Comparing:
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:
-        """Count what repeats to the digit, once all is timed: of benchmarks that were reached."""
+        """Count, once all is timed, the benchmarks that were reached, and the training targets."""
         method, launcher = self.method, self.sides.launcher
         benchmarks = tuple(
             one for one in self._compared.values() if timing is None or _is_counted(timing, one)
@@ -363,7 +364,7 @@ class _Comparing:
                 yield finding_on_failure(self._compared[name], state.failure, base_own=self.surveyed.base_own)
 
     def _publish(self, comparisons: Sequence[Comparison]) -> Path | None:
-        """Add the findings and what is known only at the end, and put the record into the ledger."""
+        """Add the findings and what is known only at the end, and publish the record in the ledger."""
         timed = {row.outcome.benchmark.name for row in self.run.rows if not is_count(row)}
         self.run.add(
             [
@@ -386,7 +387,10 @@ class _Comparing:
 
 
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
-    """Tell whether counting a benchmark is worth its time: without torch nothing that it counts decides."""
+    """Tell whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
+
+    Without torch no count decides, so only cheap ones are made.
+    """
     call_s = timing.states[one.benchmark.name].call_s
     return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 

@@ -1,4 +1,4 @@
-"""What a report tells beside the verdicts: why a benchmark became slower, and notes on the run."""
+"""What a report says besides the verdicts: why a benchmark became slower, and notes on the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explain_regressions(
     sides: OpenSides,
     progress: ComparisonProgress,
 ) -> tuple[Explanation, ...]:
-    """Profile regressed benchmarks on both sides and return what moved in each, where profiling worked."""
+    """Profile regressed benchmarks on both sides and return what moved; those that failed are left out."""
     known = {one.benchmark.name: one for one in compared}
     regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
     if regressed:
@@ -54,7 +54,7 @@ def _explain(
         children = [launcher.start(side, nodes=[name]) for side in SIDES]
         turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
     except OSError:
-        # The verdict is known by now: a full disk must not take it away.
+        # The verdict is known by now, and a full disk must not end the gate before it is shown.
         return None
     if turns is None:
         return None
@@ -65,7 +65,7 @@ def _explain(
 
 
 def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
-    """Read a side's profile; own files are named relative to the side's root, so that names match."""
+    """Read a side's profile, naming own files relative to the side's root, so that names match."""
     return read_pstats(turn.stats, side, CodeNames(root=str(root)))
 
 

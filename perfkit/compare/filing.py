@@ -33,7 +33,7 @@ _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all rows of one run share; ``kind`` makes the policy of a row from what differs between rows."""
+    """What all rows of one run share; ``kind`` makes a row's policy from what differs between rows."""
 
     source: Source = "gate"
     run_id: str
@@ -57,9 +57,9 @@ def launch_rows(
     compared: Mapping[str, ComparedBenchmark],
     context: RunContext,
 ) -> Iterator[Row]:
-    """Yield rows for each launch of each benchmark and side: all calls, and typical ones where timed apart.
+    """Yield rows for each launch of each benchmark and side: for all calls, and for typical ones if known.
 
-    There is no verdict yet when they are recorded: ``settled`` adds it once the run is over.
+    They have no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
     for one in measured:
         for side in SIDES:
@@ -81,7 +81,7 @@ def count_rows(
 
 
 def finding_row(comparison: Comparison, context: RunContext) -> Row:
-    """Return the row of a benchmark without a launch of its own in this gate: a failure is a row too.
+    """Return the row of a benchmark that failed, or that has no launch of its own in this gate.
 
     A benchmark that earlier gates had already decided is not filed as a failure.
     """
@@ -94,9 +94,9 @@ def finding_row(comparison: Comparison, context: RunContext) -> Row:
 def settled(
     row: Row, verdicts: Mapping[str, Verdict], *, wall_s: float, continues: Sequence[str] = ()
 ) -> Row:
-    """Return a row with what is known only when its run is over: seconds, and its benchmark's verdict.
+    """Return a row with what is known only when its run is over: its seconds, and the benchmark's verdict.
 
-    A count has its verdict from the start; a benchmark that was not judged gets none.
+    A count has its own verdict already; a benchmark that was not judged gets none.
     """
     policy = judged_policy(row)
     verdict = policy.verdict or verdicts.get(row.outcome.benchmark.name)

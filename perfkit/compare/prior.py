@@ -18,7 +18,7 @@ from perfkit.verdict.from_rows import joined_pairs, pairs_of
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """The rows of earlier gates that count on, by run, oldest first."""
+    """The rows of earlier gates whose test is continued, by run, oldest first."""
 
     runs: dict[str, list[Row]] = field(default_factory=dict)
 
@@ -42,10 +42,10 @@ def earlier_rows(ledger: Ledger, pair: SidePair) -> list[Row]:
 
 
 def continued_seed(seed: int, earlier: Sequence[Row]) -> int:
-    """Return the seed of a gate that comes after others on its pair: ``seed`` itself after none.
+    """Return the seed of a gate that comes after others on its pair; it is ``seed`` itself after none.
 
     With the same seed, a gate that continues another's test would draw the same hash seeds and orders again,
-    and their bias would count twice.
+    so that its launches would have the same bias.
     """
     runs = dict.fromkeys(row.run_id for row in earlier)
     if not runs:
@@ -55,7 +55,7 @@ def continued_seed(seed: int, earlier: Sequence[Row]) -> int:
 
 
 def find_prior(rows: Sequence[Row], context: RunContext) -> Prior:
-    """Return the gates in a ledger that asked the same question under the same rules in the same place.
+    """Return the gates of the same pair under the same rules, on the same machine and environment.
 
     A side with uncommitted changes or without a commit may have held other code then, so its gates are never
     continued.

@@ -1,4 +1,4 @@
-"""``perfkit gate --from-ledger``: the verdicts of a gate again, from its kept launches alone."""
+"""``perfkit gate --from-ledger``: computes the verdicts of a gate anew, from its kept launches alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     """Return the report of a gate whose id begins or ends with ``run``, judged anew.
 
     Raises:
-        LedgerError: no gate, or more than one, is meant.
+        LedgerError: no run, more than one, or one that is no gate has such an id.
     """
     kept = Ledger(ledger)
     rows = kept.rows_of(run)
@@ -35,7 +35,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
 
 
 def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
-    """Return the verdicts that the rows of a gate, and of the gates it continued, lead to."""
+    """Return the verdicts that follow from the rows of a gate and of the gates that it continued."""
     prior = [_by_benchmark(kept.rows_of(earlier)) for earlier in judged_policy(rows[0]).continues]
     return [
         comparison_of(own, [earlier[name] for earlier in prior if name in earlier])
@@ -69,7 +69,7 @@ def _report(
         budget_s=policy.budget_s,
         wall_s=until_cut_off_s if policy.wall_s is None else policy.wall_s,
         comparisons=tuple(comparisons),
-        # What was never measured is not known, so nothing passes.
+        # Launches may be missing, so a gate that was cut off never passes.
         exit_code=EXIT_NOT_MEASURED if first.partial and code == EXIT_PASS else code,
         exact=tuple(exact),
         notes=("This gate was cut off: launches and counts of it may be missing.",) if first.partial else (),
@@ -79,7 +79,7 @@ def _report(
 
 
 def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project) -> tuple[Acceptance, ...]:
-    """Return what people have accepted since then, where the commits are still known."""
+    """Return what people have accepted, by now, of these commits; nothing where git does not know them."""
     try:
         acceptances, _ = find_acceptances(
             project.root, base=commits["base"], head=commits["head"], ledger=ledger

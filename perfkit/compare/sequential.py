@@ -1,6 +1,6 @@
 """A sequential comparison: launches until each benchmark is decided or the budget cannot decide more.
 
-It starts no process and reads no clock itself: its caller hands in a launcher and a clock.
+It starts no process and reads no clock itself, since its caller passes launches and a clock to it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from perfkit.stats.planning import deciding_look
 from perfkit.verdict.from_rows import joined_pairs
 from perfkit.verdict.judge import WELL_KNOWN, compare
 
-# How much the log ratios of a benchmark's launches differ as a rule, what generations have in common
-# included. Few launches of its own do not tell.
+# A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
+# included. It is assumed while there are too few launches to show the benchmark's own.
 _USUAL_SD = 0.015
-# Where rounds of one launch differ so many times, in most launches, it is no noise of the machine.
+# Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
+# machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
-# No more than this share of the time that is left is kept for what follows.
+# At most this share of the time that is left is kept for counting.
 _MOST_KEPT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedBenchmark:
-    """A benchmark that both sides have, and how it is judged; ``limit_s`` is how long it may stay silent.
+    """A benchmark that both sides have, and how it is judged; it may send nothing for ``limit_s`` seconds.
 
     ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
     earlier gates on the same pair, whose test this run continues.
@@ -53,7 +54,7 @@ class ComparedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLaunch:
-    """One launch of one benchmark on both sides, and its place among the launches."""
+    """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``)."""
 
     node: str
     slot: Slot
@@ -67,20 +68,20 @@ class Launches(Protocol):
 
     @property
     def preloader(self) -> int:
-        """The number of the preloader that the last launch was forked from."""
+        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
 
     def prepare(self) -> None:
-        """Get ready for the next launch: start a new preloader when the present one has made its share."""
+        """Get ready for the next launch: begin a new group when the present one has had its launches."""
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides, in fresh processes.
+        """Measure benchmarks on both sides, in two processes of the launch's own.
 
         Raises:
             NotMeasuredError: no process can be started any more.
         """
 
     def learn(self, libraries: Sequence[str]) -> None:
-        """Let later launches start with modules that both sides import."""
+        """Have preloaders import modules that both sides import."""
 
 
 @dataclass
@@ -99,23 +100,23 @@ class BenchmarkState:
 
     @property
     def call_s(self) -> float | None:
-        """Seconds that a call takes, None before the first launch."""
+        """The seconds that a call on head takes, None before the first launch."""
         return statistics.median(self.pairs[-1].head_s) if self.pairs else None
 
     @property
     def launch_s(self) -> float | None:
-        """Seconds that a launch of it takes, None before the first."""
+        """The seconds that a launch of it takes, None before the first."""
         return statistics.fmean(self.seconds[1:] or self.seconds) if self.seconds else None
 
     @property
     def erratic(self) -> float | None:
-        """How many times as long as the fastest the slowest round takes as a rule, None where few."""
+        """How many times as long as the fastest the slowest round usually takes; None where that is usual."""
         spreads = [max(one.base_s) / min(one.base_s) for one in self.own]
         usual = statistics.median(spreads) if len(spreads) >= _FEWEST_LAUNCHES_TO_TELL else 0.0
         return usual if usual >= _ERRATIC else None
 
     def judge(self, policy: Policy) -> Comparison:
-        """Return the verdict as far as it is known."""
+        """Return the verdict that the launches so far lead to."""
         return compare(
             self.compared.benchmark,
             self.pairs,
@@ -126,9 +127,9 @@ class BenchmarkState:
         )
 
     def launches_to_decision(self, found: Comparison, policy: Policy) -> int | None:
-        """Return about how many more launches will decide it, None where as many as are allowed will not.
+        """Return about how many more launches will decide it, None where the last look will not either.
 
-        Few launches say little about their own scatter, so with these the usual one is taken.
+        Few launches do not show their scatter well, so with these the usual one is assumed.
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
@@ -155,9 +156,9 @@ class SequentialComparison:
     """Measures benchmarks until they are decided; what it has measured survives an interruption.
 
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
-    is called with what each launch measured before the next one is made, and ``announce`` once, when the
-    costs of a launch are known. Of the time that is left, the seconds that ``after_s`` says of each benchmark
-    are kept for what follows.
+    is called with what each launch measured before the next one is made, and ``announce`` once, after the
+    first launch. Of the time that is left, the seconds that ``after_s`` says of each benchmark are kept for
+    the counting that follows.
     """
 
     launches: Launches
@@ -199,11 +200,11 @@ class SequentialComparison:
                 self.announce(self.forecast())
 
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return how every benchmark that has not failed stands."""
+        """Return the verdict so far of every benchmark that has not failed."""
         return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
 
     def forecast(self) -> Forecast:
-        """Return what deciding every benchmark that is still undecided would take."""
+        """Return how long it would take to decide every benchmark that is still undecided."""
         costs = [one.decision_s or one.next_look_s for one in self._candidates()]
         return Forecast(costs_s=costs, after_s=self._kept_s(), left_s=self._left_s())
 
@@ -221,7 +222,7 @@ class SequentialComparison:
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
     def _learn(self, record: LaunchRecord) -> None:
-        """Let preloaders import what both sides of this launch imported: some imports happen only in use."""
+        """Have preloaders import what both sides imported here: some imports happen only in calls."""
         for report in record.reports.values():
             self.loaded.update(report.loaded)
             self.uses_torch |= bool(report.torch)
@@ -231,7 +232,7 @@ class SequentialComparison:
     def _measured(self, node: str, slot: Slot, record: LaunchRecord) -> MeasuredLaunch:
         state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
         state.own.append(launch_pair(timing, slot, preloader))
-        # The first launch also learns the pace, and imports what later ones find in their preloader.
+        # The first launch also finds the pace, and imports what later ones have from their preloader.
         state.seconds.append(record.seconds[node] if state.seconds else _timed_s(timing))
         return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
 
@@ -242,14 +243,14 @@ class SequentialComparison:
 
     def _candidates(self) -> list[Candidate]:
         """Return the undecided benchmarks that have a look left."""
-        # The first launch imports what others find in their preloader, so its overhead says least.
+        # The first launch imports what later ones have from their preloader, so its overhead is not typical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
         found = (self._candidate(node, overhead_s) for node in self.states)
         return [one for one in found if one is not None]
 
     def _candidate(self, node: str, overhead_s: float) -> Candidate | None:
-        """Return how much time a benchmark asks for, None where it is decided or has had its last look."""
+        """Return how much time a benchmark needs, None where it is decided or has had its last look."""
         state = self.states[node]
         if state.failure is not None:
             return None
@@ -269,14 +270,14 @@ class SequentialComparison:
         )
 
     def _launch_s(self, state: BenchmarkState) -> float:
-        """Return what a launch of a benchmark takes: as much as one of the others before its first."""
+        """Return the seconds of a launch of a benchmark: before its first one, the mean of the others'."""
         if state.launch_s is not None:
             return state.launch_s
         known = [one.launch_s for one in self.states.values() if one.launch_s is not None]
         return statistics.fmean(known) if known else 0.0
 
     def _judge(self, node: str) -> Comparison:
-        """Judge a benchmark, anew only where launches were added."""
+        """Judge a benchmark; without new launches the judgement before is returned."""
         state = self.states[node]
         known = self._judged.get(node)
         if known is None or known[0] != len(state.own):
@@ -294,7 +295,7 @@ class SequentialComparison:
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:
-    """Refuse times and counts of any other code than that of the sides.
+    """Check that times and counts are those of the sides' own code.
 
     Raises:
         NotMeasuredError: a module of the code under test came from elsewhere.
@@ -309,7 +310,7 @@ def prove_code(reports: Mapping[Side, SideReport]) -> None:
 
 
 def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
-    """Return a launch as it is judged."""
+    """Return the times of a launch in the form in which they are judged."""
     return LaunchPair(
         launch=slot.launch,
         preloader=preloader,

@@ -1,4 +1,4 @@
-"""Both sides ready to be measured: laid out from commits or a suite, with what starts their processes."""
+"""Both sides ready to be measured: laid out from commits or a suite, with the launcher of their processes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
 
-# The least that one launch spends on a benchmark, both sides together.
+# One launch spends at least this time on a benchmark, both sides together.
 _LAUNCH_S = 0.06
-# The variance that launches of one generation have in common, in parts of their own: docs/method.md says how
-# that was measured. A generation has few launches even where it takes long to import.
+# Launches of one generation have this variance in common, in parts of their own; docs/method.md says how it
+# was measured. A generation has few launches even where it takes long to import.
 SHARED_VARIANCE = 0.5
 _MOST_PER_GENERATION = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What of both sides is compared, and how it is started.
+    """Which benchmarks of both sides are compared, and how their processes are started.
 
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
-    decides. ``plants`` maps benchmarks to the share by which head is made slower on purpose.
+    decides. ``as_is`` leaves allocator, hash seed and other settings alone. ``plants`` maps benchmarks to the
+    share by which head is made slower on purpose.
     """
 
     benchmarks: str | None
@@ -50,7 +51,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSides:
-    """Where both sides lie, and what starts their processes."""
+    """The folders of both sides, and the launchers of their processes."""
 
     project: Project
     scope: Scope
@@ -61,9 +62,9 @@ class OpenSides:
 
 
 class LockstepLaunches:
-    """Makes launches in lockstep by a launcher; the pace of each benchmark is learned in its first one.
+    """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
 
-    ``limit_s`` is how long a benchmark may stay silent, in seconds.
+    ``limit_s`` returns how many seconds a benchmark may send nothing.
     """
 
     def __init__(self, launcher: Launcher, *, limit_s: Callable[[str], float]) -> None:
@@ -75,11 +76,11 @@ class LockstepLaunches:
 
     @property
     def preloader(self) -> int:
-        """The number of the group that the last launch belongs to: those of one preloader or generation."""
+        """The number of the last launch's group: the launches of one generation, or else of one preloader."""
         return self._launcher.preloader
 
     def prepare(self) -> None:
-        """Begin a new group when the present one has made its share of launches."""
+        """Begin a new group when the present one has had its launches."""
         if self._made and self._made >= self._share():
             self._launcher.renew()
             self._made = 0
@@ -96,7 +97,7 @@ class LockstepLaunches:
         )
 
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
-        """Measure benchmarks on both sides, in fresh processes; again if their preloader is lost meanwhile.
+        """Measure benchmarks on both sides in a launch, and once more if a preloader or server is lost.
 
         Raises:
             NotMeasuredError: that of the second attempt was lost as well.
@@ -107,15 +108,15 @@ class LockstepLaunches:
         return record
 
     def learn(self, libraries: Sequence[str]) -> None:
-        """Let preloaders import modules that both sides import."""
+        """Have preloaders import modules that both sides import."""
         self._launcher.warm_up(libraries)
 
 
 def check_selection(select: str | None, project: Project) -> None:
-    """Refuse an expression that pytest would refuse, before anybody waits for the machine.
+    """Check, before the machine's lock is waited for, that pytest accepts an expression.
 
     Raises:
-        UsageError: it is none that pytest's ``-k`` reads; the message names where it stands.
+        UsageError: pytest's ``-k`` does not accept it; the message says where it is given.
     """
     place, expression = "--select", select
     if select is None:
@@ -130,7 +131,7 @@ def check_selection(select: str | None, project: Project) -> None:
 
 @contextmanager
 def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenSides]:
-    """Lay out both sides of a pair and bring the launcher that measures them; nothing of either stays behind.
+    """Lay out both sides of a pair with their launcher, and remove all of it at the end.
 
     Raises:
         RepositoryError: a side cannot be laid out.
@@ -193,7 +194,7 @@ def staged_launcher(
     launches = folder / "launches"
     launches.mkdir()
     trees = MeasuredTrees(roots=roots, origins=(), paths=(suite.name,))
-    # A user's options for pytest are for the user's own tests.
+    # A user's options for pytest are meant for the user's own tests.
     inherited = {name: text for name, text in environment.items() if not name.startswith("PYTEST_")}
     with Launcher(
         trees,
@@ -231,12 +232,12 @@ def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode
 
 
 def _holds_code(place: Path) -> bool:
-    """Tell whether pytest could find tests at a place: a folder may hold nothing but perfkit's ledger."""
+    """Tell whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
     return place.is_file() or next(place.rglob("*.py"), None) is not None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:
-    """Say where a path that neither side has may be: it may be uncommitted."""
+    """Return what to do about a path that neither side has, since it may be uncommitted."""
     if pair.head.kind == "commit" and (project.root / path).exists():
         return "your working tree has it, uncommitted: commit it, or compare with --head worktree"
     return "name one that is there"

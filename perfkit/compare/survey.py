@@ -33,8 +33,8 @@ class Survey:
     """The benchmarks that are compared, and the findings on those that cannot be.
 
     ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
-    forked from the processes that have listed them. ``libraries`` are the modules
-    from elsewhere that both sides import, ``torch`` the settings that head leaves torch with.
+    forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
+    import, ``torch`` are torch's settings after head was imported.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -65,9 +65,10 @@ def take_survey(
 ) -> Survey:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
 
-    ``say`` hears what is waited for where that takes long.
+    ``say`` receives a sentence now and then where that takes long.
 
     Raises:
+        ConfigError: a benchmark's marker is not understood.
         NotMeasuredError: pytest cannot collect a side, or a side's code would come from elsewhere.
         UsageError: there is no benchmark on either side.
     """
@@ -115,10 +116,10 @@ def _proven(found: Scouted, side: Side) -> Scouted:
 
 
 def _refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
-    """Say of a suite whose second process cannot begin that this is why.
+    """Check whether a suite that one side could not collect lets only one process run at a time.
 
     Raises:
-        NotMeasuredError: a side can be collected only while the other one does not run.
+        NotMeasuredError: that side can be collected only while the other one does not run.
     """
     stopped = [(side, error) for side, one in found.items() if (error := _stopped(one)) is not None]
     if len(stopped) != 1:
@@ -130,12 +131,12 @@ def _refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
             " are measured at once, so let its conftest take ports, locks and services for each process"
         )
     if (side, place) != ("head", EVERYTHING):
-        # Head's files may mend base, so that both may still be measured.
+        # Base may be collected once head's files are laid over it, so both sides are needed again.
         launcher.survey()
 
 
 def _stopped(found: Scouted) -> tuple[str, str] | None:
-    """Return where a conftest, of a folder or of all, kept files from being collected, and what it said."""
+    """Return the folder that a conftest kept from being collected (or all), and the error, if any."""
     return next((error for error in found.errors.items() if not error[0].endswith(".py")), None)
 
 
@@ -149,11 +150,11 @@ def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
 
 
 def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
-    """Return what base holds with head's benchmark files; where one does not import, base keeps its own."""
+    """Return base's benchmarks with head's files; base keeps its own file where head's does not import."""
     changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
     if not changed:
         return base_own
-    # The process that has collected base's own files would not measure head's.
+    # Base is collected again: the process that has collected its own files would not measure head's.
     laid = _proven(launcher.survey(["base"])["base"], "base")
     broken = _broken_files(laid, base_own, changed)
     for file in broken:
@@ -168,7 +169,7 @@ def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own:
 
 
 def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
-    """Return the overlaid files to undo: all of them, where another file (a conftest) no longer imports."""
+    """Return the overlaid files to undo: all, where another file (by a conftest) no longer imports."""
     collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
     return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
 
@@ -183,7 +184,7 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Sorting:
-    """Sorts what was found: head's benchmarks, those of base by itself, and of base with head's files."""
+    """Sorts the benchmarks of head, of base by itself, and of base with head's files."""
 
     head: Scouted
     base_own: Scouted
@@ -204,7 +205,7 @@ class _Sorting:
         return (*self._not_on_base(), *self._missing(), *self._not_imported(), *self._skipped())
 
     def _not_on_base(self) -> Iterator[Comparison]:
-        """Yield findings on head's benchmarks that base lacks, or has otherwise."""
+        """Yield findings on head's benchmarks that base lacks, or has in another version."""
         for name, found in self.head.found.items():
             counterpart = self.base.found.get(name)
             if counterpart is not None:
@@ -233,8 +234,8 @@ class _Sorting:
     def _not_imported(self) -> Iterator[Comparison]:
         """Yield findings on head's files that do not import and in which base has no benchmark to name.
 
-        What fails in the same way on both sides says nothing of the change. It is no reason to be easy about
-        files that the user's tree has and that checkouts alone lack.
+        A file that fails in the same way on both sides says nothing about the change, so it is SKIPPED; but
+        where the user's tree may have what checkouts alone lack, it is FAILED.
         """
         for files, message in _by_message(self._unknown(self.head.errors, without=self.head.bystanders)):
             cure = self.cures.of(message, "head")
@@ -263,7 +264,7 @@ class _Sorting:
         return finding_on(_judged_as(found, self.rules), verdict, message)
 
     def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
-        """Return one finding on files that fail alike, which is told once."""
+        """Return one finding for all files that fail in the same way."""
         first, *others = files
         more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         alike = f"; so it is with {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
@@ -272,7 +273,7 @@ class _Sorting:
 
 
 def _by_message(files: Mapping[str, str]) -> Iterator[tuple[list[str], str]]:
-    """Yield the files that say the same, with what they say."""
+    """Yield the files that have the same message, with that message."""
     for message in dict.fromkeys(files.values()):
         yield [file for file, said in files.items() if said == message], message
 
@@ -289,9 +290,10 @@ def finding_on_failure(
 ) -> Comparison:
     """Return the finding on a benchmark that failed on one side.
 
-    A benchmark that base never had (``base_own`` are those it had; None where both sides have all) may raise
-    or skip there, since base lacks the code to measure: then it is NEW. One that both sides skip is SKIPPED,
-    and MISSING where head alone does. Any other end is a failure.
+    A benchmark that base never had may raise or skip there, since base lacks the code to measure: then it is
+    NEW. ``base_own`` are those that base had, None where both sides have all. One that both sides skip is
+    SKIPPED, and MISSING where head alone does. One that gave no sign of life in time is TIMEOUT, and
+    everything else is FAILED.
     """
     if failure.both:
         return finding_on(one, "SKIPPED", f"on both sides: {failure.message}")
@@ -310,7 +312,7 @@ def finding_on_failure(
 
 
 def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
-    """Settle margin, gating and limit where there is no marker: the last glob that matches decides."""
+    """Return a benchmark with margin, gating and limit of the rules; the last glob that matches wins."""
     one = ComparedBenchmark(benchmark=benchmark, margin=rules.margin, gating=True, limit_s=rules.limit_s)
     for rule in rules.globs:
         if fnmatch.fnmatchcase(benchmark.name, rule.match):
@@ -319,7 +321,7 @@ def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
 
 
 def _judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
-    """Settle margin, gating and limit: its own marker first, then the last glob that matches."""
+    """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
     one = _with_marker(under_rules(found.benchmark, rules), found.settings)
     return replace(one, changed=found.changed)
 
@@ -335,7 +337,11 @@ def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark
 
 
 def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> ComparedBenchmark:
-    """Settle what ``@pytest.mark.perfkit`` says, which comes as the text of its values."""
+    """Return a benchmark with what ``@pytest.mark.perfkit`` sets, which is given as texts.
+
+    Raises:
+        ConfigError: the marker has other keys or values than it may have.
+    """
     try:
         rule = BenchmarkRule(
             match=one.benchmark.name,

@@ -1,1 +1,1 @@
-"""Child processes: how they start and end, how that is told, what they load, and proof of their code."""
+"""Child processes: starting and ending them, saying how they ended, loading targets, proving their code."""

@@ -1,4 +1,4 @@
-"""Commands in processes of their own: each under a guard, so that nothing of it outlives its end or ours."""
+"""Commands in processes of their own, each under a guard: none of its processes outlives it or perfkit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from perfkit import agent
 from perfkit.agent import tree
 
-# The agent is loaded from its folder under a name of its own, so that it may serve other versions of perfkit.
+# The agent is loaded from its folder under a private name, so that it can measure other versions of perfkit.
 AGENT = "_perfkit_agent"
 _BOOTSTRAP = f"""
 import importlib.util, sys
@@ -28,9 +28,9 @@ spec.loader.exec_module(module)
 from {AGENT} import bootstrap
 getattr(bootstrap, entry)(*arguments)
 """
-# A guard needs nothing that is installed and no word of the environment.
+# A guard needs no installed package and ignores Python's environment variables.
 _GUARD_OPTIONS = ("-I", "-S")
-# -P: the current folder must not shadow the modules that the harness needs before a target runs.
+# With -P the current folder shadows none of the modules that the harness needs before a target runs.
 SAFE_PATH = ("-P",)
 FAULTHANDLER = ("-X", "faulthandler")
 _END_LIMIT_S = 20.0
@@ -46,11 +46,11 @@ class ChildProcess(ABC):
     @property
     @abstractmethod
     def pid(self) -> int:
-        """Its number, and its group's."""
+        """The number of the process, and of its group."""
 
     @abstractmethod
     def wait(self, limit_s: float | None = None) -> int | None:
-        """Return its exit status (below zero: the signal) once it has one, None if that takes longer."""
+        """Wait, ``limit_s`` seconds at most, and return its exit status (negative: a signal), or None."""
 
     @abstractmethod
     def end(self) -> int:
@@ -61,7 +61,7 @@ class ChildProcess(ABC):
         return self.wait(0)
 
     def stop(self) -> None:
-        """Stop the whole tree; those that left the group are known from the last look."""
+        """Stop the whole tree; processes that left the group are those that ``look`` found last."""
         tree.stop(self.pid, self._strays)
 
     def resume(self) -> None:
@@ -80,10 +80,10 @@ class ChildProcess(ABC):
 
 
 class GuardedCommand(ChildProcess):
-    """A command under a guard, which ends all of it when this end of a socket is closed, by whatever death.
+    """A command under a guard, which ends all its processes when this end of a socket closes for any reason.
 
-    It has a session of its own and nothing to read; its output goes to the descriptor ``output``, and it
-    inherits the descriptors in ``inherit``. The caller closes its own.
+    It has a session of its own and an empty standard input; its output goes to the descriptor ``output``. It
+    inherits the descriptors in ``inherit``, of which the caller closes its own copies.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class GuardedCommand(ChildProcess):
         """The number of the command's process, and its group's; the guard has another."""
         if self._pid is None:
             said = self._end.recv(_PID_BYTES)
-            # A guard that could not even begin has no group: a number that no process has.
+            # A guard that failed before it could start the command has ended: no group has its number.
             self._pid = int(said) if said else self._guard.pid
         return self._pid
 
@@ -123,7 +123,7 @@ class GuardedCommand(ChildProcess):
         """Return the command's exit status once the whole tree is over; None if that takes longer."""
         if self._guard.returncode is None:
             _ = self.pid
-            # The guard says nothing more: what can be read is the end of its own process.
+            # The guard sends nothing more, so the socket becomes readable only when the guard has ended.
             readable, _, _ = select.select([self._end], [], [], limit_s)
             if not readable:
                 return None
@@ -149,7 +149,7 @@ class Ending:
 
     @property
     def words(self) -> str:
-        """What to say of it after "its process": how it ended, and its last line where it ended by itself."""
+        """How it ended, to be read after "its process", with its last line where it ended by itself."""
         if self.status is None:
             return "was ended when its time was over"
         last = self.tail[-1].strip() if self.tail and self.status >= 0 else ""
@@ -157,7 +157,7 @@ class Ending:
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether it was killed as the kernel does when memory is used up."""
+        """Whether it was killed by SIGKILL, as the kernel does when memory runs out."""
         return self.status == -signal.SIGKILL
 
 
@@ -183,18 +183,18 @@ def run_command(
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module of perfkit as a child; a crash leaves a traceback."""
+    """Return the command that runs a module of perfkit as a child, and prints a traceback if it crashes."""
     return [sys.executable, *SAFE_PATH, *FAULTHANDLER, "-m", module, *arguments]
 
 
 def agent_command(entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH) -> list[str]:
-    """Return the command that begins at an entry of the agent."""
+    """Return the command that calls a function of ``perfkit.agent.bootstrap`` in a new process."""
     folder = str(Path(agent.__path__[0]))
     return [sys.executable, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]
 
 
 def ended_in_words(status: int) -> str:
-    """Say how a process ended, after "its process"."""
+    """Return how a process ended, to be read after "its process"."""
     if status >= 0:
         return f"ended with exit status {status}"
     hint = " (out of memory?)" if status == -signal.SIGKILL else ""

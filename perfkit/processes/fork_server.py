@@ -1,4 +1,4 @@
-"""The coordinator's side of a fork server, which imports once what its children share, and forks them."""
+"""The coordinator's side of a fork server: a process that imports modules once, then forks children."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORK_LIMIT_S = 20.0
 
 
 class ForkServerLostError(NotMeasuredError):
-    """A fork server has ended, or does not answer any more."""
+    """A fork server has ended, or no longer answers."""
 
 
 class ForkServer:
@@ -48,7 +48,7 @@ class ForkServer:
         environment: Mapping[str, str] | None = None,
         options: Sequence[str] = SAFE_PATH,
     ) -> Self:
-        """Start one whose children each call ``entry``, "module:function"."""
+        """Start a fork server whose children each call ``entry``, "module:function"."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
@@ -79,10 +79,10 @@ class ForkServer:
         return self._process.pid
 
     def begin_preload(self, modules: Sequence[str]) -> None:
-        """Let it import modules; those that cannot be imported are passed over.
+        """Order it to import modules, without waiting; those that cannot be imported are skipped.
 
         Raises:
-            ForkServerLostError: it is not there any more.
+            ForkServerLostError: it has ended.
         """
         self.finish_preload()
         with self._told_when_lost("import what is shared"):
@@ -90,10 +90,10 @@ class ForkServer:
         self._preloading = True
 
     def finish_preload(self) -> None:
-        """Wait until it has.
+        """Wait until the modules ordered last are imported.
 
         Raises:
-            ForkServerLostError: the server did not survive them.
+            ForkServerLostError: importing them ended the server, or took too long.
         """
         if self._preloading:
             self._preloading = False
@@ -101,22 +101,22 @@ class ForkServer:
                 self._channel.receive(_IMPORT_LIMIT_S)
 
     def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
-        """Return the top-level names of the roots' own modules that it has loaded, from wherever.
+        """Return the top-level names of the roots' own modules that it has loaded, wherever they came from.
 
         Raises:
-            ForkServerLostError: it is not there any more.
+            ForkServerLostError: it has ended, or gave no answer in time.
         """
         order = {"kind": "tell_own", "roots": [*map(str, roots)], "origins": [*map(str, origins)]}
         with self._told_when_lost("tell what it has imported"):
             return tuple(self._ask(order, _FORK_LIMIT_S)["names"])
 
     def why_no_fork(self, limit_s: float = _FORK_LIMIT_S) -> str | None:
-        """Let a throwaway child compute; return why forked children cannot, None where they can.
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
 
-        One that hangs is given up after ``limit_s`` seconds.
+        A child that hangs is ended after ``limit_s`` seconds. ``faults_of_reuse`` is known from then on.
 
         Raises:
-            ForkServerLostError: the server did not survive it.
+            ForkServerLostError: the server has ended, or gave no answer in time.
         """
         with self._told_when_lost("try a fork"):
             answer = self._ask({"kind": "try_fork", "limit_s": limit_s}, 2 * _FORK_LIMIT_S)
@@ -129,10 +129,10 @@ class ForkServer:
     ) -> ForkedProcess:
         """Fork a child that calls the entry with ``arguments`` and its copies of ``descriptors``.
 
-        It does so in ``folder``, and what it prints goes to the file ``log``.
+        Its current folder is ``folder``, and what it prints goes to the file ``log``.
 
         Raises:
-            ForkServerLostError: the server is not there any more, or gave no answer in time.
+            ForkServerLostError: the server has ended, or gave no answer in time.
         """
         self.finish_preload()
         order = {"kind": "fork", "arguments": arguments, "log": str(log.absolute()), "folder": folder}
@@ -142,10 +142,10 @@ class ForkServer:
         return ForkedProcess(pid, self)
 
     def reap(self, pid: int) -> int:
-        """Return the exit status of a child that has ended; what it left behind is ended too.
+        """Return the exit status of a child that has ended, and end the processes that it left behind.
 
         Raises:
-            ForkServerLostError: nobody is there any more who knows it.
+            ForkServerLostError: the server has ended, or gave no answer in time.
         """
         with self._told_when_lost("tell how a child ended"):
             return int(self._ask({"kind": "reap", "pid": pid}, _FORK_LIMIT_S)["status"])
@@ -174,7 +174,7 @@ class ForkServer:
 
 
 class ForkedProcess(ChildProcess):
-    """A child of a fork server, which alone hears how it ended."""
+    """A child of a fork server, which alone can collect its exit status."""
 
     def __init__(self, pid: int, server: ForkServer) -> None:
         super().__init__()
@@ -184,13 +184,13 @@ class ForkedProcess(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """Its number, and its group's."""
+        """The number of the process, and of its group."""
         return self._pid
 
     def wait(self, limit_s: float | None = None) -> int | None:
-        """Return its exit status once it has one, None if that takes longer.
+        """Wait for ``limit_s`` seconds at most, and return its exit status, None if it still runs.
 
-        One whose server is lost was ended with it.
+        A child whose server has ended was killed with it.
         """
         if self._status is None and self._is_over(limit_s):
             try:
@@ -203,7 +203,7 @@ class ForkedProcess(ChildProcess):
         """End it with its whole tree, if it has not ended, and return its exit status.
 
         Raises:
-            ForkServerLostError: its server was lost, and it with it.
+            ForkServerLostError: its server has ended, and so has the child.
         """
         if self._status is None:
             self.kill()
@@ -211,7 +211,7 @@ class ForkedProcess(ChildProcess):
         return self._status
 
     def _is_over(self, limit_s: float | None) -> bool:
-        # Until the server is asked for its status, its number belongs to nobody else.
+        # No other process can have its number until the server has collected its status.
         try:
             descriptor = os.pidfd_open(self._pid)
         except ProcessLookupError:

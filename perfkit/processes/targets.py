@@ -1,4 +1,4 @@
-"""A target in the process that will run it: what it finds there, how it is loaded, and proof of its code."""
+"""A target in the process that will run it: its import path and arguments, its loading, proof of its code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> No
 
 
 def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
-    """Import the target's module or compile its script; ``change_code`` has a last look at a script's code.
+    """Import the target's module or compile its script, whose code ``change_code`` may replace.
 
     Raises:
         UsageError: there is no such module or function, or the function cannot be called without arguments.
@@ -64,7 +64,7 @@ def load_function(place: str) -> Callable[..., object]:
 
 
 def wrong_code(root: Path) -> str | None:
-    """Return what to say if the code that this process has loaded is not that of ``root``, None if it is."""
+    """Return a message if this process has loaded other code than that of ``root``, None if it has not."""
     strangers = foreign_modules(root)
     if not strangers:
         return None

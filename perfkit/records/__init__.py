@@ -1,4 +1,4 @@
-"""The typed records that cross module boundaries: frozen, keyword-only, complete.
+"""The typed records that modules hand to one another: frozen dataclasses with keyword arguments only.
 
 Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 0.
 """

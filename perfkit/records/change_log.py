@@ -1,4 +1,4 @@
-"""What the log says, as records: tables of entries of cells."""
+"""The change log as records: a table for each machine, an entry for each commit, a cell for each column."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ratio:
 class GateRatio:
     """A gate's ratio head / base with its interval.
 
-    ``alpha`` is family-wise: that any interval of the gate, at any of its looks, misses the truth.
+    ``alpha`` is family-wise: the probability that any interval of the gate, at any look, misses the truth.
     """
 
     ratio: float
@@ -47,8 +47,9 @@ class Cell:
     """What one commit measured of one column.
 
     ``mean`` and ``sd`` are in seconds per call over ``launches`` launches, with one launch over its rounds.
-    ``ratio`` is this commit / the row before, where one run measured both in alternation; where that
-    run was a gate, ``gate`` says it instead. ``failure`` says why there is no number.
+    ``ratio`` is this commit / the row before, where one run measured both in alternation; where that run was
+    a gate, ``gate`` holds the ratio instead. ``failure`` says why there is no number. ``other_version`` says
+    that the benchmark's own source was another one than in the newest run.
     """
 
     mean: float | None = None
@@ -90,7 +91,7 @@ class ChangeLog:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What the log needs to know of the commits: their places in history, and people's own descriptions."""
+    """What the log has to know about commits, by their hashes: place in history, and people's own notes."""
 
     order: Mapping[str, int]
     notes: Mapping[str, str]

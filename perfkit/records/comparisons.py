@@ -1,4 +1,4 @@
-"""What a comparison of two sides says: the records between measuring, judging and telling."""
+"""The results of comparing two sides: records that measuring, judging and the views hand to one another."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
 from perfkit.records.differences import Section
 
-# All calls of a round together, or a typical one of them.
+# Which times are compared: of all calls of a round together, or of a typical call in it.
 Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
 Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
     "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
-# More launches may decide these: a look left the first open, and no look was reached of the second.
+# More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 
 
@@ -26,9 +26,9 @@ class Policy:
 
     ``alpha`` is the probability that any of the ``family`` timed comparisons is judged wrongly, at any of
     its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
-    parts of alpha that the looks have, none where all have the same. Launches of one preloader are taken to
-    have a variance in common that is ``shared_variance`` times their own, whether it shows or not. Before the
-    tenth launch their deviation, on the log scale, is taken to be ``least_sd`` or more.
+    parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
+    to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
+    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``.
     """
 
     alpha: float
@@ -41,7 +41,7 @@ class Policy:
     def error_at(self, look: int) -> float:
         """Return the two-sided error of a comparison at one of the looks.
 
-        Alpha is shared out to comparisons and looks: by Bonferroni's inequality that is valid however they
+        Alpha is divided among comparisons and looks: by Bonferroni's inequality that is valid however they
         depend on one another.
         """
         shares = self.shares or (1 / len(self.looks),) * len(self.looks)
@@ -53,7 +53,8 @@ class LaunchPair:
     """One launch of a benchmark on both sides: paired rounds, in seconds per iteration.
 
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
-    ones are those of a typical call in the same rounds, empty where that was not timed apart.
+    times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
+    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
     """
 
     launch: int
@@ -65,7 +66,7 @@ class LaunchPair:
 
     @property
     def sliced(self) -> bool:
-        """Whether typical calls were timed apart."""
+        """Whether rounds were timed in slices, which give the time of a typical call."""
         return bool(self.base_typical_s)
 
     def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -79,9 +80,10 @@ class LaunchPair:
 class Estimate:
     """The ratio head / base with its interval, both as ratios (1.0 means no change).
 
-    ``confidence`` is that of this one interval, alpha shared out already. ``launch_sd`` is the standard
-    deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the interval
-    treats as independent, ``calls`` which calls it is of.
+    ``confidence`` is that of this one interval, its part of alpha taken into account. ``launch_sd`` is the
+    standard deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the
+    interval treats as independent ("preloaders" are the groups of launches forked from one process), and
+    ``calls`` says which calls it is about.
     """
 
     ratio: float
@@ -96,7 +98,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What it would take to decide: about so many more launches, in about so many seconds."""
+    """About how many more launches would decide, and how many seconds these take, None where not known."""
 
     launches: int
     seconds: float | None = None
@@ -108,9 +110,9 @@ class Comparison:
 
     ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
     where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
-    the verdict, of all calls or of typical ones, None where these were not timed apart. ``accepted`` is the
-    reason a person gave for letting the finding pass. A comparison that does not gate is shown and decides
-    nothing.
+    the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
+    the reason a person gave for letting the finding pass. A comparison that is not ``gating`` is shown and
+    ignored by the exit code.
     """
 
     benchmark: Benchmark
@@ -128,7 +130,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class MovedCause:
-    """An operator, call or allocation behind a count, and the line it comes from; an amount on each side."""
+    """An operator, call or allocation that a count consists of, its line, and its amount on each side."""
 
     what: str
     place: str
@@ -141,8 +143,8 @@ class ExactComparison:
     """One count of a benchmark or of a training step, which repeats to the digit where its metric is exact.
 
     ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
-    says why: MISSING is what decides, base has and head lacks. INCONCLUSIVE is what did not repeat, or what
-    base lacks; it never gates.
+    says why. A count that gates, and that base has and head lacks, is MISSING. One that did not repeat, or
+    that base lacks, is INCONCLUSIVE and never gates.
     """
 
     benchmark: Benchmark
@@ -164,9 +166,9 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between profiles of a regressed benchmark, per call of it.
+    """What differs between the profiles of a regressed benchmark, per call of it.
 
-    ``findings`` are sentences on what the functions of the ``section`` do not say by themselves.
+    ``findings`` are sentences about what the times of the functions in ``section`` do not show.
     """
 
     benchmark: str
@@ -180,10 +182,11 @@ class GateReport:
 
     ``notes`` are sentences: options that were neutralised, changed files no benchmark loaded, earlier runs
     that were continued. ``exact`` are counts of benchmarks and training steps. Of ``wall_s``, the seconds
-    that the whole gate took, ``timed_s`` went to timing, for which the budget is, and ``counted_s`` to
-    counting; before it began another perfkit kept it waiting for ``waited_s``. ``from_ledger`` marks verdicts
-    that were recomputed from kept rows, ``cut_off`` those of a gate that never came to its end, and
-    ``unrecorded`` says what kept those of this one from the ledger.
+    that the whole gate took, ``timed_s`` went to setting up and timing, and ``counted_s`` to counting; the
+    budget is for both, except for the counting of training steps and instructions. Before it began, another
+    perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
+    kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
+    of this one could not be written to the ledger.
     """
 
     run_id: str
@@ -210,7 +213,7 @@ class GateReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ApartReport:
-    """Two commits compared by what a ledger has of them: measured apart, not interleaved.
+    """Two commits compared by their rows in a ledger, which separate runs measured.
 
     ``machine`` and ``environment`` are those that all of it was measured on.
     """

@@ -8,14 +8,14 @@ from typing import Literal
 
 from perfkit.records.profiles import RatioInterval
 
-# What both profiles are divided by, so that they are of equal work.
+# Both profiles are divided by the number of these, so that they describe equal work.
 Unit = Literal["step", "sample", "whole run", "call"]
 PartKind = Literal["own code", "library", "wait", "phase", "operator", "kernel", "worker"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """Something on both sides, each per unit of work: seconds, and how often it was called where known."""
+    """The time of something on both sides in seconds per unit of work, and its calls per unit where known."""
 
     base_s: float
     head_s: float
@@ -30,9 +30,9 @@ class Amount:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One part of a whole: what it is, where it stands, and what it is made of, the most moved first.
+    """One part of a whole: what it is, its place in the code, and its own parts, the most moved first.
 
-    ``was`` is its name on the base side where that was another one.
+    ``was`` is its name on the base side where that differs.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Part:
 
 
 def most_moved_first(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return parts by how far they moved, in whichever direction."""
+    """Return the parts sorted by how far they moved, in either direction."""
     return tuple(sorted(parts, key=lambda part: -abs(part.amount.moved_s)))
 
 
@@ -58,15 +58,15 @@ class Section:
 
     @property
     def remainder_s(self) -> float:
-        """What of the whole's move no part explains."""
+        """The seconds of the whole's move that no part explains."""
         return self.whole.moved_s - sum(part.amount.moved_s for part in self.parts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Two profiles side by side, per ``unit`` of equal work, and in sentences what matters most.
+    """Two profiles compared per ``unit`` of equal work; ``findings`` say in sentences what matters most.
 
-    ``ratio`` is head / base of clean steps by turns, where both sides were measured together.
+    ``ratio`` is head / base of steps without a profiler, where both sides were measured in turns.
     """
 
     base: str

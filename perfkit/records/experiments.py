@@ -22,7 +22,7 @@ class Factor:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether the levels are sizes, which have an order and something between them."""
+        """Whether the levels are numbers, so that they have an order and values between them."""
         return all(isinstance(level, (int, float)) and not isinstance(level, bool) for level in self.levels)
 
 
@@ -40,7 +40,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What is varied, what is run, and by which rules; fixed before anything is measured.
+    """What is varied, what is run, and by which rules it is judged; fixed before anything is measured.
 
     Attributes:
         name: What it is called.
@@ -86,7 +86,7 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """A number that each trial gives: how two of them are compared, and which is better."""
+    """A number that each trial gives, with how two of them are compared and which direction is better."""
 
     name: str
     title: str
@@ -116,7 +116,7 @@ TIMES = (TOTAL_TIME, STEP_TIME, SAMPLE_TIME)
 
 
 def response_named(name: str) -> Response:
-    """Return a response; a name of the user's own is compared by its difference."""
+    """Return the response of a name; one that perfkit does not know is compared by its difference."""
     return RESPONSES.get(name) or Response(
         name=name, title=name.replace("_", " "), unit="1", scale="difference"
     )
@@ -124,12 +124,12 @@ def response_named(name: str) -> Response:
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What a variant really does, seen in its first steps without being timed.
+    """What a variant really does, as observed in its first steps, which are not timed.
 
     Attributes:
-        operators: How many were dispatched.
+        operators: How many operators were dispatched.
         half: Operators that computed in half precision, by type: {"bfloat16": 120}.
-        tensor_peak: Bytes of all tensors alive when most were; of the host's and devices' together.
+        tensor_peak: The most bytes that tensors of the host and of devices took together at one time.
         settings: Torch's flags when the variant had done its steps.
         steps: Optimizer steps that were watched; 0 for a target that makes none.
         mistakes: Sentences on what is known to go wrong later, such as a loss kept with its graph.
@@ -145,7 +145,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One launch of one variant, in a fresh process; ``message`` says what failed."""
+    """One launch of one variant, in a fresh process; ``message`` says what failed, if anything did."""
 
     variant: str
     block: int

@@ -1,4 +1,4 @@
-"""The phases of a training step, by the names that every profile of it uses."""
+"""The names of the phases of a training step, which all profiles use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ DATA = "data wait"
 TO_DEVICE = "host to device"
 FORWARD = "forward"
 LOSS = "loss"
-# A trace does not tell the two apart.
+# A trace does not distinguish the two.
 FORWARD_AND_LOSS = "forward and loss"
 BACKWARD = "backward"
 OPTIMIZER = "optimizer"
@@ -14,9 +14,9 @@ TO_HOST = "device to host"
 EVALUATION = "evaluation"
 LOGGING = "logging"
 RANKS = "other ranks"
-# As a step goes through them.
+# A step goes through them in this order.
 PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
-# In a trace the phases that the user names have these words before their names.
+# In a trace, the names of phases that the user has named begin with this.
 MARK = "phase: "

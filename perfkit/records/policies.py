@@ -1,4 +1,4 @@
-"""What a row says of the rules it was measured under, by the source of its run."""
+"""The rules that a row was measured under: a record for each source of runs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class JudgedPolicy(RowPolicy):
     Attributes:
         rules: Those of the whole run, fixed before anything was measured.
         margin: The largest relative change of this benchmark that nobody need care about.
-        gating: Whether the benchmark has a say in the exit code.
+        gating: Whether the exit code depends on the benchmark.
         verdict: What was found; None where the run was cut off.
         wall_s: Seconds that the whole run took; None where it was cut off.
-        continues: The runs whose test this one went on with, oldest first.
-        faults: Minor page faults of the side in this launch, for each iteration; None for what is no launch.
+        continues: The runs whose test this one continued, oldest first.
+        faults: Minor page faults of the side in this launch, per iteration; None for rows that are no launch.
     """
 
     rules: Policy
@@ -37,7 +37,10 @@ class JudgedPolicy(RowPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class GatePolicy(JudgedPolicy):
-    """A gate's: the commit of its base, its seconds, how it began processes, and whether it set nothing."""
+    """The rules of a gate: its base's hash, its budget in seconds, and how it started processes.
+
+    ``mode`` is "forked" or "fresh processes"; ``as_is`` says that no setting of the environment was fixed.
+    """
 
     base: str
     budget_s: float
@@ -49,7 +52,7 @@ class GatePolicy(JudgedPolicy):
 class Rehearsal:
     """One gate of a calibration: its number in the study, and the benchmark that was made slower, if any.
 
-    ``plant`` is the share by which it was.
+    ``plant`` is the share by which it was made slower.
     """
 
     study: str
@@ -60,14 +63,14 @@ class Rehearsal:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationPolicy(GatePolicy):
-    """That of a gate which a calibration rehearsed: identical code, but for what was planted."""
+    """The rules of a gate of a calibration: its code is identical except for what was planted."""
 
     rehearsal: Rehearsal
 
 
 @dataclass(frozen=True, kw_only=True)
 class TricksRun:
-    """What all rows of a trial of tricks say of it: the loop's arguments, and what was left out and why."""
+    """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons."""
 
     arguments: Mapping[str, Level]
     left_out: Mapping[str, str]
@@ -76,7 +79,7 @@ class TricksRun:
 
 @dataclass(frozen=True, kw_only=True)
 class TrickPolicy(JudgedPolicy):
-    """That of one trick at one size or on a loop; ``run`` is None where the trial was cut off."""
+    """The rules of one trick at one size or on a loop; ``run`` is None where the run was cut off."""
 
     case: TrickCase
     equivalence: Equivalence
@@ -85,7 +88,7 @@ class TrickPolicy(JudgedPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentPolicy(RowPolicy):
-    """An experiment's plan and identity, what its variants showed, and why it was over."""
+    """An experiment's plan and identity, what its variants showed, and why it ended."""
 
     study: str
     plan: Experiment
@@ -106,23 +109,23 @@ class PytestPolicy(RowPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfilePolicy(RowPolicy):
-    """After how many steps a profile's passes were ended, None for all; the first has the set-up in it."""
+    """After how many steps a profile's passes ended, None for all; the first step includes the set-up."""
 
     steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class OtherPolicy(RowPolicy):
-    """What a row says that is of no known source, or that does not say what such a row should."""
+    """The entries of a row whose source is not known, or which lacks what rows of its source have."""
 
     entries: Mapping[str, str] = field(default_factory=dict)
 
 
 def judged_policy(row: Row) -> JudgedPolicy:
-    """Return the rules by which what a row holds was judged.
+    """Return the rules by which the values of a row were judged.
 
     Raises:
-        LedgerError: the row does not say; it is of no comparison.
+        LedgerError: the row is of no comparison, so it has no such rules.
     """
     if isinstance(row.policy, JudgedPolicy):
         return row.policy
@@ -130,10 +133,10 @@ def judged_policy(row: Row) -> JudgedPolicy:
 
 
 def gate_policy(row: Row) -> GatePolicy:
-    """Return how the gate was made that a row is of.
+    """Return the rules of the gate that a row belongs to.
 
     Raises:
-        LedgerError: the row does not say; it is of no gate.
+        LedgerError: the row is of no gate, so it has no such rules.
     """
     if isinstance(row.policy, GatePolicy):
         return row.policy

@@ -1,4 +1,4 @@
-"""What a profile of a training loop taught: its passes, its functions, and the summary that is saved."""
+"""The results of profiling a training loop: its passes, its functions, and the summary that is saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines"]
 
 @dataclass(frozen=True, kw_only=True)
 class RatioInterval:
-    """How much longer one loop takes than another, from so many ``pairs`` of turns of both."""
+    """The ratio of two loops' step times with its interval, from ``pairs`` of turns of both."""
 
     ratio: float
     low: float
@@ -39,9 +39,9 @@ class PhaseSeconds:
 class Balance:
     """What training steps are made of: the phases that hooks saw, and the time of each step as a whole.
 
-    ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is how much longer they
-    took than those of a clean loop beside it, None where there was none. ``loader_s`` is the time that the
-    loader's workers took to make one step's batch, None where they were not asked.
+    ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is their ratio to the steps
+    of a loop without hooks that took turns with it, None where there was none. ``loader_s`` are the seconds
+    that the loader's workers took to make one step's batch, None where that was not measured.
     """
 
     step_s: tuple[float, ...]
@@ -51,7 +51,7 @@ class Balance:
 
     @property
     def residual_s(self) -> tuple[float, ...]:
-        """What no hook saw of each step."""
+        """The seconds of each step that no hook saw."""
         return tuple(
             whole - sum(phase.seconds[step] for phase in self.phases)
             for step, whole in enumerate(self.step_s)
@@ -65,7 +65,7 @@ class Balance:
 
     @property
     def typical(self) -> slice:
-        """The steps that stand for the loop: all but the first, with the set-up, where there are three."""
+        """The steps that represent the loop: without the first, the set-up's, if there are three or more."""
         return slice(1 if len(self.step_s) >= 3 else 0, None)  # noqa: PLR2004 (a median needs two)
 
 
@@ -91,12 +91,12 @@ class PassSummary:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps the pass saw."""
+        """The number of optimizer steps that the pass saw."""
         return len(self.step_s)
 
     @property
     def typical_steps(self) -> tuple[float, ...]:
-        """The steps that stand for the loop: those watched, without the first where there are three."""
+        """The steps that represent the loop: those watched, without the first if there are three or more."""
         skipped = max(self.profiled_from, 1 if self.steps >= 3 else 0)  # noqa: PLR2004 (a median needs two)
         return self.step_s[skipped:] or self.step_s
 
@@ -139,7 +139,7 @@ class LineTime:
 
 @dataclass(frozen=True, kw_only=True)
 class RoleProfile:
-    """What another process or thread of the loop did: "worker0", "pin_memory"; all of that role together."""
+    """What all processes or threads of one role in the loop did, such as "worker0" or "pin_memory"."""
 
     role: str
     file: str
@@ -151,10 +151,10 @@ class RoleProfile:
 class ProfileSummary:
     """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
 
-    ``backward`` is the backward pass by what each of its nodes differentiates, over the steps of the torch
-    pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of the last
-    two of a few steps. With a ``problem`` the target failed, and the passes end with the last step before
-    that. Before all of it, another perfkit kept this one waiting for ``waited_s`` seconds.
+    ``backward`` divides the backward pass by what each of its nodes differentiates, over the steps of the
+    torch pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of
+    the last two of a few steps. Where the target failed, ``problem`` says how, and the passes end with the
+    last step before that. Before it began, another perfkit made this one wait for ``waited_s`` seconds.
     """
 
     schema_version: int
@@ -184,7 +184,7 @@ class ProfileSummary:
 
     @property
     def main_pass(self) -> PassSummary:
-        """The pass whose times are told: the clean one where there is one."""
+        """The pass whose times are reported: the clean one where there is one."""
         return self.pass_named("clean") or self.passes[0]
 
     def distortion(self, name: PassName) -> float | None:
@@ -198,7 +198,7 @@ class ProfileSummary:
             return None
         if clean.steps:
             return _ratio(sum(profiled.step_s), sum(clean.step_s))
-        # The torch pass has the processing of the trace in its total.
+        # The total of the torch pass includes the processing of the trace.
         return None if name == "torch" else _ratio(profiled.total_s, clean.total_s)
 
 

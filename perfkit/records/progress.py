@@ -1,4 +1,4 @@
-"""Who is told how long work stands: the views implement it, and everything that takes long calls it."""
+"""What long work calls in order to report its progress; the views implement it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from perfkit.records.comparisons import Comparison
 
 
 class Voice(Protocol):
-    """Is told what happens."""
+    """Receives sentences on what is done."""
 
     def say(self, text: str) -> None:
         """Say which stage begins, or what came of one."""
 
 
 class Progress(Voice, Protocol):
-    """Is told what happens, and how much of it is done."""
+    """Receives sentences on what is done, and the share that is done."""
 
     def tell(self, share: float) -> None:
-        """Say which share of the work is done, from 0 to 1."""
+        """Report which share of the work is done, from 0 to 1."""
 
 
 class ComparisonProgress(Voice, Protocol):
-    """Is told how a comparison stands, between launches only: nothing may run while something is timed."""
+    """Receives the state of a comparison, between launches only: nothing may run while something is timed."""
 
     def begin(self, title: str) -> None:
         """Say what is compared."""
 
     def update(self, states: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
-        """Say how the benchmarks stand, and how many seconds are left of the budget."""
+        """Report the benchmarks, the seconds passed, and those left of the budget (None without one)."""
 
 
 class Quiet:
-    """Is told how a comparison stands, and passes nothing on."""
+    """Receives the state of a comparison and shows nothing."""
 
     def begin(self, title: str) -> None:
         """Pass nothing on."""

@@ -13,7 +13,7 @@ Place = Literal["cpu", "device"]
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """The part of a function's calls and times that one caller made; ``caller`` is a place in the list."""
+    """The part of a function's calls and times that one caller made, which is an index into the functions."""
 
     caller: int
     calls: int
@@ -54,7 +54,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """How many training steps a profile holds, by which ``sign``; ``seconds`` of each where known."""
+    """How many training steps a profile holds, the ``sign`` they were counted by, and ``seconds`` of each."""
 
     count: int
     sign: str
@@ -68,7 +68,7 @@ class StepTimes:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTime:
-    """A part of a training step: seconds, and calls of operators where they are known, over all steps."""
+    """A part of a training step: its seconds over all steps, and its calls of operators where known."""
 
     name: str
     seconds: float
@@ -77,7 +77,7 @@ class PhaseTime:
 
 @dataclass(frozen=True, kw_only=True)
 class WaitTime:
-    """Time in which the profiled thread stood still: for whom, and through which calls, largest first."""
+    """Time in which the profiled thread waited: for whom, and through which calls, largest first."""
 
     whom: str
     seconds: float
@@ -87,11 +87,11 @@ class WaitTime:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What a profile's file says; parts that its format does not have are empty or None.
+    """The content of a profile's file; parts that its format does not have are empty or None.
 
-    ``total_s`` is all the time of the profiled thread, for a trace that of its window. ``phases`` add up to
-    the steps' time together with their residual. ``device_busy_s`` is the time in which the device had
-    something to do, within the window.
+    ``total_s`` is all the time of the profiled thread, of a trace that of its window. ``phases`` add up to
+    the steps' time together with their residual. ``device_busy_s`` is the time in which the device was
+    busy, within the window.
     """
 
     name: str

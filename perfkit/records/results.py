@@ -10,7 +10,7 @@ from typing import Literal
 from perfkit.agent.counting.model import Cause
 
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
-# What these time is no commit's code: slowdowns were planted in it, and tricks are tried on their own.
+# These do not time a commit's own code: a calibration plants slowdowns in it, and tricks change it.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
@@ -32,7 +32,7 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where a result was measured: an identity that survives reboots, and all that is known besides."""
+    """Where a result was measured: an identity that reboots do not change, and other known facts."""
 
     machine_id: str
     facts: Mapping[str, str]
@@ -40,7 +40,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What software measured it: Python, torch, threads, allocator and precision flags."""
+    """The software that a result was measured with: Python, torch, threads, allocator, precision flags."""
 
     env_id: str
     facts: Mapping[str, str]
@@ -72,13 +72,16 @@ class Metric:
 
 
 WALL_TIME = Metric(name="time", unit="s")
-# The lower quartile over a round's slices, for each round: what a call takes that no neighbour disturbs.
+# It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where in a run a launch stood: launches of one block ran next to each other, in ``order``."""
+    """The place of a launch in its run: launches of one block ran next to each other, in ``order``.
+
+    ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    """
 
     side: Side | None = None
     launch: int = 0
@@ -90,10 +93,10 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one launch saw of one benchmark and metric: raw values in measured order, per iteration.
+    """What one launch measured of one benchmark and metric: raw values in measured order, per iteration.
 
-    A count, or the reason why there is none, has ``causes``, the largest first; what is no count has None.
-    ``training`` tells that a backward pass and an optimizer's step were among what was counted.
+    A count, or the reason why there is none, has ``causes``, the largest first; other metrics have None.
+    ``training`` says that a backward pass and an optimizer's step were among what was counted.
     """
 
     benchmark: Benchmark
@@ -109,7 +112,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPolicy:
-    """The rules that a row was measured under; this one says nothing, those that do are in ``policies``."""
+    """The rules that a row was measured under: none here; the subclasses in ``policies`` hold them."""
 
 
 @dataclass(frozen=True, kw_only=True)

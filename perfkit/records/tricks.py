@@ -1,4 +1,4 @@
-"""A trick at one size or on a training loop, and whether both of its sides do the same."""
+"""A trick at one size or on a training loop, and whether both of its sides give the same results."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from perfkit.records.experiments import Level
 
-# Between the names of tricks that are used together.
+# This joins the names of tricks that are used together.
 TOGETHER = "+"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A target of the user's by its name and place, and the arguments that it is called with.
+    """One of the user's targets: its name and place, and the arguments that it is called with.
 
     ``root`` is the project's folder, and ``folder`` the one in which the loop runs.
     """
@@ -27,9 +27,9 @@ class Loop:
 
 @dataclass(frozen=True, kw_only=True)
 class TrickCase:
-    """One trick at one size, or several on a loop, where ``loop`` names it; the others are for reports.
+    """One trick at one size, or one or several on the loop that ``loop`` names.
 
-    Tricks that are used together have their names joined.
+    ``trick`` joins the names of tricks that are used together. ``title`` and ``size_means`` are for reports.
     """
 
     trick: str
@@ -53,8 +53,8 @@ class TrickCase:
 class Equivalence:
     """Whether both sides give the same; ``largest`` is the largest difference as a share of what is allowed.
 
-    Where nothing may differ, it is 0 or infinite. ``problem`` says why it could not be checked. ``used`` is
-    false where a loop comes by nothing that the trick changes.
+    Where nothing may differ, ``largest`` is 0 or infinite. ``problem`` says why it could not be checked.
+    ``used`` is false where a loop uses nothing that the trick changes.
     """
 
     equal: bool
@@ -65,7 +65,7 @@ class Equivalence:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedClaim:
-    """What is said of a trick, and what trying it on this machine showed."""
+    """What people claim about a trick, and what a trial on this machine showed."""
 
     name: str
     statement: str

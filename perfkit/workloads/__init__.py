@@ -1,1 +1,1 @@
-"""Reference workloads: training code as people write it, which knows nothing of the harness."""
+"""Reference workloads: training code as people write it, which does not use the harness."""

@@ -1,4 +1,4 @@
-"""What both classifications have in common: how choices are checked, and what training gives."""
+"""The common parts of both classifications: the check of configurations, and the result of training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ LAST_STEPS = 5
 
 
 def check_choices(config: object, choices: Mapping[str, Any], least: Mapping[str, int]) -> None:
-    """Refuse a configuration with a field that is none of its choices, or below the least it may be.
+    """Check that each field of a configuration is one of its choices, or at least its least value.
 
     Args:
-        config: What has the fields.
+        config: The object with the fields.
         choices: Field -> its `Literal` type.
         least: Field -> its least value.
 
     Raises:
-        ValueError: A field is neither; the message names it.
+        ValueError: A field is not; the message names it.
     """
     for name, known in choices.items():
         if getattr(config, name) not in get_args(known):
@@ -32,15 +32,15 @@ def check_choices(config: object, choices: Mapping[str, Any], least: Mapping[str
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What a training run gave.
+    """The results of a training run.
 
     Attributes:
         losses: The loss of every step.
         test_accuracy: Share of the held-out samples that the trained model puts in their class.
         samples: Samples trained with.
-        skipped_steps: Steps that left the parameters as they were, as a gradient overflowed.
+        skipped_steps: Steps that changed no parameter, since a gradient overflowed.
         seconds_per_step: Time of every step: waiting for its batch, transfer, forward, backward and
-            update. A GPU works behind: there it is the time after which the next step could begin.
+            update. A GPU runs asynchronously: there it is the time until the host could begin the next step.
         training_s: Time of all epochs, to the end of all work on the device.
         validation_s: Time of computing `test_accuracy`, which `training_s` leaves out.
     """
@@ -55,10 +55,10 @@ class TrainingResult:
 
     @property
     def steps(self) -> int:
-        """Steps tried, skipped ones among them."""
+        """The number of steps tried, skipped ones included."""
         return len(self.losses)
 
     @property
     def last_loss(self) -> float:
-        """Mean loss of the last five steps."""
+        """The mean loss of the last five steps."""
         return fmean(self.losses[-LAST_STEPS:])

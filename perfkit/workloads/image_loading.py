@@ -1,4 +1,4 @@
-"""Two ways to augment: anew at every access, or once and kept; and the loader for both."""
+"""Augments images anew at every access, or once and kept, and loads batches of both kinds."""
 
 import random
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ Augmenting = Literal["lazy", "cached"]
 
 
 class Augmentation(Protocol):
-    """A random change to an image that leaves its class alone, and gives all images one size."""
+    """A random change to an image that does not change its class, and gives all images one size."""
 
     def __call__(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
-        """Return a changed copy; all chance comes from the generator."""
+        """Return a changed copy; all random numbers come from the generator."""
         ...
 
 
@@ -59,12 +59,12 @@ class CachedImages(Dataset[Item]):
         self, images: ImageFiles, augmentation: Augmentation, *, seed: int, mode: ImageMode = "L"
     ) -> None:
         lazy = LazyImages(images, augmentation, seed=seed, mode=mode)
-        # What is kept is converted once, not in every epoch.
+        # Kept images are converted to floats once, not in every epoch.
         levels = [lazy[index] for index in range(len(lazy))]
         self._items = [(_from_0_to_1(image), label) for image, label in levels]
 
     def set_epoch(self, epoch: int) -> None:
-        """Accept the epoch as lazy images do; cached images stay as they are."""
+        """Ignore the epoch, which lazy images use: cached images do not change."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -88,18 +88,18 @@ def augmented(
 
 def levels_of(image: Image.Image) -> Tensor:
     """Return an image as a (channels, height, width) tensor of bytes."""
-    # torch reads a bytearray as it stands, and a list of numbers one by one.
+    # torch uses a bytearray without a copy, and would read a list of numbers one by one.
     pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     if image.mode == "L":
         return pixels.reshape(1, image.height, image.width)
-    # PIL keeps the levels of a pixel side by side.
+    # PIL keeps the channels of a pixel side by side.
     return pixels.reshape(image.height, image.width, -1).permute(2, 0, 1)
 
 
 def batch_of(images: Sequence[Tensor]) -> Tensor:
     """Return N images, of bytes or from 0 to 1, as one (N, channels, height, width) tensor from 0 to 1."""
     joined = torch.stack(list(images))
-    # One conversion of all takes a fraction of the time of one for each.
+    # One conversion of all images is several times faster than one for each.
     return _from_0_to_1(joined) if joined.dtype == torch.uint8 else joined
 
 

@@ -40,7 +40,7 @@ class ImageFiles:
         return len(self.paths)
 
     def subset(self, indices: Sequence[int]) -> "ImageFiles":
-        """Return the images at these indices, in this order; the classes stay all of them."""
+        """Return the images at these indices, in this order; all classes are kept."""
         return ImageFiles(
             paths=tuple(self.paths[index] for index in indices),
             labels=tuple(self.labels[index] for index in indices),
@@ -74,7 +74,7 @@ def _publish(finished: Path, target: Path) -> None:
     try:
         finished.rename(target)
     except OSError:
-        # Another process was first: its copy is as good. Anything else is a true failure.
+        # Another process has exported the same images meanwhile; anything else is a failure.
         if not target.is_dir():
             raise
         shutil.rmtree(finished)

@@ -23,13 +23,14 @@ def autocast(device: Device, precision: Precision) -> torch.autocast:
 
 
 class ScaledOptimizer:
-    """An optimiser's steps from losses of any precision; for fp16 the gradients are scaled.
+    """Takes an optimiser's steps from losses of any precision; for fp16 the gradients are scaled.
 
     In fp16 small gradients vanish, so the loss is scaled up before its gradients are taken; where they
     overflow, the step is skipped and the scale halved.
 
     Args:
-        optimizer: What updates the parameters. Not a fused one: it skips on the device, unseen.
+        optimizer: What updates the parameters. A fused one skips steps on the device, where `skipped` cannot
+            count them.
         device: Where the parameters are.
         precision: That of the forward passes.
     """
@@ -39,8 +40,8 @@ class ScaledOptimizer:
         self._scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
         self._steps = 0
         self._updates = 0
-        # The scaler reads for itself whether to skip; the hook counts what it let through, without a
-        # synchronisation of its own.
+        # The scaler itself synchronises to find out whether to skip a step; the hook counts the others
+        # without a further synchronisation.
         optimizer.register_step_post_hook(self._count_update)
 
     def step(self, loss: Tensor) -> None:
@@ -48,18 +49,18 @@ class ScaledOptimizer:
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        # After the update, not before the next one: the forward pass in between has their memory.
+        # Gradients are cleared now, so that the next forward pass can use their memory.
         self._optimizer.zero_grad()
         self._steps += 1
 
     @property
     def steps(self) -> int:
-        """Steps tried, skipped ones among them."""
+        """The number of steps tried, skipped ones included."""
         return self._steps
 
     @property
     def skipped(self) -> int:
-        """Steps that left the parameters as they were, as a gradient was infinite or no number."""
+        """The number of steps that changed no parameter, since a gradient was infinite or not a number."""
         return self._steps - self._updates
 
     def _count_update(self, *_: object) -> None:

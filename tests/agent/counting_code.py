@@ -1,4 +1,4 @@
-"""Code to be counted, written for a test, and what was counted of it."""
+"""These helpers run code that is written for a test, and return what was counted of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between the coordinator and its processes arrive whole, in order, or with a word of why not."""
+"""Messages between the coordinator and its processes arrive whole and in order, or an error says why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks led by a conductor, in real pytest sessions: the contract with the host's private side."""
+"""Benchmarks in real pytest sessions run as a conductor orders, by pytest-benchmark's private attributes."""
 
 from __future__ import annotations
 

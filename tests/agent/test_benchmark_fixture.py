@@ -1,4 +1,4 @@
-"""The contract with pytest-benchmark's private side: what the seam reads is there and means what it says."""
+"""pytest-benchmark's private attributes, which the seam reads, exist and mean what it assumes."""
 
 from __future__ import annotations
 

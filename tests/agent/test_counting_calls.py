@@ -1,4 +1,4 @@
-"""Counting a few calls: how many, in what order, and that nothing is left behind."""
+"""Counting makes a known number of calls in a known order, and leaves nothing behind."""
 
 from __future__ import annotations
 

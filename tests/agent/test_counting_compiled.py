@@ -1,4 +1,4 @@
-"""Code that torch.compile runs: its graphs are counted, its tensors are not, and it stays compiled."""
+"""Of code that torch.compile runs, graphs are counted and tensors are not, and it stays compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel launches, where there is a device to launch them on."""
+"""Kernel launches are counted where there is a device to launch them on."""
 
 from __future__ import annotations
 

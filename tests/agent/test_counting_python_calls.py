@@ -1,4 +1,4 @@
-"""Calls of Python functions, and the memory of Python objects where torch is not there."""
+"""Calls of Python functions are counted, and without torch also the memory of Python objects."""
 
 from __future__ import annotations
 

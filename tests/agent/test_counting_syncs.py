@@ -1,4 +1,4 @@
-"""What makes the host wait for a device, or would, and the line that does it."""
+"""What makes the host wait for a device, or would, is counted with the line that does it."""
 
 from __future__ import annotations
 

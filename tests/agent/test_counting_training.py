@@ -1,4 +1,4 @@
-"""A benchmark that trains is known by its backward pass and its optimizer's step."""
+"""A benchmark that trains is recognised by its backward pass and its optimizer's step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that callgrind is to count: how many there are, why there are none, and what its dumps say."""
+"""Calls for callgrind are made in turns of a known number, or a reason is given, and its dumps are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted slowdowns: a block does the share more that it was told to."""
+"""A planted slowdown makes a block take the planted share longer."""
 
 from __future__ import annotations
 

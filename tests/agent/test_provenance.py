@@ -1,4 +1,4 @@
-"""Proof of which code was measured."""
+"""The proof of which code was measured finds every module that came from elsewhere."""
 
 from __future__ import annotations
 

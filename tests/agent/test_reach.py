@@ -1,4 +1,4 @@
-"""Which functions a benchmark may run, guessed from the names in real code of a small package."""
+"""The functions that a benchmark may run are found by the names in the real code of a small package."""
 
 from __future__ import annotations
 

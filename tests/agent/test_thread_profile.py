@@ -1,4 +1,4 @@
-"""A profile of one thread says nothing of the others, whatever the interpreter lets cProfile hear."""
+"""A profile of one thread has no calls of other threads, on every version of Python."""
 
 from __future__ import annotations
 

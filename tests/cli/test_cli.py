@@ -1,4 +1,4 @@
-"""The command line as a person meets it: real processes, exit codes, one line per mistake."""
+"""The command line, run in real processes, gives exit codes and one line for each mistake."""
 
 from __future__ import annotations
 

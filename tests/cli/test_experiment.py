@@ -1,4 +1,4 @@
-"""`perfkit experiment` as one types it: a run, a stop half-way, the report again, and mistakes."""
+"""`perfkit experiment` runs, can be stopped and resumed, reports again, and names mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit gate` as a process on wrong input, and interrupted: one line, a code, nothing left behind."""
+"""`perfkit gate` on wrong input, or interrupted, ends with one line and a code, and leaves nothing behind."""
 
 from __future__ import annotations
 

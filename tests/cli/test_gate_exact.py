@@ -1,4 +1,4 @@
-"""`perfkit gate --exact-only` on a real project: what grew is caught, with the line it comes from."""
+"""`perfkit gate --exact-only` on a real project finds what grew, with the line it comes from."""
 
 from __future__ import annotations
 

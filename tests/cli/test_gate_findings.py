@@ -1,4 +1,4 @@
-"""`perfkit gate` as a process: what could not be compared, and what the exit code makes of it."""
+"""`perfkit gate` names what could not be compared, and its exit code follows from that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit gate --instructions` on a real project: what runs more instructions, and in which functions."""
+"""`perfkit gate --instructions` on a real project finds which functions run more instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit gate` as a process on projects of every layout: each side's own code is what is measured."""
+"""`perfkit gate` measures each side's own code, in projects of every layout."""
 
 from __future__ import annotations
 

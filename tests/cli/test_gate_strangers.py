@@ -1,4 +1,4 @@
-"""`perfkit gate` on suites as strangers have them: a small repository for each trait, gated once."""
+"""`perfkit gate` handles suites with traits that perfkit's own suite lacks: one small repository for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit gate` as a process: the timed verdicts, their exit codes, and what is written down of them."""
+"""`perfkit gate` gives the timed verdicts and their exit codes, and records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates whose terminal, disk or repository takes less than it should: the verdict is told first."""
+"""A gate shows its verdict first, even where the terminal, disk or repository then fails."""
 
 from __future__ import annotations
 

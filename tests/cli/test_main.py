@@ -1,4 +1,4 @@
-"""How the command ends when something is wrong that is not the user's mistake."""
+"""The command ends as documented on internal errors, closed pipes and signals."""
 
 from __future__ import annotations
 

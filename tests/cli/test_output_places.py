@@ -1,4 +1,4 @@
-"""The places of output files: whatever cannot be written is refused before anything is measured."""
+"""A place of output that cannot be written is refused before anything is measured."""
 
 from __future__ import annotations
 

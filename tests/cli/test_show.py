@@ -1,4 +1,4 @@
-"""`perfkit show` as a person meets it."""
+"""`perfkit show` prints profiles, and ends with one line where it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``perfkit view``: a profile in the browser, or an address where there is none."""
+"""``perfkit view`` opens a profile in the browser, or prints an address where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command that measures waits for the machine, says for whom, and ends when it is told to."""
+"""Every command that measures waits for the machine, says whom it waits for, and ends when interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time that is left, shared out among benchmarks that are not decided yet."""
+"""The time that is left is divided among benchmarks that are not decided yet."""
 
 from __future__ import annotations
 

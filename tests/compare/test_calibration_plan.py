@@ -1,4 +1,4 @@
-"""The plan of a calibration."""
+"""The plan of a calibration has every gate and plant that was asked for, in a random order."""
 
 from __future__ import annotations
 

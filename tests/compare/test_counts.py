@@ -1,4 +1,4 @@
-"""What a gate counts of benchmarks, on real trees and in real processes."""
+"""A gate counts benchmarks on real trees and in real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate files: a row for each launch and side, and one for each finding."""
+"""A gate files a row for each launch and side, and one for each finding."""
 
 from __future__ import annotations
 

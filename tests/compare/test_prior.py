@@ -1,4 +1,4 @@
-"""Which earlier gates a new one continues."""
+"""A new gate continues earlier gates on the same pair, under the same rules, and no others."""
 
 from __future__ import annotations
 

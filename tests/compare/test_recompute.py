@@ -1,4 +1,4 @@
-"""A gate judged anew from its rows alone, whole or cut off."""
+"""A gate can be judged anew from its rows alone, whole or cut off."""
 
 from __future__ import annotations
 

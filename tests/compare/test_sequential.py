@@ -1,4 +1,4 @@
-"""The sequential comparison with a clock that is turned by hand and launches that measure nothing."""
+"""The sequential comparison is tested with a clock that is set by hand and launches that measure nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small readings for what is explained: made by hand, and by cProfile with a clock of its own."""
+"""These builders make small readings to be explained, by hand or by cProfile with a clock of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose time it is: each part of a cProfile belongs to one's own functions, to a wait, or to nobody."""
+"""Each part of a cProfile's time belongs to own functions, to a wait, or to nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two profiles: parts that add up, and what is said of them."""
+"""The difference of two profiles has parts that add up, and sentences that follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles of several processes, as one."""
+"""Profiles of several processes can be merged into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same function on both sides, wherever it went and whatever it is called now."""
+"""A function is found on both sides, even where it was moved or renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether two profiles did the same work, and in which unit they are compared."""
+"""Two profiles are compared in a unit in which they did the same work, or not at all."""
 
 from __future__ import annotations
 

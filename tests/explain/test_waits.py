@@ -1,4 +1,4 @@
-"""The wait ledger: standing still, booked to whom it was for."""
+"""The time that a profiled thread waited is assigned to what it waited for."""
 
 from __future__ import annotations
 

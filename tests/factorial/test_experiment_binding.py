@@ -1,4 +1,4 @@
-"""A target gets a variant's levels as it takes them, and refuses what it does not take."""
+"""A target gets a variant's levels as arguments that it accepts, and others are refused."""
 
 from __future__ import annotations
 

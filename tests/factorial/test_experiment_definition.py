@@ -1,4 +1,4 @@
-"""An experiment's file is read whole, and what is wrong in it is one clear line."""
+"""An experiment's file is read whole, and each mistake in it is named in one line."""
 
 from __future__ import annotations
 

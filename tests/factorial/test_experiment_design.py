@@ -1,4 +1,4 @@
-"""Randomised complete blocks."""
+"""An experiment's trials are ordered in randomised complete blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments in real processes: looks, blocks, failures, and mistakes that are caught."""
+"""Experiments run in real processes: untimed looks, blocks, failures and mistakes that are caught."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``perfkit accept`` on real repositories and ledgers: what it keeps, and what it refuses."""
+"""``perfkit accept`` on real repositories and ledgers keeps what was accepted, and refuses what cannot be."""
 
 from __future__ import annotations
 

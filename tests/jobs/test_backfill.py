@@ -1,4 +1,4 @@
-"""Backfill on a real repository: commits measured in alternation, each from its own worktree."""
+"""Backfill on a real repository measures commits in alternation, each from its own worktree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit calibrate` on a real project: gates that ran, a study that goes on, and mistakes."""
+"""`perfkit calibrate` on a real project runs gates, continues a study, and names mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit compare` on real repositories: what the ledger has, and what is refused."""
+"""`perfkit compare` on real repositories judges what the ledger has, and refuses what it lacks."""
 
 from __future__ import annotations
 

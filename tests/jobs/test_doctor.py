@@ -1,4 +1,4 @@
-"""`perfkit doctor` as a process on this very machine."""
+"""`perfkit doctor` runs as a process on this very machine."""
 
 from __future__ import annotations
 

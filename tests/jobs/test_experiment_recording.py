@@ -1,4 +1,4 @@
-"""An experiment that is killed: what it had measured, and what it had recorded, stands."""
+"""What an experiment had measured and recorded when it was killed is kept."""
 
 from __future__ import annotations
 

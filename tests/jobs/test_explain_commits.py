@@ -1,4 +1,4 @@
-"""``perfkit explain`` between two commits of a small repository: what was planted is named."""
+"""``perfkit explain`` between two commits of a small repository names what was planted."""
 
 from __future__ import annotations
 

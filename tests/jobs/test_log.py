@@ -1,4 +1,4 @@
-"""The log file: written between its markers, checked, and with people's own descriptions."""
+"""The log file is written between its markers, checked, and shows people's own descriptions."""
 
 from __future__ import annotations
 

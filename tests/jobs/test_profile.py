@@ -1,4 +1,4 @@
-"""``perfkit profile`` on real training loops: passes of one process each, artifacts, rows and failures."""
+"""``perfkit profile`` on real training loops makes passes in processes of their own, artifacts and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared text files: nothing of theirs is lost to a failed reading or writing."""
+"""No text of a shared file is lost where reading or writing it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perfkit tricks` on this machine: a run that is filed, told again, and mistakes."""
+"""`perfkit tricks` on this machine files a run, shows it again, and names mistakes."""
 
 from __future__ import annotations
 

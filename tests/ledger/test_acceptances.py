@@ -1,4 +1,4 @@
-"""Acceptances on disk: one immutable file each, and which of them apply to a gate."""
+"""Each acceptance is one immutable file on disk, and those that apply to a gate are found."""
 
 from __future__ import annotations
 

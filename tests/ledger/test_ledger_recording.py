@@ -1,4 +1,4 @@
-"""How runs are recorded: no row that was added is lost or counted twice, wherever a process is killed."""
+"""No row that was added to a run is lost or counted twice, wherever a process is killed."""
 
 from __future__ import annotations
 

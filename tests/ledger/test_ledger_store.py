@@ -1,4 +1,4 @@
-"""The ledger on disk: append-only, durable, and clear about damage."""
+"""The ledger on disk is append-only and durable, and damage to it is named."""
 
 from __future__ import annotations
 

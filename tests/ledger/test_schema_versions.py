@@ -1,4 +1,4 @@
-"""Files of every schema version that ever was stay readable, with all that their rows say."""
+"""Files of every schema version stay readable, with all that their rows hold."""
 
 from __future__ import annotations
 

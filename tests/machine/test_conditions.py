@@ -1,4 +1,4 @@
-"""The machine's conditions, read from this machine and from trees that look like others."""
+"""The machine's conditions are read from this machine, and from trees that look like other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of a machine and its software."""
+"""Facts of a machine and its software are recorded."""
 
 from __future__ import annotations
 

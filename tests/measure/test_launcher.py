@@ -1,4 +1,4 @@
-"""Where children come from: their environment, what they share, and that they never outlive their run."""
+"""Children have the right environment, import what they share once, and never outlive their run."""
 
 from __future__ import annotations
 

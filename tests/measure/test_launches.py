@@ -1,4 +1,4 @@
-"""The order of launches."""
+"""Launches of several commits are made in a balanced order, and end with all that they started."""
 
 from __future__ import annotations
 

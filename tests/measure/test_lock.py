@@ -1,4 +1,4 @@
-"""One measuring perfkit a machine: the second one waits, says for whom, and gives up when it was told to."""
+"""One perfkit measures on a machine at a time; a second one waits, says for whom, and gives up in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launches of two real trees: what is measured, what a failure costs, and that nothing is left behind."""
+"""Launches of two real trees are measured, a failure costs only its benchmark, and nothing is left behind."""
 
 from __future__ import annotations
 

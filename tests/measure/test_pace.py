@@ -1,4 +1,4 @@
-"""How long a benchmark is measured in one launch."""
+"""How long a benchmark is measured in one launch follows from the time of its iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of the sides in lockstep launches."""
+"""The order of the sides in lockstep launches is balanced and drawn from a seed."""
 
 from __future__ import annotations
 

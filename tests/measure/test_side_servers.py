@@ -1,4 +1,4 @@
-"""Servers of a side: they import and collect once, and every launch of a generation is forked from them."""
+"""Servers of a side import and collect once, and every launch of a generation is forked from them."""
 
 from __future__ import annotations
 

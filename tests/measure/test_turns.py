@@ -1,4 +1,4 @@
-"""What a launch keeps of the rounds that its sides ran."""
+"""A launch keeps the rounds that its sides ran, in pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin counts while a test goes on, where that is cheap or asked for, and files counts beside times."""
+"""The plugin counts within a test where that is cheap or asked for, and files counts beside times."""
 
 from __future__ import annotations
 

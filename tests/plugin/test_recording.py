@@ -1,4 +1,4 @@
-"""The plugin on real pytest sessions: what is recorded, and what is refused before measuring."""
+"""The plugin records real pytest sessions, and refuses what it must before anything is measured."""
 
 from __future__ import annotations
 

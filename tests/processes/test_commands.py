@@ -1,4 +1,4 @@
-"""Commands under a guard: how they end is told, and nothing outlives their end or their coordinator."""
+"""Commands under a guard say how they ended, and leave no process after their end or the coordinator's."""
 
 from __future__ import annotations
 

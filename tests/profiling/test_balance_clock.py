@@ -1,4 +1,4 @@
-"""The clock of the balance pass: who is counted when phases lie in one another."""
+"""The clock of the balance pass gives each moment to one phase, also where phases are nested."""
 
 from __future__ import annotations
 

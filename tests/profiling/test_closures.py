@@ -1,4 +1,4 @@
-"""Loops that hand a step to the optimizer as a closure, by themselves or by a library: phases are found."""
+"""Phases are found in loops that pass a step to the optimizer as a closure, themselves or by a library."""
 
 from __future__ import annotations
 

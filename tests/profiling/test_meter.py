@@ -1,4 +1,4 @@
-"""What the meter takes for the size of a batch and the number of samples."""
+"""The meter finds the size of a batch and the number of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of operators."""
+"""The table of operators is made from a trace."""
 
 from __future__ import annotations
 

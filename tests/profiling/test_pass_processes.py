@@ -1,4 +1,4 @@
-"""The process of a pass, forked or fresh: the target cannot tell the difference, nor can who waits for it."""
+"""A target cannot tell whether the process of its pass was forked or fresh, nor can what waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cProfile as text and as entries."""
+"""A cProfile is written as text and read as entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved summaries come back, and damaged ones are told."""
+"""Saved summaries can be read again, and damaged ones are named."""
 
 from __future__ import annotations
 

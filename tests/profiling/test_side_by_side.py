@@ -1,4 +1,4 @@
-"""Two passes by turns: each makes all its steps, neither hears of the other's time."""
+"""Of two passes in turns each makes all its steps, and neither includes the other's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.profiler watches: a window of steps, and in it the phases that the user names."""
+"""torch.profiler watches a window of steps, and in it the phases that the user names."""
 
 from __future__ import annotations
 

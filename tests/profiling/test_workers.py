@@ -1,4 +1,4 @@
-"""The workers of a loader, forked and spawned: what each did is found in its own process."""
+"""What each worker of a loader did, forked or spawned, is found in its own process."""
 
 from __future__ import annotations
 

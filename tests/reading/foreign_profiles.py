@@ -1,4 +1,4 @@
-"""Small profiles as others write them, made by hand."""
+"""These helpers make small profiles, by hand, as other tools write them."""
 
 from __future__ import annotations
 

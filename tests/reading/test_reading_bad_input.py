@@ -1,4 +1,4 @@
-"""What is damaged, or no profile, is told in one line."""
+"""A file that is damaged, or no profile, is named in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of any machine are told apart, and named for people."""
+"""Files of any machine are recognised as own or library code, and named for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cProfile that anybody wrote, read back."""
+"""A cProfile that any program wrote can be read."""
 
 from __future__ import annotations
 

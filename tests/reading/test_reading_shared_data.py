@@ -1,4 +1,4 @@
-"""Profiles of real projects say what is known of them."""
+"""Profiles of real projects show what is known of these projects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces of torch.profiler, of the old schema and the new."""
+"""Traces of torch.profiler can be read, in the old schema and the new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that differ between two versions of a file."""
+"""Functions that differ between two versions of a file are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both sides laid out: commits, the working tree and directories, and nothing left of them afterwards."""
+"""Both sides are laid out from commits, the working tree or directories, and removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commit a result is filed under."""
+"""A result is filed under the right commit."""
 
 from __future__ import annotations
 

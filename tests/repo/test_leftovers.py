@@ -1,4 +1,4 @@
-"""What a killed perfkit leaves is swept up by the next one: folders, worktrees, and who still lives there."""
+"""Folders and worktrees that a killed perfkit leaves are removed by the next one, and only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Head's benchmark files over a base: laid, told and taken off again."""
+"""Head's benchmark files are laid over a base, listed, and taken off again."""
 
 from __future__ import annotations
 

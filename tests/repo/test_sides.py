@@ -1,4 +1,4 @@
-"""Which two sides are compared, named or not, and the mistakes a person can make in naming them."""
+"""The two sides to compare are found, named or not, and mistakes in naming them are explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acceptances in commit messages, as git itself reads trailers."""
+"""Acceptances in commit messages are read as git itself reads trailers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences between samples measured apart: their spread, their interval, what would decide."""
+"""Differences between samples measured apart have a spread, an interval, and a need that would decide."""
 
 from __future__ import annotations
 

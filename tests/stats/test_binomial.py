@@ -1,4 +1,4 @@
-"""Exact bounds for counted shares."""
+"""The bounds of counted shares are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where variance comes from."""
+"""Variance is divided into its components: preloaders, launches and rounds."""
 
 from __future__ import annotations
 

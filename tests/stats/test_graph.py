@@ -1,4 +1,4 @@
-"""Groups of nodes that all reach one another."""
+"""Groups of nodes that all reach one another are found."""
 
 from __future__ import annotations
 

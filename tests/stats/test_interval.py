@@ -1,4 +1,4 @@
-"""The interval over launches: its quantile, its width, and when preloaders are the unit."""
+"""The interval over launches has the right quantile and width, and is over preloaders where they differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The location of a launch from its paired rounds."""
+"""The location of a launch follows from its paired rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a comparison can see, and when it will be decided."""
+"""The plan of a comparison says which change it can detect, and when it will be decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries and ratios of samples."""
+"""Samples are summarised, and their ratios computed."""
 
 from __future__ import annotations
 

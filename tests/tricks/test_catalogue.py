@@ -1,4 +1,4 @@
-"""Every trick that can be tried here: both sides give the same, and its texts say what they have to."""
+"""Both sides of every trick that can be tried here give the same, and its texts are complete."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Claims: what each check answers on the torch that is installed, and what it saw."""
+"""The check of each claim gives an answer, with evidence, on the torch that is installed."""
 
 import pytest
 import torch

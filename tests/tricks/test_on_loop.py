@@ -1,4 +1,4 @@
-"""Contexts in which any training loop uses a trick: they take effect, and leave everything as it was."""
+"""The contexts in which a training loop uses a trick take effect, and restore everything at their end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager

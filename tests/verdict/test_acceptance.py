@@ -1,4 +1,4 @@
-"""What an acceptance covers: the finding that was meant, of its kind, and no worse."""
+"""An acceptance covers the finding that was meant, of its kind, and no worse one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts from runs that were measured apart."""
+"""Verdicts are reached from runs that were measured apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a calibration says of the gate, from rows."""
+"""The report of a calibration follows from its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From trials to effects: by hand in small cases, and how often simulated experiments err."""
+"""Effects follow from trials, by hand in small cases; simulated experiments err as rarely as promised."""
 
 from __future__ import annotations
 

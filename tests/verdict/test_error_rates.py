@@ -1,4 +1,4 @@
-"""How often the gate errs and how often it sees: sequential decisions on simulated and recorded noise."""
+"""Sequential decisions on simulated and recorded noise err rarely, and detect changes often enough."""
 
 from __future__ import annotations
 

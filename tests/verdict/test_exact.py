@@ -1,4 +1,4 @@
-"""Verdicts on counts: more, less or the same, and what stands behind it."""
+"""Counts are judged as more, less or the same, with their causes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit code of a gate."""
+"""The exit code of a gate follows from its verdicts."""
 
 from __future__ import annotations
 

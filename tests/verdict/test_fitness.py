@@ -1,4 +1,4 @@
-"""What a machine is fit for, from launches of identical code."""
+"""Launches of identical code show what a machine is fit for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate's rows hold all that its verdicts follow from."""
+"""The rows of a gate hold all that its verdicts follow from."""
 
 from __future__ import annotations
 

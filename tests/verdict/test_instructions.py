@@ -1,4 +1,4 @@
-"""Verdicts on instructions, which repeat nearly: what is exact, and what is news."""
+"""Instructions, which repeat nearly, are judged with a tolerance."""
 
 from __future__ import annotations
 

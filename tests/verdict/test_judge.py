@@ -1,4 +1,4 @@
-"""From launches to a verdict."""
+"""A verdict follows from launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trick's measurements come to."""
+"""The result of a trick follows from its measurements."""
 
 from __future__ import annotations
 

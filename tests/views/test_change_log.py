@@ -1,4 +1,4 @@
-"""The change log: which run a cell shows, when a ratio appears, and the markdown."""
+"""The change log shows the right run in each cell, a ratio only where one is allowed, and valid markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment as a document, and the forms of lab notes in it."""
+"""An experiment is rendered as a document, in which people's lab notes have their forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment's picture: what stands where, and that nothing breaks it."""
+"""An experiment's picture has everything in its place, and no input breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of each variant would have said, from the runs that there are."""
+"""A document shows what a single run of each variant would have said, from the runs that there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment says in a terminal, and the words that all its views share."""
+"""The terminal shows an experiment, in the words that all its views share."""
 
 from __future__ import annotations
 

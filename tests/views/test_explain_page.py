@@ -1,4 +1,4 @@
-"""A difference of two profiles, as a page and as markdown."""
+"""The difference of two profiles is rendered as a page and as markdown."""
 
 from __future__ import annotations
 

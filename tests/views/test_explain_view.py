@@ -1,4 +1,4 @@
-"""A difference of two profiles, on a terminal."""
+"""The difference of two profiles is rendered for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate's result as a pull-request comment."""
+"""A gate's result is rendered as a pull-request comment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counts of a gate as a person reads them: what moved alike is told once, and so is what is behind it."""
+"""Counts of a gate that moved alike are shown once, and so are their causes."""
 
 from __future__ import annotations
 

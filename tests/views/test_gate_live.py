@@ -1,4 +1,4 @@
-"""What a gate says while it measures, in a real terminal and in a pipe."""
+"""A gate shows its progress while it measures, in a real terminal and in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate's result in a terminal of 80 columns, and the words it uses."""
+"""A gate's result fits a terminal of 80 columns, and uses the documented words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger's tables in a terminal of 80 columns."""
+"""The ledger's tables fit a terminal of 80 columns."""
 
 from __future__ import annotations
 

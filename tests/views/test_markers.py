@@ -1,4 +1,4 @@
-"""The marked part of a file is perfkit's; everything around it belongs to people."""
+"""Only the marked part of a file is rewritten, and the rest, which people write, is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names in tables: broken between their parts, and cut only where a part alone is too wide."""
+"""Names in tables are broken between their parts, and cut only where a part alone is too wide."""
 
 from __future__ import annotations
 

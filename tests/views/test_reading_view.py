@@ -1,4 +1,4 @@
-"""A profile that was read, on a terminal and as text."""
+"""A profile that was read is rendered for a terminal and as text."""
 
 from __future__ import annotations
 

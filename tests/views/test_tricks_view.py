@@ -1,4 +1,4 @@
-"""What is said of tricks: in the terminal, in a document and in a picture."""
+"""Results of tricks are rendered for a terminal, as a document and as a picture."""
 
 from __future__ import annotations
 

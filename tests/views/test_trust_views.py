@@ -1,4 +1,4 @@
-"""What doctor, calibration and comparison say in a terminal."""
+"""Results of doctor, calibration and comparison are rendered for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses and metrics written element by element from their definitions, to compare with.
+"""These losses and metrics are written element by element from their definitions, to compare with.
 
 Nothing here comes from the package: elements are rows of a tensor, classes a list of integers.
 """

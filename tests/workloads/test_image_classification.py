@@ -1,4 +1,4 @@
-"""Training a residual net on images: it learns, repeats by seed, and runs in the precision asked for."""
+"""A residual net trained on images learns, repeats by seed, and runs in the precision asked for."""
 
 from collections.abc import Iterator
 from dataclasses import replace

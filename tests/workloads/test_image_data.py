@@ -1,4 +1,4 @@
-"""Image folders: the export of the digits, mistakes a user can make, and the split."""
+"""Folders of images are read and split, the digits are exported, and a user's mistakes are named."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

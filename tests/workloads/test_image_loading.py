@@ -1,4 +1,4 @@
-"""Augmented images: what they depend on, with and without worker processes."""
+"""Augmented images depend on seed, epoch and index only, with and without worker processes."""
 
 import pickle
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The learning rate: how it rises, how it falls, and that the optimiser has it."""
+"""The learning rate rises and falls as documented, and the optimiser has it."""
 
 import pytest
 import torch

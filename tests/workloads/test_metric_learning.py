@@ -1,4 +1,4 @@
-"""The whole training run: it learns, repeats by seed, logs when due, and names a user's mistakes."""
+"""The whole training run learns, repeats by seed, logs when due, and names a user's mistakes."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Precision of choice: what is cast, what the scaled optimiser does, and how it counts its steps."""
+"""What is cast follows the precision, and the scaled optimiser counts its steps and skips."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""P-K batches: what they hold, where the epoch ends, what they depend on."""
+"""P-K batches hold what they should, end the epoch in time, and depend on seed and epoch only."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""The residual net: its size, its shapes, and what its blocks do."""
+"""The residual net has the published size and shapes, and its blocks do what they should."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The whole run on texts: it learns, repeats by seed, casts as asked, and names a user's mistakes."""
+"""The whole run on texts learns, repeats by seed, casts as asked, and names a user's mistakes."""
 
 import sys
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Labelled texts: the standard library's documentation, folders of a user, and the split."""
+"""Labelled texts are read from the standard library and a user's folders, and split."""
 
 from pathlib import Path
 

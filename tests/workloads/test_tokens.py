@@ -1,4 +1,4 @@
-"""The vocabulary and the padded batches: words to numbers and back, cut, padded and masked."""
+"""Words become numbers and back, and batches are cut, padded and masked."""
 
 import torch
 from torch.utils.data import SequentialSampler

@@ -1,7 +1,7 @@
 """Code that torch.compile runs: whether there was any, and how often it broke its graph.
 
-The seam to dynamo: it reads dynamo's counters and replaces a private function that every call of compiled
-code calls first. It imports nothing of dynamo before the benchmark has done so.
+This is the seam to dynamo: it reads dynamo's counters and replaces a private function that every call of
+compiled code calls first. It imports nothing of dynamo before the benchmark has done so.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any
 from .interventions import Patches, undone_in_forks
 
 _ENTRY = "_is_skip_guard_eval_unsafe_stance"
-# The name of its caller when code runs compiled; code that dynamo is to leave alone has another caller.
+# This begins the name of its caller when code runs compiled; where dynamo is disabled, another one calls.
 _COMPILED_CALL = "_TorchDynamoContext.__call__.<locals>."
 _EAGER = "force_eager"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """What dynamo has compiled in this process: graphs, and where it broke them, by reason."""
+    """How many graphs dynamo has compiled in this process, and how often it broke them, by reason."""
 
     graphs: int
     breaks: Counter[str]
 
     def since(self, before: Compilation) -> Compilation:
-        """Return what came after an earlier reading."""
+        """Return the graphs and breaks since an earlier reading."""
         return Compilation(graphs=self.graphs - before.graphs, breaks=self.breaks - before.breaks)
 
 

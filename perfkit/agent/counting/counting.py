@@ -1,4 +1,4 @@
-"""Counts what one call of a benchmark does, in a few calls of it."""
+"""Counts what a call of a benchmark does, by making a few calls of it."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def count_calls(
     """Return what one call does, counted in at most five calls.
 
     The first call is not counted, if a second one is allowed: it may include one-time work. Then two calls
-    are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` is
-    where dynamo's counters stood before anything of the benchmark was compiled.
+    are counted for tensors and two for Python's functions, as far as ``most_calls`` allows. ``since`` holds
+    dynamo's counters from before anything of the benchmark was compiled.
 
     A guest counts in a user's own session, where the function has just been called many times: it makes no
-    first call, and leaves alone the garbage of other tests, whose collection takes a tenth of a second and
-    may show what fails a test.
+    first call, and does not collect the garbage of other tests, which takes a tenth of a second and may raise
+    warnings that fail a test.
     """
     return _Counting(call, root, most_calls, since or read_compilation(), as_guest=as_guest).run()
 
 
 class _Counting:
-    """The calls of one benchmark, and what they have shown so far."""
+    """The calls of one benchmark, and what was counted in them so far."""
 
     def __init__(
         self, call: _Call, root: Path, most_calls: float, since: Compilation, *, as_guest: bool
@@ -144,7 +144,7 @@ class _Counting:
 
     def _count_python_memory(self) -> None:
         if "torch" in sys.modules:
-            # With torch, tensors take most of the memory, and tracing would slow every call of torch.
+            # With torch, tensors take most of the memory, and tracing would slow down every call of torch.
             return
         reason = TRACING_IN_USE if is_traced() else None
         peaks: list[float] = []
@@ -160,7 +160,7 @@ class _Counting:
             self._not_counted["python_peak"] = reason or TOO_FEW_CALLS
 
     def _note_compilation(self) -> None:
-        """Tell how often dynamo had compiled, and broken its graph, by the end of each such call."""
+        """Add how often dynamo had compiled and broken graphs by the end of each counted call."""
         readings = [one.since(self._since) for one in self._compilations or [read_compilation()]]
         last = readings[-1]
         if last.graphs or last.breaks:
@@ -186,9 +186,9 @@ class _Counting:
 
 
 def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None:
-    """Return the kernel launches of each of some calls, by kernel; None where no CUDA device is there.
+    """Return the kernel launches of each of some calls, by kernel; None where there is no CUDA device.
 
-    Torch's profiler sees them. It must not be at work already.
+    They are read from torch's profiler, which must not be active already.
     """
     import torch
 

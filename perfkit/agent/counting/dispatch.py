@@ -28,14 +28,14 @@ from .torch_seam import (
     storage_of,
 )
 
-# Copies what a tensor constructor was given, or wraps memory that is not torch's.
+# This operator copies the data given to a tensor constructor, or wraps memory that is not torch's.
 _LIFT = "aten::lift_fresh"
 _COPIES = ("aten::_to_copy", "aten::copy_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
-    """An operator: which of its results are newly allocated, whether it waits for a device, what it computes.
+    """An operator: which results are newly allocated, when it waits for a device, its formula for FLOPs.
 
     ``lifts`` marks the one that stands for a tensor's construction, ``copies`` those that may go from one
     device to another.
@@ -70,8 +70,7 @@ def describe(operator: Any) -> Operator:  # noqa: ANN401 (torch's operators shar
 class Dispatched:
     """Handles the operators of a thread: lets each run as it would, and counts it.
 
-    ``failed_formula`` names an operator whose floating-point operations could not be told, "" where all
-    could.
+    ``failed_formula`` names an operator whose formula for floating-point operations failed, "" if none did.
     """
 
     def __init__(
@@ -89,28 +88,28 @@ class Dispatched:
         self._is_in = False
 
     def begin(self) -> None:
-        """Have the operators of this thread handled."""
+        """Begin to handle the operators of this thread."""
         self._mode = operator_mode(self._handle)
         self._mode.__enter__()
         self._is_in = True
 
     def end(self) -> None:
-        """Handle no more, unless a mode was entered since and not yet left."""
+        """Stop handling operators, unless another mode was entered since and not left yet."""
         if self._is_in and is_innermost(self._mode):
             self._mode.__exit__(None, None, None)
             self._is_in = False
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Clear all tallies."""
         for tally in (self.operators, self.flops, self.to_device, self.to_host):
             tally.clear()
 
     def _handle(self, operator: Any, kinds: Kinds, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 (the operator's own types)
         if kinds and handle_operators(kinds) and not are_fake(kinds):
-            # The tensors that these are made of are dispatched to this method again.
+            # The tensors that these consist of are dispatched to this method again.
             return NotImplemented
         watching = self._watching
-        # Other kinds are passed where torch copies a tensor for its bookkeeping: nobody called an operator.
+        # Other kinds are passed where torch copies a tensor for internal use: no code called an operator.
         if kinds or not watching.on:
             return operator(*args, **kwargs)
         known = self._known.get(operator)

@@ -1,4 +1,4 @@
-"""What counting changes in its process for a while: attributes, forks, garbage collection, threads."""
+"""Temporary changes that counting makes in its process: to attributes, forks, garbage collection, threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 _ABSENT = object()
 _Undo = Callable[[], None]
 _undos: list[_Undo] = []
-# Their threads carry bytes, or draw a bar: no tensors are computed there.
+# Threads of these modules move bytes or draw a progress bar, and compute no tensors.
 _HARMLESS = frozenset(
     {
         "multiprocessing.queues",
@@ -25,18 +25,18 @@ _HARMLESS = frozenset(
 
 
 class Patches:
-    """Replaces attributes, and puts back what was there."""
+    """Replaces attributes, and restores the old ones."""
 
     def __init__(self) -> None:
         self._made: list[tuple[Any, str, Any, object]] = []
 
     def replace(self, owner: Any, name: str, new: Any) -> None:  # noqa: ANN401 (a class or module and its own)
-        """Put ``new`` in the place of an attribute."""
+        """Replace an attribute by ``new``."""
         self._made.append((owner, name, new, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, new)
 
     def undo(self) -> None:
-        """Put everything back, except what others have replaced again since."""
+        """Restore all attributes, except those that other code has replaced since."""
         while self._made:
             owner, name, new, old = self._made.pop()
             if vars(owner).get(name) is not new:
@@ -72,9 +72,9 @@ def _undo_all() -> None:
 
 @contextlib.contextmanager
 def without_garbage_collection(*, whole: bool = True) -> Iterator[None]:
-    """Collect the garbage now and not again until the end: when it happens must not decide a count.
+    """Collect the garbage now and not again until the end, so that its time does not change a count.
 
-    Unless the ``whole`` of it is asked for, only recent garbage is collected.
+    Without ``whole`` only recent garbage is collected.
     """
     was_enabled = gc.isenabled()
     if was_enabled and whole:
@@ -91,12 +91,12 @@ def without_garbage_collection(*, whole: bool = True) -> Iterator[None]:
 
 
 def collect_recent() -> None:
-    """Collect only garbage made since collecting was stopped; a full collection takes a tenth of a second."""
+    """Collect only recent garbage, since a full collection takes a tenth of a second."""
     gc.collect(0)
 
 
 class StartedThreads:
-    """Notices threads that are started while it is entered."""
+    """Notices threads that are started within ``noticed``."""
 
     def __init__(self) -> None:
         self.seen = False

@@ -1,10 +1,10 @@
-"""The memory of tensors: when storages come and go, and which of them a backward pass keeps.
+"""The memory of tensors: when storages are allocated and freed, and which of them a backward pass keeps.
 
 Torch offers one way to see what is saved for a backward pass: hooks that pack a tensor when it is saved and
-unpack it when it is used. They have three side effects. Torch no longer checks that nobody changed a saved
-tensor; a dispatch mode of the watched code sees a detach for each tensor that is used again; and what is
+unpack it when it is used. They have three side effects. Torch no longer checks that a saved tensor was not
+changed; a dispatch mode of the watched code sees a detach for each tensor that is used again; and what is
 unpacked is another object, without the attributes that were set on the tensor. Torch's own functions cannot
-notice the last; those written in Python can, so that these get the very tensors that they saved.
+notice the last; functions written in Python can, so they get the very tensors that they saved.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .places import Places
 from .syncs import Watching
 from .torch_seam import detached, innermost_saving_hook, no_overrides, storage_of
 
-# A frame and the instruction it stands at.
+# A position is a frame's identity, and the instruction that it is at.
 _Position = tuple[int, int]
 _FUNCTION = "torch/autograd/function.py"
 _UNKNOWN = "saved tensor"
 
 
 class Memory:
-    """The storages allocated in an iteration; those of earlier iterations count no more."""
+    """The storages allocated in an iteration; those of earlier iterations are not counted."""
 
     def __init__(self) -> None:
-        # Bytes allocated, or freed where negative, in the order of time.
+        # These are bytes allocated, or freed where negative, in the order of time.
         self._changes: list[tuple[Source, int]] = []
         self._held: dict[int, _Held] = {}
 
     def hold(self, storage: Any, source: Source) -> None:  # noqa: ANN401 (a torch storage)
         """Remember a storage that an operator returned, unless it is known already."""
-        # Torch keeps a storage's Python object as long as the storage, so that its identity is the storage's.
+        # Torch keeps a storage's Python object as long as the storage, so its identity is the storage's.
         if id(storage) in self._held:
             return
         held = _Held(storage, self._release)
@@ -54,7 +54,7 @@ class Memory:
         return held.source if held is not None else None
 
     def forget(self) -> None:
-        """Begin anew: what is alive now belongs to no iteration any more."""
+        """Forget all storages: those alive now belong to no later iteration."""
         self._held.clear()
         self._changes.clear()
 
@@ -67,7 +67,7 @@ class Memory:
         return allocated
 
     def peak(self) -> Tally:
-        """Return what was alive when the most bytes were."""
+        """Return the bytes by source at the time when the most bytes were alive."""
         alive = most = until = 0
         for number, (_, nbytes) in enumerate(self._changes, start=1):
             alive += nbytes
@@ -84,7 +84,7 @@ class Memory:
 
 
 class _Held(weakref.ref[Any]):
-    """A storage that does not live longer for being watched."""
+    """A weak reference to a storage, so that watching it does not keep it alive."""
 
     __slots__ = ("identity", "nbytes", "source")
     identity: int
@@ -93,21 +93,21 @@ class _Held(weakref.ref[Any]):
 
 
 class Packed(NamedTuple):
-    """A saved tensor's data, and the tensor itself as long as somebody else keeps it."""
+    """A saved tensor's data, and a weak reference to the tensor itself."""
 
     data: Any
     origin: weakref.ref[Any]
 
 
 class Originals:
-    """Gives custom functions the originals of what they saved."""
+    """Gives custom autograd functions the very tensors that they saved, instead of unpacked copies."""
 
     def __init__(self) -> None:
         self._unpacked: list[Packed] | None = None
         self._patches = Patches()
 
     def begin(self) -> None:
-        """Have custom functions read what they saved by way of this."""
+        """Replace the attribute by which custom functions read what they saved."""
         from torch.autograd.function import BackwardCFunction
 
         saved: Any = BackwardCFunction.saved_tensors
@@ -124,7 +124,7 @@ class Originals:
         self._patches.replace(BackwardCFunction, "saved_tensors", property(saved_tensors))
 
     def end(self) -> None:
-        """Let them read it from torch again."""
+        """Restore torch's own attribute."""
         self._patches.undo()
 
     def unpack(self, packed: Packed) -> Any:  # noqa: ANN401 (a tensor)
@@ -136,7 +136,7 @@ class Originals:
 
 def _originals(function: Any, tensors: tuple[Any, ...], unpacked: list[Packed]) -> tuple[Any, ...]:  # noqa: ANN401 (a node of the graph)
     if len(unpacked) != sum(tensor is not None for tensor in tensors):
-        # These were saved under hooks of the watched code.
+        # These were saved under the watched code's own hooks.
         return tensors
     packs = iter(unpacked)
     return tuple(None if tensor is None else _original(function, tensor, next(packs)) for tensor in tensors)
@@ -144,12 +144,12 @@ def _originals(function: Any, tensors: tuple[Any, ...], unpacked: list[Packed]) 
 
 def _original(function: Any, tensor: Any, packed: Packed) -> Any:  # noqa: ANN401 (likewise, and tensors)
     origin = packed.origin()
-    # Torch itself gives a function new objects for the results that the function made.
+    # Torch itself gives a function new objects for its own results.
     return tensor if origin is None or origin.grad_fn is function else origin
 
 
 class SavedTensors:
-    """Counts each storage that is saved in an iteration once, parameters excepted.
+    """Counts once each storage that is saved in an iteration, parameters excepted.
 
     An operator's inputs are saved before it runs and its results after it: ``ran`` tells which operator ran.
     """
@@ -165,7 +165,7 @@ class SavedTensors:
         self._patches = Patches()
 
     def begin(self) -> None:
-        """Set the hooks, and have them out of the way where torch's function transforms refuse any."""
+        """Set the hooks, and remove them for as long as torch's function transforms forbid any."""
         import torch
 
         graph: Any = torch.autograd.graph
@@ -186,25 +186,25 @@ class SavedTensors:
         self._remove()
 
     def leave_be(self) -> None:
-        """Undo what other threads and forked processes would be affected by."""
+        """Undo all changes but the hooks, since other threads and forked processes would see them."""
         self._originals.end()
         self._patches.undo()
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Forget all saved storages and their bytes."""
         self._saved.clear()
         self._tally.clear()
         self._waiting.clear()
 
     def tally(self) -> Tally:
-        """Return the bytes of the storages saved."""
+        """Return the bytes of the saved storages by source."""
         for one in self._waiting:
             self._tally[one.otherwise, one.place] += one.nbytes
         self._waiting.clear()
         return self._tally.copy()
 
     def ran(self, source: Source, frame: FrameType | None) -> None:
-        """Hear which operator ran, called from a frame."""
+        """Note which operator ran, called from a frame."""
         position = _position_of(frame)
         if self._waiting:
             for one in self._waiting:

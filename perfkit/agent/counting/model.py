@@ -1,4 +1,4 @@
-"""What was counted, where it came from, and what could not be counted."""
+"""Counts, their causes in the code, and the reasons why metrics were not counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-# The name of what is counted, and its place in the code.
+# A source is the name of what is counted, and its place in the code.
 Source = tuple[str, str]
 Tally = Counter[Source]
 _MOST_CAUSES = 100
@@ -19,8 +19,8 @@ _MOST_CAUSES = 100
 class Cause:
     """A part of a count: what it is, such as "aten::mm", and the own line or function that it comes from.
 
-    ``place`` is "" where no own line is on the stack; ``text`` is the line itself, by which it is known when
-    its number has changed.
+    ``place`` is "" where no own line is on the stack; ``text`` is the text of the line, which identifies it
+    where its number has changed.
     """
 
     what: str
@@ -40,15 +40,15 @@ class Count:
 
     @property
     def exact(self) -> bool:
-        """Tell whether the count repeated to the digit."""
+        """Whether the count repeated to the digit, in two or more iterations."""
         return len(self.values) > 1 and len(set(self.values)) == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Everything counted, and why the other metrics were not.
+    """All counts, and by metric the reasons why others were not made.
 
-    ``training`` tells that a backward pass and an optimizer's step were among what was counted.
+    ``training`` says that a backward pass and an optimizer's step were among what was counted.
     """
 
     counts: tuple[Count, ...]
@@ -62,7 +62,7 @@ def as_message(counts: Counts) -> dict[str, object]:
 
 
 def causes_of(tally: Mapping[Source, float]) -> tuple[Cause, ...]:
-    """Return the causes in a tally, largest first; those of one size by name, so that the order repeats."""
+    """Return the causes in a tally, largest first; equal ones by name, so that the order repeats."""
     largest = sorted(tally.items(), key=lambda item: (-item[1], item[0]))
     return tuple(
         Cause(what=what, place=place, amount=float(amount))

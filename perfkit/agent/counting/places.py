@@ -1,4 +1,4 @@
-"""Which own line of code something comes from."""
+"""Finds the line of the tree's own code that an operator or call comes from."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ALLOWANCE = "# perfkit: sync allowed"
 
 
 class Places:
-    """Names the lines and functions of a tree's own code, "src/losses.py:41", and of libraries in short."""
+    """Names lines and functions: own ones by their path in the tree, "src/losses.py:41", others in short."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # The key is the file name: hashing a code object hashes all its constants, ten times as slowly.
+        # The keys are file names: to hash a code object, with all its constants, takes ten times as long.
         self._own: dict[str, str | None] = {}
-        # The key is a code object's identity and the instruction it is at. The object is kept, so that no
-        # other one can get its identity.
+        # A key is a code object's identity and an instruction in it. The object is kept, so that no other one
+        # can get its identity.
         self._lines: dict[tuple[int, int], tuple[str, CodeType]] = {}
         self._allowed: dict[str, bool] = {}
 
@@ -69,12 +69,12 @@ class Places:
 
 
 def is_ours(code: CodeType) -> bool:
-    """Tell whether a function does the counting itself."""
+    """Tell whether a function belongs to the counting itself."""
     return code.co_filename.startswith(_HERE)
 
 
 def _short(name: str) -> str:
-    """Return a library's file as it lies in the folder that it is imported from."""
+    """Return a library's file relative to the folder that it is imported from."""
     folders = [f"{entry.rstrip(os.sep)}{os.sep}" for entry in sys.path if entry]
     longest = max((folder for folder in folders if name.startswith(folder)), key=len, default="")
     return Path(name.removeprefix(longest)).as_posix()

@@ -1,4 +1,4 @@
-"""How many Python functions a call calls, and how much memory Python allocates in it."""
+"""Counts the Python functions that a call calls, and the memory that Python allocates in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRACING_IN_USE = "memory is being traced already"
 
 
 def is_profiled() -> bool:
-    """Tell whether somebody profiles this process."""
+    """Tell whether a profiler is active in this process."""
     if sys.version_info >= (3, 12) and sys.monitoring.get_tool(sys.monitoring.PROFILER_ID) is not None:
         return True
     return sys.getprofile() is not None
@@ -43,7 +43,7 @@ def count_python_calls(call: Callable[[], object], places: Places) -> Tally | No
 
 
 def is_traced() -> bool:
-    """Tell whether somebody traces Python's memory."""
+    """Tell whether Python's memory is being traced already."""
     return tracemalloc.is_tracing()
 
 
@@ -68,7 +68,7 @@ def _is_active(profile: cProfile.Profile) -> bool:
 
 
 def _refuses_profiler(error: ValueError) -> bool:
-    """Tell the error that a second profiler raises since Python 3.12 from one of the benchmark's own."""
+    """Tell whether an error is that of a second profiler (since Python 3.12), not the benchmark's own."""
     return sys.version_info >= (3, 12) and "profiling tool" in str(error)
 
 

@@ -1,8 +1,8 @@
-"""What makes the host wait for a device: methods of tensors as they are called, and operators.
+"""Counts what makes the host wait for a device: calls of methods of tensors, and operators.
 
-On the CPU nothing waits. What is counted there would wait, were the tensors on a device. The methods are
-replaced on the class for the time of counting. A mode for torch's functions would see them too, but torch
-takes other paths under one: attention, for instance, gives up its fast path.
+On the CPU nothing waits, and what would wait if the tensors were on a device is counted. The methods are
+replaced on the class while counting. A mode for torch's functions would see them too, but torch takes other
+paths under one: attention, for instance, does not take its fast path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .model import Tally
 from .places import Places
 from .torch_seam import no_overrides
 
-# Returns the call that waits, as people write it, given an operator's arguments; None if they make none wait.
+# Returns the call that waits, as people write it, given an operator's arguments; None if it does not wait.
 Wait = Callable[[tuple[Any, ...], Mapping[str, Any]], str | None]
 _WAITING = {
     "aten::_linalg_check_errors": "torch.linalg",
@@ -42,7 +42,7 @@ _MASKED = frozenset({"aten::_unsafe_index", "aten::index"})
 _MASKED_PUT = frozenset(
     {"aten::_index_put_impl_", "aten::_unsafe_index_put", "aten::index_put", "aten::index_put_"}
 )
-# Methods of Tensor that wait, as people write them.
+# These methods of Tensor wait; the texts name them as people write them.
 METHODS = {
     "__array__": "numpy.asarray(Tensor)",
     "__bool__": "bool(Tensor)",
@@ -58,16 +58,16 @@ METHODS = {
     "tolist": "Tensor.tolist",
 }
 _MOVES = frozenset({"cpu", "cuda", "to"})
-# Code of torch that keeps tensors on the host on purpose: a sampler's indices, an optimizer's step number.
+# This code of torch keeps tensors on the host on purpose: a sampler's indices, an optimizer's step number.
 _HOST_SIDE = ("torch/utils/data/", "torch/optim/optimizer.py")
-# Code of torch that gathers tensors on one device, where most of them already are.
+# This code of torch collects tensors on one device, where most of them are already.
 _GATHERING = ("torch/amp/", "torch/nn/utils/", "torch/optim/")
 _Method = Callable[..., Any]
 
 
 @dataclass(kw_only=True)
 class Watching:
-    """Whether to count just now, for which thread, and whether it has met a device besides the host.
+    """Whether to count now, for which thread, and whether a device other than the host was used.
 
     ``in_wait`` is true while a method runs that makes the host wait: its operators are part of that one wait.
     """
@@ -83,7 +83,7 @@ class Watching:
 
 
 class Syncs:
-    """The waits of an iteration: real ones, and those of host tensors, which count where no device is."""
+    """The waits of an iteration: real ones, and those of host tensors, which count if there is no device."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -96,17 +96,17 @@ class Syncs:
         self._tallies.setdefault(kind, Counter())[what, place] += 1
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Clear all tallies."""
         self._tallies.clear()
 
     def tally(self, *, allowed: bool, with_device: bool) -> Tally:
-        """Return the waits: where a device is in use only those for it."""
+        """Return the waits; where a device is in use, only those for it."""
         found = self._tallies.get((allowed, True), Counter())
         return found if with_device else found + self._tallies.get((allowed, False), Counter())
 
 
 def wait_of(schema: Any) -> Wait | None:  # noqa: ANN401 (torch has no type for it)
-    """Return whether calls of an operator wait for a device; None where none does."""
+    """Return what says whether a call of an operator waits for a device; None where no call does."""
     name = schema.name
     if name in _WAITING:
         return lambda _args, _kwargs: _WAITING[name]
@@ -128,7 +128,7 @@ def wait_of_method(
     kwargs: Mapping[str, Any],
     result: Any,  # noqa: ANN401 (whatever the method returned)
 ) -> bool | None:
-    """Tell whether a call of a method that may wait did so (True), would do so (False), or neither (None)."""
+    """Tell whether a call of a method waited (True), would wait on a device (False), or neither (None)."""
     if name not in _MOVES:
         return not tensor.is_cpu
     if (name == "to" and not _names_device(args, kwargs)) or _is_non_blocking(args, kwargs):
@@ -139,7 +139,7 @@ def wait_of_method(
 
 
 def waits_nowhere(what: str, frame: FrameType | None) -> bool:
-    """Tell whether a frame is of a part of torch that waits for host tensors only, whatever is in use."""
+    """Tell whether a frame is of a part of torch that waits for host tensors only, even with a device."""
     if frame is None:
         return False
     return _is_of(_GATHERING if what == METHODS["to"] else _HOST_SIDE, frame.f_code.co_filename)
@@ -152,7 +152,7 @@ def _is_of(parts: tuple[str, ...], file: str) -> bool:
 
 def _wait_of_put(args: tuple[Any, ...], _kwargs: Mapping[str, Any]) -> str | None:
     indices, values = args[1], args[2]
-    # To fill one number in under one mask, torch does not need the indices, so it does not wait.
+    # Torch fills in one number under one mask without knowing the indices, so it does not wait.
     fills = values.is_cpu and values.numel() == 1 and sum(index is not None for index in indices) == 1
     return "boolean mask" if _masks(indices) and not fills else None
 
@@ -199,7 +199,7 @@ class WaitingMethods:
         self._patches = Patches()
 
     def begin(self) -> None:
-        """Have the methods noted from now on."""
+        """Begin to note calls of the methods."""
         import torch
 
         for name, what in METHODS.items():
@@ -218,7 +218,7 @@ class WaitingMethods:
             )
 
     def end(self) -> None:
-        """Put the methods back."""
+        """Restore the methods."""
         self._patches.undo()
 
     def _noted(self, method: _Method, name: str, what: str, *, is_tensors: bool) -> _Method:

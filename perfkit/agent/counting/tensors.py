@@ -1,4 +1,4 @@
-"""What operators do to tensors, iteration by iteration: how many run, wait, allocate, save and compute."""
+"""Counts, in each iteration, operators, their waits, the bytes they allocate and save, and their FLOPs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNITS_WITH_DEVICE: Mapping[str, str] = {"to_device": "B", "to_host": "B"}
 
 
 class TrainingSteps:
-    """Notices backward passes and optimizers' steps while it has begun."""
+    """Notices backward passes and optimizers' steps between ``begin`` and ``end``."""
 
     def __init__(self) -> None:
         self._went_backward = False
@@ -42,11 +42,11 @@ class TrainingSteps:
 
     @property
     def seen(self) -> bool:
-        """Whether both have been seen."""
+        """Whether a backward pass and an optimizer's step were noticed."""
         return self._went_backward and self._stepped
 
     def begin(self) -> None:
-        """Notice them from now on."""
+        """Begin to notice them."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         owner, names = backward_entries()
@@ -55,7 +55,7 @@ class TrainingSteps:
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
     def end(self) -> None:
-        """Leave torch as it was."""
+        """Restore torch as it was."""
         self._patches.undo()
         if self._hook is not None:
             self._hook.remove()
@@ -76,9 +76,9 @@ class TrainingSteps:
 class TensorWatch:
     """Counts what this thread's operators do to tensors between ``with`` and the end of each iteration.
 
-    ``end_iteration`` closes one and begins the next: around a call, or step by step in a training loop.
-    Tensors that existed before belong to no iteration. When compiled code is about to run, the watch ends for
-    good and sets ``is_compiled``: under the watch that code would run uncompiled. Entering it imports torch.
+    ``end_iteration`` ends one iteration and begins the next: after a call, or after a training step. Tensors
+    that existed before belong to no iteration. When compiled code is about to run, the watch ends for good
+    and sets ``is_compiled``, since under the watch that code would run uncompiled. Entering it imports torch.
     """
 
     def __init__(self, root: Path) -> None:
@@ -115,7 +115,7 @@ class TensorWatch:
         self._around.close()
 
     def end_iteration(self) -> None:
-        """Close an iteration and begin the next."""
+        """End an iteration and begin the next one."""
         if not self._watching.on:
             return
         self._watching.on = False
@@ -172,14 +172,14 @@ class TensorWatch:
             self._leave()
 
     def _leave(self) -> None:
-        """Remove the watch from torch, except where the watched code has put something of its own on top."""
+        """Remove the watch from torch, except what the watched code has replaced or covered since."""
         self._methods.end()
         self._saved.end()
         self._steps.end()
         self._operators.end()
 
     def _leave_process(self) -> None:
-        """Count nothing in a forked process: what it inherits of the watch lets everything pass."""
+        """Count nothing in a forked process, where inherited modes and hooks do nothing from now on."""
         self._watching.on = False
         self._methods.end()
         self._steps.end()

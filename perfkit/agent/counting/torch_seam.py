@@ -1,4 +1,4 @@
-"""The seam to torch: everything that counting reads or sets on torch's private side is here, and in compiled.
+"""The seam to torch: all uses of its private attributes in counting are here, and in ``compiled``.
 
 Nothing here may be called before the benchmark itself has imported torch.
 """
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-# The types of tensors that an operator's call concerns, where these handle operators too.
+# Kinds are the tensor types of an operator's arguments that handle operators themselves.
 Kinds = Sequence[type]
-# What handles an operator: the operator, its kinds, its arguments.
+# A handler gets the operator, its kinds, and its positional and keyword arguments.
 Handler = Callable[[Any, Kinds, tuple[Any, ...], dict[str, Any]], Any]
-# Operators of attention on the CPU end in this; torch has a formula only for the name without it.
+# Names of attention's operators on the CPU end in this; torch has formulas only for names without it.
 _CPU_SUFFIX = "_for_cpu"
 
 
@@ -27,7 +27,7 @@ def operator_mode(handle: Handler) -> AbstractContextManager[object]:
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # The guard would import the compiler, which takes seconds; compiled code never runs under this.
+            # Otherwise torch would import the compiler, which takes seconds; compiled code never runs here.
             return False
 
         def __torch_dispatch__(
@@ -58,27 +58,27 @@ def handle_operators(kinds: Kinds) -> bool:
 
 
 def are_fake(kinds: Kinds) -> bool:
-    """Tell whether one of these tensor types only stands for tensors."""
+    """Tell whether one of these tensor types is fake, that is, has no data."""
     module = sys.modules.get("torch._subclasses.fake_tensor")
     return module is not None and any(issubclass(kind, module.FakeTensor) for kind in kinds)
 
 
 def schema_of(operator: Any) -> Any:  # noqa: ANN401 (torch has no type for it)
-    """Return an operator's declaration, None where it has none."""
+    """Return an operator's schema, None where it has none."""
     return getattr(operator, "_schema", None)
 
 
 def is_composite(operator: Any) -> bool:  # noqa: ANN401 (likewise)
-    """Tell whether an operator is written in terms of others, into which it decomposes."""
+    """Tell whether an operator is composed of others, into which it can be decomposed."""
     import torch
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001 (the seam)
-    # Under inference mode alone these come undivided.
+    # Only under inference mode are these dispatched as a whole.
     return has_kernel(operator.name(), torch._C.DispatchKey.CompositeImplicitAutograd)  # noqa: SLF001
 
 
 def flop_formula(operator: Any) -> Callable[..., Any] | None:  # noqa: ANN401 (likewise)
-    """Return torch's formula for the floating-point operations of an operator."""
+    """Return torch's formula for the floating-point operations of an operator, None where it has none."""
     import torch
     from torch.utils.flop_counter import flop_registry
 
@@ -91,24 +91,24 @@ def flop_formula(operator: Any) -> Callable[..., Any] | None:  # noqa: ANN401 (l
 
 
 def no_overrides() -> AbstractContextManager[object]:
-    """Return a context in which reading a tensor does not call code that overrides torch's functions."""
+    """Return a context in which reading a tensor calls no code that overrides torch's functions."""
     import torch
 
     return torch._C.DisableTorchFunction()  # noqa: SLF001 (the seam)
 
 
 def backward_entries() -> tuple[Any, tuple[str, ...]]:
-    """Return a module and the names in it, one of which every backward pass started from Python calls."""
+    """Return a module and names of its functions, one of which each backward pass begun in Python calls."""
     import torch
 
     autograd: Any = torch.autograd
-    # Where all share one function, code that imported the public functions earlier is noticed as well.
+    # Where there is one function for all, code that imported the public functions before is noticed, too.
     engine = ("_engine_run_backward",)
     return autograd, engine if hasattr(autograd, *engine) else ("backward", "grad")
 
 
 def storage_of(tensor: Any) -> Any:  # noqa: ANN401 (a tensor and its storage)
-    """Return the storage that a tensor's numbers lie in; None where it has none or no memory."""
+    """Return the storage of a tensor's numbers; None where it has none, or one without memory."""
     try:
         storage = tensor.untyped_storage()
     except (AttributeError, NotImplementedError, RuntimeError):
@@ -128,7 +128,7 @@ def detached(tensor: Any) -> Any:  # noqa: ANN401 (a tensor)
 
 
 def innermost_saving_hook() -> object:
-    """Return the hook that packs tensors when they are saved now, None where there is none."""
+    """Return the innermost hook that packs saved tensors, None where there is none."""
     import torch
 
     hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)  # noqa: FBT003, SLF001 (the seam)

@@ -1,1 +1,1 @@
-"""Lockstep launches: a base and a head process that take turns, round by round."""
+"""Lockstep launches: a process of base and one of head run at the same time and are timed in turns."""

@@ -1,4 +1,4 @@
-"""Measured children: forked from a preloader, or fresh processes where fork cannot be had."""
+"""Measured children: forked from a preloader or a side's server, or fresh where forking is impossible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agen
 from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.records import Side
 
-# What every session needs.
+# Every session imports this.
 HARNESS = ("pytest",)
 _TRIAL_LIMIT_S = 5.0
 _FAREWELL_S = 1.0
@@ -26,14 +26,14 @@ _FAREWELL_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """What a child is to do: pytest over ``paths`` in ``root``; ``nodes`` None lists the benchmarks.
+    """What a child is to do: run ``nodes`` of ``paths`` in ``root`` by pytest, or list them where it is None.
 
     ``origins`` are the user's own trees, from which no module may come; ``temporary`` is a folder to be made
-    for temporary files; ``log`` is the file for its output. ``plants`` are slowdowns on purpose, as shares.
-    ``layout`` is the seed from which its memory's layout is drawn. One that ``serves`` lists the benchmarks,
-    then forks a child for each launch. A listing says which benchmarks may run one of the ``changed``
-    functions, given by file relative to ``root`` (None for all of a file). With ``training``, a function or
-    script, no benchmark is run: ``steps`` of its steps are counted.
+    for temporary files; ``log`` is the file for its output. ``plants`` maps benchmarks to the share by which
+    they are made slower on purpose. ``layout`` is the seed from which its memory's layout is drawn. A child
+    that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
+    may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
+    With ``training``, a function or script, no benchmark is run: the last of ``steps`` steps is counted.
     """
 
     root: str
@@ -76,10 +76,10 @@ class Child:
         return self._process.look()
 
     def end(self) -> int:
-        """End the child if it has not ended, and return its exit status (below zero: the signal).
+        """End the child if it has not ended, and return its exit status (negative: a signal).
 
         Raises:
-            ForkServerLostError: its preloader was lost, which ends the child too.
+            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
         """
         try:
             return self._process.end()
@@ -87,22 +87,22 @@ class Child:
             self.channel.close()
 
     def leave(self, limit_s: float) -> None:
-        """Give no more orders, and end it where it has not ended itself in time.
+        """Close its channel, wait for ``limit_s`` seconds at most, and end it if it has not ended.
 
         Raises:
-            ForkServerLostError: its preloader was lost, which ends the child too.
+            ForkServerLostError: the process that it was forked from has ended, which ends the child too.
         """
         self.channel.close()
         self._process.wait(limit_s)
         self._process.end()
 
     def as_server(self) -> ForkServer:
-        """Return it as what it is once it forks children itself."""
+        """Return it as a fork server, which a child that serves is once it has listed its benchmarks."""
         return ForkServer(self._process, self.channel, self.log)
 
     @property
     def collecting(self) -> str:
-        """What its session said last that it collects, "" where it has not come so far."""
+        """The file that its session is collecting, "" where it has not begun to collect."""
         try:
             return (self.log.with_suffix("") / COLLECTING).read_text(encoding="utf-8")
         except OSError:
@@ -121,7 +121,7 @@ class Source(Protocol):
 
 
 class Preloader:
-    """A process that forks children; ``number`` numbers the preloaders of a run by their logs."""
+    """A process that has imported what both sides share, and forks children; ``number`` names its log."""
 
     def __init__(self, *, number: int, environment: Mapping[str, str], folder: Path) -> None:
         self.server = ForkServer.started(
@@ -140,7 +140,7 @@ class Preloader:
         """Fork a child.
 
         Raises:
-            ForkServerLostError: the preloader has died meanwhile.
+            ForkServerLostError: the preloader has ended, or gave no answer in time.
         """
         return _forked(self.server, side, assignment)
 
@@ -153,10 +153,10 @@ class SideServer:
         self._server = child.as_server()
 
     def why_no_fork(self) -> str | None:
-        """Return why its forks could not compute, None where they can.
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
 
         Raises:
-            ForkServerLostError: it did not survive the trial.
+            ForkServerLostError: it has ended, or gave no answer in time.
         """
         return self._server.why_no_fork(_TRIAL_LIMIT_S)
 
@@ -164,12 +164,12 @@ class SideServer:
         """Fork a child that runs the benchmarks assigned.
 
         Raises:
-            ForkServerLostError: it has died meanwhile.
+            ForkServerLostError: it has ended, or gave no answer in time.
         """
         return _forked(self._server, self._side, assignment)
 
     def end(self) -> None:
-        """Let its session end, and end it."""
+        """Give its session a second to end by itself, then end it."""
         with contextlib.suppress(ForkServerLostError):
             self._child.leave(_FAREWELL_S)
 
@@ -185,7 +185,7 @@ def _forked(server: ForkServer, side: Side, assignment: Assignment) -> Child:
 
 
 class FreshProcesses:
-    """Starts each child as a process of its own, by the command ``under`` where there is one."""
+    """Starts each child as a new process, run by the command ``under`` (such as Valgrind) if one is given."""
 
     def __init__(self, *, environment: Mapping[str, str], under: Sequence[str] = ()) -> None:
         self._environment, self._under = environment, under

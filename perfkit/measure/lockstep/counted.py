@@ -1,4 +1,4 @@
-"""Counts on both sides at the same time: nothing is timed, so neither side has to be stopped."""
+"""Counting on both sides at the same time: nothing is timed, so neither side has to be stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfkit.records import SIDES, Side, Status
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSides:
-    """What was counted of each benchmark on each side, what failed, and what the sides said at their end."""
+    """The counts of each benchmark on each side, what failed, and what the sides reported at their end."""
 
     counts: Mapping[Side, Mapping[str, Counts]]
     failures: tuple[Failure, ...]
@@ -33,9 +33,9 @@ def count_benchmarks(
     limit_s: Callable[[str], float],
     on_benchmark: Callable[[str], None],
 ) -> CountedSides:
-    """Count each benchmark on both sides; ``on_benchmark`` hears which one is next.
+    """Count each benchmark on both sides at once; ``on_benchmark`` receives each node id before it.
 
-    A benchmark that kills or hangs its process is lost on that side only; a new process counts the others.
+    A benchmark that kills or hangs its process has no counts on that side; a new process counts the others.
     """
     sides = [_Side(launcher, side, nodes) for side in SIDES]
     try:
@@ -62,7 +62,7 @@ def count_benchmarks(
 
 @dataclass(frozen=True, kw_only=True)
 class CountedSteps:
-    """A training step's counts in each run of a side, or why there are none, and the files it ``loaded``."""
+    """A training step's counts in each run of a side, or why there are none, and the files ``loaded``."""
 
     runs: Mapping[Side, Sequence[Counts | Failure]]
     loaded: frozenset[str]
@@ -71,7 +71,7 @@ class CountedSteps:
 def count_training(
     launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
 ) -> CountedSteps:
-    """Count a step of a training loop, in so many processes of each side at once."""
+    """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once."""
     children = [
         launcher.start_training(side, places[side], steps=steps) for side in SIDES for _ in range(runs)
     ]
@@ -80,7 +80,7 @@ def count_training(
     try:
         for child in children:
             counts = _counted_steps(child, places[child.side], limit_s)
-            # Failed processes are checked too: they may have failed because they ran other code.
+            # Failed processes are checked too, since they may have failed because they ran other code.
             report = read_report(child) if isinstance(counts, Counts) or counts.raised else None
             if report is not None and report.foreign:
                 counts = _failure(child, places[child.side], "error", _foreign(report.foreign))
@@ -126,7 +126,7 @@ class _Side:
         self.failures: list[Failure] = []
 
     def begin(self, node: str, limit_s: float) -> None:
-        """Let it count a benchmark."""
+        """Order its process to count a benchmark, without waiting; start a process if there is none."""
         if self._child is None:
             self._child = self._launcher.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
         self._runner = Runner(self._child, limit_s=limit_s)
@@ -137,7 +137,7 @@ class _Side:
             self._fail(node, error)
 
     def finish(self, node: str) -> None:
-        """Wait for what it counted, unless it has failed by now."""
+        """Wait for the counts, unless the benchmark has failed already."""
         if self._runner is None:
             return
         try:
@@ -146,11 +146,11 @@ class _Side:
             self._fail(node, error)
 
     def report(self) -> SideReport | None:
-        """Return what its process says at its end."""
+        """Return the report that its process sends at its end, None where there is none."""
         return read_report(self._child) if self._child is not None else None
 
     def end(self) -> int:
-        """End its process."""
+        """End its process and return its exit status, 0 where there is none."""
         child, self._child = self._child, None
         return child.end() if child is not None else 0
 

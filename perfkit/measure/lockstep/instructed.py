@@ -22,26 +22,26 @@ from perfkit.records import SIDES, Side
 
 COMMANDS = ("valgrind", "callgrind_control")
 _VARIABLES = {
-    # One thread only: callgrind would not count the work of others in a parallel operation.
+    # Torch gets one thread: callgrind would not count the work of others in a parallel operation.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    # With malloc, since the instructions of Python's own allocator depend on all that it allocated before.
+    # Python takes memory by malloc: the instructions of its own allocator depend on all earlier allocations.
     "PYTHONMALLOC": "malloc",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Callgrind:
-    """Counts instructions on two trees; ``folder`` takes logs and what callgrind writes."""
+    """Counts instructions on two trees; logs and the files of callgrind are written into ``folder``."""
 
     trees: MeasuredTrees
     folder: Path
     environment: Mapping[str, str]
 
     def count(self, node: str, *, limit_s: float) -> Mapping[Side, Counts]:
-        """Return the instructions of a call on each side, counted at once, or why there are none.
+        """Return the instructions of a call, or why there are none, of both sides counted at the same time.
 
-        A side's process may be silent for ``limit_s`` seconds.
+        A side's process may send nothing for ``limit_s`` seconds at most.
         """
         runs = [_Run(self, side, node, limit_s) for side in SIDES]
         try:
@@ -86,7 +86,7 @@ class _Run:
         return FreshProcesses(environment=environment, under=under).start(self.side, assignment)
 
     def begin(self) -> None:
-        """Let it make its calls once it is ready."""
+        """Wait until the benchmark is ready, and order its calls."""
         begin_command = [
             *("callgrind_control", f"--vgdb-prefix={self._place}/control"),
             *("--instr=on", str(self._child.pid)),
@@ -98,14 +98,14 @@ class _Run:
             self._fail(error)
 
     def finish(self) -> Counts:
-        """Return what was counted, once it has proven which code it ran."""
+        """Return the counts, once the process has proved which code it ran."""
         calls = self._finish_calls() if self._problem is None else 0
         if self._problem is None:
             return Counts(counts=(self._count(calls),), not_counted={})
         return Counts(counts=(), not_counted={INSTRUCTIONS: self._problem})
 
     def _finish_calls(self) -> int:
-        """Return how many calls a turn had, unless there is a problem."""
+        """Return how many calls a turn had, and keep the problem if there was one."""
         try:
             answer = self._runner.finish_counting()
             self._problem = answer.get("problem") or self._wrong_code()
@@ -125,7 +125,7 @@ class _Run:
         self._problem = ended(failure, self.end(), self._child).message
 
     def _wrong_code(self) -> str | None:
-        """Return what its process proves about the code it ran, None where that was its side's."""
+        """Return why its counts are not those of its side's code, None where they are."""
         try:
             foreign = self._child.channel.receive(self._limit_s)["foreign"]
         except (ChannelClosedError, ChannelTimeoutError):
@@ -147,5 +147,5 @@ class _Run:
 
 
 def _causes(found: Counter[str], calls: int) -> tuple[Cause, ...]:
-    """Return the functions that ran the instructions, those that ran most first."""
+    """Return the functions that ran the instructions, those with the most first."""
     return tuple(Cause(what=name, place="", amount=amount / calls) for name, amount in found.most_common())

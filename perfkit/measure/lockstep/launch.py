@@ -1,4 +1,4 @@
-"""One launch: a child of each side runs its pytest session, and both meet at every benchmark."""
+"""One launch: a child of each side runs its pytest session, and at each benchmark both are timed in turns."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _GOODBYE_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a launch has no timing of a benchmark, and on which side.
+    """Why a launch has no times or counts of a benchmark, and on which side.
 
-    ``raised`` says that the test raised or skipped, ``both`` that it was skipped on the other side as well.
+    ``raised`` says that the test itself raised or skipped, ``both`` that both sides skipped it.
     """
 
     node: str
@@ -35,10 +35,11 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class SideReport:
-    """What a child said at the end of its session.
+    """What a child reported at the end of its session, or once it had listed its benchmarks.
 
     ``foreign`` are modules of the code under test that came from elsewhere; ``loaded`` the files of the
-    tree that were imported; ``libraries`` the modules of packages and the standard library, in order.
+    tree that were imported; ``libraries`` the imported modules of packages and the standard library, in
+    order; ``torch`` its threads and precision flags, empty where it was not loaded.
     """
 
     foreign: Mapping[str, str]
@@ -49,7 +50,7 @@ class SideReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRecord:
-    """What one launch yielded; ``seconds`` is the wall time each benchmark took, its fixtures included."""
+    """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included."""
 
     timings: Mapping[str, Timing]
     failures: tuple[Failure, ...]
@@ -59,14 +60,14 @@ class LaunchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRules:
-    """How long each benchmark is measured in a launch, and how long it may be silent, in seconds."""
+    """The seconds that a launch spends on a benchmark at least, and those it may send nothing at most."""
 
     launch_s: float
     limit_s: Callable[[str], float]
 
 
 def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
-    """Return the modules from elsewhere that both sides imported, in head's order."""
+    """Return the libraries' modules that both sides imported, in head's order."""
     known = set(base.libraries)
     return tuple(name for name in head.libraries if name in known)
 
@@ -112,7 +113,7 @@ def run_launch(
 
 
 def read_report(child: Child) -> SideReport | None:
-    """Return what a child says once its session is over, None where it ended without a word."""
+    """Return the report of a child whose session is over, None where it sent none in time."""
     child.resume()
     try:
         message = child.channel.receive(_GOODBYE_S)
@@ -150,7 +151,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
 
 
 def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
-    # A benchmark that allows few calls spends none on learning how long a call takes.
+    # Of a benchmark that allows few calls, none is spent on learning how long a call takes.
     iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
     pipeline = any(len(runner.child.look()) > 1 for runner in runners)
     return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
@@ -168,7 +169,7 @@ def _failure(node: str, error: BenchmarkError) -> Failure:
 
 
 def ended(failure: Failure, status: int, child: Child) -> Failure:
-    """Say how a process ended that sent no last message."""
+    """Return a failure with how its process ended, where the benchmark itself gave no message."""
     if failure.message:
         return failure
     how = f"its process {ended_in_words(status)}"

@@ -1,9 +1,9 @@
 """Starts the children of a run: forked from processes that have imported what they share.
 
-A preloader has imported what both sides share. Forked from it, a server of each side imports that side's own
-code and collects its benchmarks, and every launch is forked from these two, until a new generation of servers
-takes their place. Their memory's layout biases all their launches alike, so generations are a level of
-replication of their own. Now and then the preloader is new, too.
+A preloader has imported what both sides share. From it, a server of each side is forked that imports the
+code of its side and collects its benchmarks. These two servers are a generation: launches are forked from
+them until a new generation replaces them. The layout of their memory biases all their launches alike, so
+generations are a level of replication of their own. Every fourth time the preloader is replaced, too.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from perfkit.records import SIDES, Side
 
 _Found = TypeVar("_Found")
 
-# Children of one preloader share its address layout and hash seed, which bias all their times alike. With
-# servers that is little against what these have in common.
+# Children of one preloader share its address layout and hash seed, which bias all their times alike. Where
+# there are servers, that bias is small against that of a generation.
 LAUNCHES_PER_PRELOADER = 4
 _GENERATIONS_PER_PRELOADER = 4
 _MOST_REUSE_FAULTS = 100
@@ -52,7 +52,7 @@ _RAISED_TOGETHER = 2
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredTrees:
-    """What is measured: the two trees, the user's own trees behind them, and the paths pytest is given.
+    """What is measured: the two trees, the user's own trees that they were made from, and pytest's paths.
 
     ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
     functions that differ between the trees, by file relative to their roots, where that is known.
@@ -67,10 +67,11 @@ class MeasuredTrees:
 
 
 class Launcher:
-    """Makes children on two trees; ``folder`` takes their logs and temporary files.
+    """Starts children on two trees; their logs and temporary files are in ``folder``.
 
-    ``preload`` are the libraries that both sides share; None stands for whatever both sides are seen to
-    import. A preloader makes the children of ``launches_per_preloader`` launches.
+    ``preload`` are the libraries that preloaders import; None stands for whatever both sides are seen to
+    import. Where there are no servers, ``launches_per_preloader`` launches are forked from a preloader.
+    ``serves`` says whether there are; ``collected_s`` is how long the last generation took to collect.
     """
 
     def __init__(
@@ -116,35 +117,36 @@ class Launcher:
 
     @property
     def preloader(self) -> int:
-        """The number of the present group of launches: those of one preloader, or of one generation."""
+        """The number of the present group of launches: those of a generation, or else of a preloader."""
         return self._groups
 
     def root(self, side: Side) -> Path:
-        """The tree of a side."""
+        """Return the tree of a side."""
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Let later preloaders import these modules too, except a side's and those of pytest's plugins."""
+        """Add modules for preloaders to import, except a side's own and those of pytest's plugins."""
         named = [name for name in modules if name.partition(".")[0] not in plugin_packages()]
         wanted = preloadable(named, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
     def warm_up(self, modules: Sequence[str]) -> None:
-        """Let the present preloader and all later ones import what was seen to be imported on both sides.
+        """Add modules that both sides imported to those that preloaders import.
 
-        Nothing happens where a list of what to preload was given.
+        Nothing happens where a list of what to preload was given. The present preloader imports them at once
+        where there are no servers, and else before a new generation is forked from it.
         """
         if not self._learns:
             return
         known = set(self._modules)
         self._preload_also(modules)
         news = [name for name in self._modules if name not in known]
-        # What the present servers have imported, their preloader imports before others are forked from it.
+        # The present servers have imported them already, so their preloader need not do so now.
         if news and not self._servers:
             self._teach(news)
 
     def narrow(self, nodes: Iterable[str]) -> None:
-        """Let later children collect the files of these benchmarks alone: others would only cost time."""
+        """Have later children collect only the files of these benchmarks, as others would only cost time."""
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
 
@@ -160,7 +162,7 @@ class Launcher:
             self._replace_lost()
 
     def renew(self) -> None:
-        """Begin a new group of launches: from new servers, or a new preloader with another hash seed."""
+        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed."""
         self._end_servers()
         self._groups += 1
         if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
@@ -177,9 +179,9 @@ class Launcher:
             self._source = self._fresh_processes()
 
     def _raise_preloaders(self) -> None:
-        """Start preloaders: side by side where the next one will be needed soon, which is quicker.
+        """Start preloaders, two at once where the second one will be needed soon, since that is quicker.
 
-        Nothing is timed now that several at once could disturb.
+        Nothing is being timed now, so that they disturb no measurement.
         """
         first = self._source is None
         self._stack.close()
@@ -203,21 +205,21 @@ class Launcher:
             self._try(self._spares[0])
 
     def _own_loaded(self, preloader: Preloader) -> Sequence[str]:
-        """Return what a preloader has imported of the sides' own: no fork of it could measure that."""
+        """Return the sides' own names that a preloader has imported, which its forks could not measure."""
         return preloader.server.loaded_own(list(self._trees.roots.values()), self._trees.origins)
 
     def _unlearn(self) -> None:
-        """Preload only what is needed, since a library has brought a copy of a side's own code with it."""
+        """Preload only the harness from now on: a library has imported a copy of a side's own code."""
         self._modules, self._learns = HARNESS, False
 
     def _try(self, preloader: Preloader) -> None:
-        """Learn from the first preloader whether it can fork, and whether the allocator keeps its memory."""
+        """Find out whether forks of the first preloader can compute, and whether memory is kept for reuse."""
         self.why_no_fork = preloader.server.why_no_fork()
         faults = preloader.server.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
 
     def _replace_lost(self) -> None:
-        """Start new preloaders: whatever ended one of them may have ended the others too."""
+        """Start a new preloader and drop all others: what ended one of them may have ended these too."""
         self._spares.clear()
         self._end_servers()
         self._groups += 1
@@ -226,23 +228,21 @@ class Launcher:
     def survey(
         self, sides: Sequence[Side] = SIDES, *, say: Callable[[str], None] = say_nothing
     ) -> Mapping[Side, Scouted]:
-        """Return the benchmarks that sides have now; later launches are forked from what has collected them.
+        """Return the benchmarks that sides have now; the processes that collected them serve later launches.
 
-        ``say`` hears what is waited for where that takes long.
-
-        Where that cannot be forked from, each launch imports and collects for itself, and ``why_not_served``
-        says why.
+        ``say`` receives a sentence now and then where that takes long. Where these processes cannot be forked
+        from, each launch imports and collects for itself, and ``why_not_served`` says why.
 
         Raises:
-            NotMeasuredError: pytest cannot collect a side, or the preloader was lost, and that in its place.
+            NotMeasuredError: pytest cannot collect a side, or two preloaders in a row were lost.
         """
         return self._repeated_once(lambda: self._collected(sides, say))
 
     def survey_alone(self, side: Side) -> Scouted:
-        """Return the benchmarks of a side while nothing of the other one runs.
+        """Return the benchmarks of a side while no process of the other side runs.
 
         Raises:
-            NotMeasuredError: pytest cannot collect it, or the preloader was lost, and that in its place.
+            NotMeasuredError: pytest cannot collect it, or two preloaders in a row were lost.
         """
         self._end_servers()
         return self.survey([side])[side]
@@ -272,10 +272,10 @@ class Launcher:
         return found
 
     def _is_kept(self, child: Child) -> bool:
-        """Tell whether a child that has collected can be forked from; its launches are then its forks."""
+        """Tell whether a child that has collected can be forked from, and keep it as a server if so."""
         if self.why_not_served is None:
             server = SideServer(child)
-            # A second generation is imported as the first one was.
+            # Later generations import the same code as the first one, so only that one is tried.
             self.why_not_served = None if self.serves else server.why_no_fork()
             if self.why_not_served is None:
                 self._servers[child.side] = server
@@ -288,10 +288,10 @@ class Launcher:
             self._servers.popitem()[1].end()
 
     def _repeated_once(self, attempt: Callable[[], _Found]) -> _Found:
-        """Call ``attempt``; if the children's preloader dies meanwhile, call it once more with a fresh one.
+        """Call ``attempt``; if a preloader or server is lost meanwhile, call it once more with new ones.
 
         Raises:
-            NotMeasuredError: that one was lost as well.
+            NotMeasuredError: those were lost as well.
         """
         with contextlib.suppress(ForkServerLostError):
             return attempt()
@@ -308,15 +308,15 @@ class Launcher:
         """Start a child that runs ``nodes``, or lists the benchmarks where that is None.
 
         Raises:
-            NotMeasuredError: its preloader was lost, and the one in its place, too.
+            NotMeasuredError: two preloaders or generations in a row were lost.
         """
         return self._repeated_once(lambda: self._start(side, nodes=None if nodes is None else tuple(nodes)))
 
     def start_training(self, side: Side, place: str, *, steps: int) -> Child:
-        """Start a child that counts steps of a training loop: "package.module:function", or a script.
+        """Start a child that counts the last of ``steps`` training steps of a function or a script.
 
         Raises:
-            NotMeasuredError: its preloader was lost, and the one in its place, too.
+            NotMeasuredError: two preloaders in a row were lost.
         """
         return self._repeated_once(lambda: self._start(side, nodes=(), training=place, steps=steps))
 
@@ -335,7 +335,7 @@ class Launcher:
         if nodes and self.serves and not self._servers:
             self._collected(SIDES)
         self._children += 1
-        # The paths of both sides are equally long: the length of a path shifts what lies behind it in memory.
+        # Both sides have paths of the same length, since a longer path moves what follows it in memory.
         place = self._folder / f"{self._children:06}-{side}"
         assignment = Assignment(
             root=str(self._trees.roots[side]),
@@ -359,12 +359,12 @@ class Launcher:
     def launch(
         self, slot: Slot, nodes: Sequence[str], *, paces: dict[str, Pace], rules: LaunchRules
     ) -> LaunchRecord:
-        """Measure ``nodes`` in a child of each side; ``paces`` are those of earlier launches, and change.
+        """Measure ``nodes`` in a child of each side; ``paces`` of earlier launches are used and updated.
 
-        A launch whose preloader is lost is made again, whole, from a fresh one.
+        A launch whose preloader or server is lost is made again as a whole, from new ones.
 
         Raises:
-            NotMeasuredError: that one was lost as well.
+            NotMeasuredError: those were lost as well.
         """
 
         def attempt() -> LaunchRecord:
@@ -397,9 +397,9 @@ class Launcher:
 
 @functools.cache
 def plugin_packages() -> frozenset[str]:
-    """Return the top-level names of what is installed with plugins of pytest.
+    """Return the top-level names of installed distributions that have plugins of pytest.
 
-    pytest rewrites the assertions of all of it as it is imported, and complains where it was imported before.
+    pytest rewrites their assertions when they are imported, and warns where they were imported before it.
     """
     return frozenset(
         file.parts[0].removesuffix(".py")

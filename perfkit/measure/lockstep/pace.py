@@ -1,6 +1,6 @@
 """How long to measure a benchmark in one launch: iterations in a round, rounds in a turn, turns in a launch.
 
-Every figure follows from the time of one iteration, so that a microsecond and a second are treated alike.
+All of them follow from the time of one iteration, so that the same rules serve for microseconds and seconds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Long compared with a reading of the clock and a switch between sides, and short compared with the tens of
-# milliseconds within which the speed of a shared machine drifts.
+# A round is long compared with a reading of the clock and a switch between sides, and short compared with the
+# tens of milliseconds within which the speed of a shared machine drifts.
 ROUND_S = 0.005
-# Worker processes refill their queues after each switch between sides: a round must outlast that.
+# Worker processes refill their queues after each switch between sides, and a round must outlast that.
 _PIPELINE_ROUND_S = 0.02
 # A round is timed in slices this long: another user's burst of work lasts milliseconds, so some slices escape
 # it. A quartile of fewer slices would mean little. Calls up to the longest slice are short enough for a round
@@ -21,8 +21,8 @@ _PIPELINE_ROUND_S = 0.02
 _SLICE_S = 0.00025
 _FEWEST_SLICES = 4
 _LONGEST_SLICE_S = 0.005
-# After a switch caches are cold and threads may be on the wrong core. That is over after this long, or after
-# one longer iteration. Sliced rounds need half of it, since their lower quartile ignores slow slices.
+# After a switch caches are cold and threads may be on the wrong core. The effect ends after this long, or
+# after one longer iteration. Sliced rounds need half of it, since their lower quartile ignores slow slices.
 _CARRY_OVER_S = 0.002
 _SLICED_CARRY_OVER_S = 0.001
 # A longer iteration hardly notices its cold start, so none is left untimed, not even the first of a launch:
@@ -31,16 +31,16 @@ _LONG_ITERATION_S = 0.15
 _TIMED_TO_UNTIMED = 1.5
 # A forked child copies memory as it first writes to it. A longer warm-up did not steady the first round.
 _FIRST_WARMUP_S = 0.005
-# The scatter of fewer rounds could not be told. Of slow calls there are fewer: launches replicate them, and a
-# verdict after ten launches of one call each is worth more than none after one launch of ten.
+# The scatter of fewer rounds could not be estimated. Slow calls have fewer rounds, since launches replicate
+# them: ten launches of one call each allow a verdict, and one launch of ten calls does not.
 _FEWEST_ROUNDS = 5
-# No side spends more than this on a launch for the sake of its scatter, or on rounds that were only allowed.
+# No side spends more than this on a launch to estimate its scatter, or on rounds that a benchmark allows.
 _ENOUGH_S = 0.25
-# A launch in a noisy stretch may take this many times the usual turns.
+# A launch in a noisy period may take this many times the usual turns.
 _MOST_STRETCH = 3
 _MOST_TURNS = 200
 _TOLERATED_MISTAKE = 2.0
-# A launch goes on until its own error is this small: below it, launches differ more than rounds do.
+# A launch goes on until its own error is this small: by then launches differ more than rounds do.
 _AIMED_ERROR = 0.012
 _DEVIATION_PER_MAD = 1.4826  # of a normal distribution
 _ERROR_OF_A_MEDIAN = 1.2533  # in units of the error of a mean, likewise
@@ -96,7 +96,7 @@ def plan_pace(
         )
     aimed_s = _PIPELINE_ROUND_S if pipeline else ROUND_S
     loops, slices = fixed_loops or max(1, round(aimed_s / iteration_s)), 1
-    # In a pipeline the quickest calls find their batch ready: they say nothing about the workers.
+    # In a pipeline the quickest calls find their batch ready, so they do not show how fast the workers are.
     if fixed_loops is None and not pipeline:
         loops, slices = _sliced(loops, iteration_s)
     round_s = loops * iteration_s
@@ -134,8 +134,8 @@ def _sliced(loops: int, iteration_s: float) -> tuple[int, int]:
 def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, launch_s: float) -> Pace:
     """Return the pace for later launches, after one whose rounds took so many seconds per iteration.
 
-    It stays unless an iteration takes less than half or more than twice what was planned for: the few calls
-    that a plan is made from may all have met threads that were only starting.
+    It stays unless an iteration takes less than half or more than twice as long as planned, as where threads
+    were only starting in the few calls that the plan was made from.
     """
     seen_s = max(statistics.median(base_s), statistics.median(head_s))
     if pace.iteration_s is None or 1 / _TOLERATED_MISTAKE <= seen_s / pace.iteration_s <= _TOLERATED_MISTAKE:
@@ -144,11 +144,11 @@ def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, l
 
 
 def is_settled(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
-    """Tell whether paired rounds say enough: the error of their median log ratio is small.
+    """Tell whether there are enough paired rounds: whether the error of their median log ratio is small.
 
     Kalibera and Jones (2013, section 5) weigh the cost of a launch against that of a round; here each launch
-    goes on until its own error is down to what launches differ by anyway. It looks at the scatter alone,
-    never at where the ratio lies, so that stopping favours no verdict.
+    goes on until its own error is as small as the difference between launches. Only the scatter is used,
+    never the ratio itself, so that stopping favours no verdict.
     """
     logs = [math.log(head) - math.log(base) for base, head in zip(base_s, head_s, strict=True)]
     deviation = _DEVIATION_PER_MAD * _median_deviation(logs)

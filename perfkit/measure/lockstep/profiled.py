@@ -1,4 +1,4 @@
-"""One extra launch of a benchmark under cProfile: it explains a change, and its times are never judged."""
+"""One extra launch of a benchmark under cProfile, which explains a change; its times are never judged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
 
-# A stall of the machine spoils one turn of a side. The turn of middle length is then another one.
+# A pause of the machine makes one turn of a side too long. The turn of median length is then another one.
 _TURNS = 5
 
 

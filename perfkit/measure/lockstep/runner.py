@@ -1,4 +1,4 @@
-"""One side's child at one benchmark: it gets ready, takes turns while the other is stopped, and goes on."""
+"""One side's child at one benchmark: it gets ready, is timed in turns, and lets the test go on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
     ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
-    that it was skipped on the other side as well.
+    that both sides skipped it.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class BenchmarkError(Exception):
 
 
 class Runner:
-    """A child at one benchmark; ``limit_s`` is the longest it may stay silent."""
+    """A child at one benchmark; ``limit_s`` is how many seconds it may send nothing."""
 
     def __init__(self, child: Child, *, limit_s: float) -> None:
         self.child = child
@@ -53,7 +53,7 @@ class Runner:
         """Wait until the benchmark is ready to be timed, and return what it asks for.
 
         Raises:
-            BenchmarkError: it failed, was skipped, or never came.
+            BenchmarkError: it failed, was skipped, or did not get ready in time.
         """
         self.child.resume()
         message = self._receive()
@@ -101,7 +101,11 @@ class Runner:
         return answer
 
     def profile(self, calls: int) -> Message:
-        """Let it run some calls under cProfile and return what that saw."""
+        """Let it run some calls under cProfile, and return their number, their seconds and the profile.
+
+        Raises:
+            BenchmarkError: it raised, died, or gave no answer in time.
+        """
         self.child.resume()
         try:
             self._send({"kind": "profile", "calls": calls})
@@ -110,12 +114,12 @@ class Runner:
             self.child.stop()
 
     def begin_counting(self, root: Path) -> None:
-        """Let it count its own calls; lines are named by their place in ``root``."""
+        """Order it to count its own calls, without waiting; places in the code are relative to ``root``."""
         self._send({"kind": "count", "root": str(root)})
         self.iterations += 1
 
     def begin_calls(self, control: Sequence[str]) -> None:
-        """Let it make calls that callgrind counts, once the command ``control`` has told callgrind to."""
+        """Order it to make calls that callgrind counts; the command ``control`` starts the counting."""
         self._send({"kind": "make_calls", "control": list(control)})
         self.iterations += 1
 
@@ -123,7 +127,7 @@ class Runner:
         """Wait for the counts, let the test go on to its end, and return them.
 
         Raises:
-            BenchmarkError: its end was not a good one, or came before the counts.
+            BenchmarkError: the test failed, or ended before the counts came.
         """
         answer = self._receive()
         self._send({"kind": "go_on"})
@@ -142,10 +146,10 @@ class Runner:
         self._inside = False
 
     def await_end(self) -> None:
-        """Wait until the test that was let go has ended, and stop.
+        """Wait until the test that goes on has ended, and stop the process.
 
         Raises:
-            BenchmarkError: its end was not a good one.
+            BenchmarkError: the test failed.
         """
         try:
             self._receive()
@@ -173,15 +177,15 @@ class Runner:
                     raise
 
     def watch(self) -> float:
-        """Return the CPU time of its processes in seconds, newly listed; it stays stopped meanwhile."""
+        """List its processes anew, stop them all, and return their CPU time in seconds."""
         found = self.child.look()
-        # Processes that left the group were not known when it was stopped.
+        # Processes that left the group may not have been known when the tree was stopped.
         self.child.stop()
         self._watched = tuple(process.pid for process in found)
         return sum(process.cpu_s for process in found)
 
     def cpu_s(self) -> float:
-        """Return the CPU time of the processes listed last."""
+        """Return the CPU time of the processes listed last, in seconds."""
         found = [read_process(pid) for pid in self._watched]
         return sum(process.cpu_s for process in found if process is not None)
 
@@ -204,10 +208,10 @@ class Runner:
         return message
 
     def _finish(self, message: Message) -> None:
-        """Note that the test is over, which is a failure unless it was told to go on and then ended well."""
+        """Note that the test is over; that is a failure unless it was ordered to go on and then passed."""
         told_to_go_on = self.iterations > 0 and not self._inside
         self._inside, self._over = False, True
-        # One that is abandoned skips its rest because it was told to.
+        # A test that was abandoned skips its rest only because it was ordered to.
         self.skipped = message["status"] == "skipped" and not self._abandoned
         if message["status"] != "ok":
             raise BenchmarkError(self.side, message["status"], message["message"], raised=True)

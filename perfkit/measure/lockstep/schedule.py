@@ -1,4 +1,4 @@
-"""In which order the sides of each launch are forked and begin: drawn from a seed, balanced in blocks."""
+"""The order in which the sides of each launch are forked and begin: drawn from a seed, balanced in blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Slot:
 
 
 def schedule(*, seed: int) -> Iterator[Slot]:
-    """Yield launches for ever; each block of four has every combination of the two orders once."""
+    """Yield launches without end; each block of four has every combination of the two orders once."""
     source = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
     launches = itertools.count()
     for block in itertools.count():

@@ -1,4 +1,4 @@
-"""What children say of the benchmarks of their side, without running one."""
+"""Reads the lists of benchmarks that children send after collecting, without running one."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Scouted:
-    """What a side holds; ``errors`` maps what could not be collected (a file, mostly) to the cause.
+    """The benchmarks of a side; ``errors`` maps what could not be collected (mostly a file) to the cause.
 
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
-    that do not even mention a benchmark, ``skipped`` the files that do and skip themselves, with the reason.
+    whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
     ``overruled`` names the user's options that would break lockstep and were switched off.
     """
 
@@ -49,7 +49,7 @@ class Scouted:
 
 
 def scout(child: Child) -> Scouted:
-    """Return what a child that was started without a list of benchmarks finds; the child is ended.
+    """Return the benchmarks that a child found which was started to list them; the child is ended.
 
     Raises:
         NotMeasuredError: it ended without an answer.
@@ -61,16 +61,16 @@ def scout(child: Child) -> Scouted:
 
 
 def say_nothing(_: str) -> None:
-    """Tell nobody what is waited for."""
+    """Ignore a message about what is waited for."""
 
 
 def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scouted:
-    """Return what a child that was started without a list of benchmarks says that it has found.
+    """Return the benchmarks that a child found which was started to list them; the child goes on.
 
-    ``say`` hears now and then what is waited for, where that takes long.
+    ``say`` receives a sentence now and then where that takes long.
 
     Raises:
-        NotMeasuredError: it ended without an answer.
+        NotMeasuredError: the child ended without an answer, or gave none in time.
     """
     try:
         message = _awaited(child, say)
@@ -103,7 +103,7 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
 
 
 def _awaited(child: Child, say: Callable[[str], None]) -> Message:
-    """Return a child's first message; say what it does meanwhile, after ever longer times."""
+    """Return a child's first message; report what it is collecting meanwhile, at growing intervals."""
     begun, wait_s = time.monotonic(), _FIRST_WORD_S
     while True:
         left_s = begun + _COLLECTION_LIMIT_S - time.monotonic()

@@ -10,15 +10,15 @@ from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import Side
 
-# To call what takes longer once more, only in order to time it, would cost too much.
+# A longer call is not repeated in order to time it, since that would cost too much.
 _LONG_S = 0.2
 _CALIBRATION_GROWTH = 10
 _REPEATED = 2
-# Child processes start and end during the first turns; after these the process tree is taken as known.
+# Child processes start and end during the first turns; after these the process tree is assumed to stay.
 _TURNS_LOOKED_AT = 2
 # The kernel counts CPU time in ticks of 10 ms, and stopping costs each process of a tree a little at every
-# turn. So a share below this, or three ticks, does not show that a side went on running: a process that does
-# uses most of a core.
+# turn. So less than this share, or three ticks, does not show that a side went on running: a process that
+# does so uses most of a core.
 _IDLE_SHARE = 0.1
 _IDLE_S = 0.035
 
@@ -41,15 +41,15 @@ class Timing:
 
 
 def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
-    """Measure a benchmark that both runners stand ready at; the first runner begins.
+    """Measure a benchmark that is ready on both sides; the first runner begins.
 
     Raises:
-        BenchmarkError: one side raised, died, hung, or did not rest while the other was timed.
+        BenchmarkError: one side raised, died, hung, or went on running while the other was timed.
     """
     for runner in runners:
         runner.child.stop()
-    # One core may be slower than another for seconds, by up to half, while another guest of the host uses its
-    # sibling. Left to itself each side would stay on one core, so both begin on the same one.
+    # One core may be slower than another for seconds, by up to half, while another virtual machine uses its
+    # hyperthread. By itself each side would stay on one core, so both begin on the same one.
     core = runners[0].core
     timed_s, turn = 0.0, 0
     while (turn < pace.turns and timed_s < pace.enough_s) or (
@@ -63,7 +63,7 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
 
 
 def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
-    """Return about how many seconds one iteration takes; a first one is thrown away, unless it is long.
+    """Return about how many seconds one iteration takes; a first one is ignored, unless it is long.
 
     A call's setup is included: it is not part of a round's time, but it takes time in a launch.
     """
@@ -71,7 +71,7 @@ def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
         runner.child.stop()
     first_s = max(float(runner.run(untimed=1, loops=1, rounds=0)["untimed_s"]) for runner in runners)
     if first_s > _LONG_S:
-        # What it does only once is little against that, and a launch that shows otherwise corrects its plan.
+        # One-time work is a small part of a long call, and a launch that shows otherwise corrects the plan.
         return first_s
     time_one = _time_call if with_setup else _time_iteration
     return max(time_one(runner) for runner in runners)
@@ -118,7 +118,7 @@ def _time_iteration(runner: Runner) -> float:
     while True:
         seconds = float(runner.run(untimed=iterations, loops=1, rounds=0)["untimed_s"])
         if seconds >= ROUND_S / 2:
-            # It is timed again, since the first calls may have included one-time set-up of the benchmark.
+            # It is timed again, since the first calls may have included one-time work of the benchmark.
             again = (runner.run(untimed=iterations, loops=1, rounds=0) for _ in range(_REPEATED))
             return min(seconds, *(float(answer["untimed_s"]) for answer in again)) / iterations
         wanted = round(ROUND_S * iterations / max(seconds, 1e-9))

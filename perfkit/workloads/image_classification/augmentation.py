@@ -1,4 +1,4 @@
-"""One size for all images, and a mirror image of some."""
+"""Gives all images one size, and mirrors some of them."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class Augmentation:
     flip_probability: float = 0.5
 
     def __call__(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
-        """Return a changed copy of an image; all chance comes from the generator."""
+        """Return a changed copy of an image; all random numbers come from the generator."""
         resized = image.resize((self.image_size, self.image_size), resample=Image.Resampling.BILINEAR)
         flipped = torch.rand((), generator=generator).item() < self.flip_probability
         return resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flipped else resized

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 Stem = Literal["imagenet", "small"]
 
-# How many pixels of an image, in height and in width, make one place of the last feature map.
+# An element of the last feature map covers so many pixels of an image, in height and in width.
 PIXELS_PER_PLACE: dict[Stem, int] = {"imagenet": 32, "small": 8}
 
 
@@ -43,7 +43,7 @@ class ResNet18(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of 3x3, past which the input is led and added to the result.
+    """Two convolutions of 3x3, whose result is added to the input or a projection of it.
 
     Args:
         inputs: Channels of the input.
@@ -87,7 +87,7 @@ def _stage(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
 
 
 def _convolution(inputs: int, outputs: int, *, size: int, stride: int = 1) -> tuple[nn.Module, nn.Module]:
-    """Return a convolution and the batch normalisation after it, whose shift takes the bias's place."""
+    """Return a convolution without bias, and the batch normalisation after it, whose shift replaces that."""
     return (
         nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=False),
         nn.BatchNorm2d(outputs),

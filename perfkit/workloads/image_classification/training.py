@@ -129,8 +129,8 @@ class Training:
             step_end = perf_counter()
             self._seconds_per_step.append(step_end - step_start)
             step_start = step_end
-        # Reading a loss waits until the device has done all its work: once an epoch, so that within it
-        # the host can prepare a step while the device is at the one before.
+        # Reading a loss waits until the device has done all its work. That is done once an epoch, so that
+        # the host can prepare a step while the device computes the one before.
         self._losses += torch.stack(losses).tolist()
         self._training_s += perf_counter() - epoch_start
 
@@ -150,7 +150,7 @@ class Training:
         return autocast(self._config.device, self._config.precision)
 
     def result(self) -> TrainingResult:
-        """Measure the accuracy on all images held out, and return what there is so far."""
+        """Measure the accuracy on all images held out, and return the results so far."""
         start = perf_counter()
         accuracy = self._test_accuracy()
         return TrainingResult(
@@ -202,7 +202,7 @@ def _parts(config: TrainingConfig) -> tuple[ImageFiles, ImageFiles]:
 
 
 def _seeded_model(config: TrainingConfig, *, classes: int) -> ResNet18:
-    # The caller's random numbers stay as they were, those of a GPU too: the weights are drawn on the host.
+    # The caller's generators are left as they were. A GPU's is not used: weights are drawn on the host.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.seed)
         return ResNet18(classes, stem=config.stem)
@@ -211,7 +211,7 @@ def _seeded_model(config: TrainingConfig, *, classes: int) -> ResNet18:
 def _optimizer(model: ResNet18, config: TrainingConfig, *, steps: int) -> ScaledOptimizer:
     adam = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     schedule = warmup_cosine(adam, warmup_steps=round(config.warmup_share * steps), steps=steps)
-    # The rate goes on with the updates: a skipped step leaves it where it is.
+    # The rate changes with updates only, so that a skipped step does not change it.
     adam.register_step_post_hook(lambda *_: schedule.step())
     return ScaledOptimizer(adam, device=config.device, precision=config.precision)
 
@@ -225,7 +225,7 @@ def _shuffled_batches(images: int, config: TrainingConfig) -> BatchSampler:
     batches = images // config.batch_size
     if config.batches:
         batches = min(batches, config.batches)
-    # What the limit leaves out is not drawn, so that no worker reads it.
+    # Images beyond the limit are not drawn, so that no worker reads them.
     order = RandomSampler(
         range(images),
         num_samples=batches * config.batch_size,

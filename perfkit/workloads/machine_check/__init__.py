@@ -1,1 +1,1 @@
-"""Small steady work of two kinds: what identical code scatters by is the machine's doing."""
+"""Two small steady benchmarks, by which the doctor measures how much the machine makes times scatter."""

@@ -1,4 +1,4 @@
-"""Random changes to an image that leave its class alone."""
+"""Changes images at random, without changing their class."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Augmentation:
     autocontrast_probability: float = 0.5
 
     def __call__(self, image: Image.Image, generator: torch.Generator) -> Image.Image:
-        """Return a changed copy of a grey image; all chance comes from the generator."""
+        """Return a changed copy of a grey image; all random numbers come from the generator."""
         share, left, top, turn, contrast = torch.rand(5, generator=generator).tolist()
         cropped = self._resized_crop(image, share, left, top)
         angle = _between(-self.largest_turn, self.largest_turn, turn)
@@ -60,6 +60,6 @@ def autocontrast(image: Image.Image) -> Image.Image:
 
 @cache
 def _stretch(darkest: int, brightest: int) -> bytes:
-    """Return the new level of every level: PIL works this table out anew for every image."""
+    """Return the new level of every level; PIL would compute this table anew for every image."""
     scale = 255 / (brightest - darkest)
     return bytes(min(max(int(level * scale - darkest * scale), 0), 255) for level in range(256))

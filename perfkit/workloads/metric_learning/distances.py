@@ -1,14 +1,14 @@
-"""Distances between the embeddings of a batch, and who belongs with whom."""
+"""Computes the distances between the embeddings of a batch, and which of them are of one class."""
 
 import torch
 from torch import Tensor
 
 
 def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
-    """Compute the Euclidean distances of all elements.
+    """Compute the Euclidean distances between all elements.
 
-    The gradient of a zero distance is zero: on the diagonal and between duplicates, where the root
-    has none.
+    The gradient of a zero distance, on the diagonal and between duplicates, is zero; the square root has no
+    derivative there.
 
     Args:
         embeddings: (N, dimension).
@@ -16,15 +16,15 @@ def precompute_pairwise_distances(embeddings: Tensor) -> Tensor:
     Returns:
         (N, N), symmetric, with zeros on the diagonal.
     """
-    # The default mode computes |a|^2 - 2ab + |b|^2 from 26 elements on, which loses the digits of
-    # near points far from the origin, and gives a diagonal that is not zero.
+    # From 26 elements on the default mode computes |a|^2 - 2ab + |b|^2, which loses digits for points that
+    # are near each other and far from the origin, and gives a diagonal that is not zero.
     return torch.cdist(embeddings, embeddings, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def fellows_and_strangers(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Tell of every two elements whether they are fellows, of one class, or strangers.
 
-    An element is neither to itself.
+    An element is neither a fellow nor a stranger of itself.
 
     Args:
         labels: (N,), the class of each element.

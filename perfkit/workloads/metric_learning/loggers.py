@@ -1,4 +1,4 @@
-"""What is measured of a model while it trains, every so many images seen."""
+"""Measures a model while it trains, each time that it has seen a given number of images."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,12 +34,12 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedPart:
-    """What a model makes of a part, computed once for all loggers.
+    """A model's embeddings of a part, computed once for all loggers.
 
     Attributes:
         embeddings: (N, dimension).
         labels: (N,).
-        distances: (N, N), those of the embeddings.
+        distances: (N, N), between the embeddings.
     """
 
     embeddings: Tensor
@@ -123,7 +123,7 @@ def _named(prefix: str, metrics: ClusterMetrics) -> dict[str, float]:
 
 
 class CompoundLogger:
-    """Lets several loggers measure a model on every part, every so many images seen.
+    """Has several loggers measure a model on every part, once in every so many images.
 
     Args:
         loggers: What to measure.
@@ -139,7 +139,7 @@ class CompoundLogger:
         self.readings: list[Reading] = []
 
     def see(self, model: nn.Module, samples: int) -> None:
-        """Count images the model was just trained with, and measure when the next turn is due."""
+        """Count images that the model was just trained with, and measure when enough were seen."""
         turns_before = self._samples // self._every
         self._samples += samples
         if self._samples // self._every > turns_before:

@@ -31,7 +31,7 @@ class BatchHardTripletLoss(nn.Module):
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
         fellows, strangers = fellows_and_strangers(labels)
-        # Equal extremes share the gradient evenly in amax and amin, as they do in the definition.
+        # amax and amin divide the gradient evenly among equal extremes, as the definition does.
         farthest = distances.masked_fill(~fellows, -inf).amax(dim=1)
         nearest = distances.masked_fill(~strangers, inf).amin(dim=1)
         complete = fellows.any(dim=1) & strangers.any(dim=1)
@@ -63,7 +63,7 @@ class BatchAllTripletLoss(nn.Module):
         if distances is None:
             distances = precompute_pairwise_distances(embeddings)
         fellows, strangers = fellows_and_strangers(labels)
-        # A row per anchor and fellow: N K rows of N instead of the N^2 of a cube.
+        # There is a row for each anchor and fellow: N K rows of N values instead of N^2 rows.
         anchors, others = fellows.nonzero(as_tuple=True)
         gaps = self.margin + distances[anchors, others].unsqueeze(1) - distances[anchors]
         terms = relu(gaps)[strangers[anchors]]
@@ -97,5 +97,5 @@ class ContrastiveLoss(nn.Module):
 
 
 def _mean(terms: Tensor, embeddings: Tensor) -> Tensor:
-    """Return the mean, or, without terms, a zero that a backward pass can lead to the embeddings."""
+    """Return the mean, or, without terms, a zero through which a backward pass reaches the embeddings."""
     return terms.mean() if len(terms) else (embeddings * 0).sum()

@@ -1,4 +1,4 @@
-"""How well embeddings of one class keep together and apart from others."""
+"""Measures how close embeddings of one class are to each other, and how far from other classes."""
 
 from dataclasses import dataclass
 from math import inf
@@ -18,7 +18,7 @@ class ClusterMetrics:
         minimum: The smallest value.
         maximum: The largest value.
         mean: The arithmetic mean.
-        sd: The population standard deviation: the clusters at hand are all there are.
+        sd: The population standard deviation, since these clusters are all there are.
     """
 
     minimum: float
@@ -103,7 +103,7 @@ def recall_at_1(embeddings: Tensor, labels: Tensor, *, distances: Tensor | None 
 
 def _summary(values: Tensor) -> ClusterMetrics:
     exact = values.double()
-    # One transfer to the host, where four would each wait for an accelerator.
+    # All four are transferred to the host at once: each transfer would wait for an accelerator.
     minimum, maximum, mean, sd = torch.stack(
         [exact.min(), exact.max(), exact.mean(), exact.std(correction=0)]
     ).tolist()

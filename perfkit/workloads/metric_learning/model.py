@@ -6,7 +6,7 @@ from torch import Tensor, nn
 class EmbeddingNet(nn.Module):
     """A small convolutional net from grey images of any size to points of a Euclidean space.
 
-    Without its batch normalisation, batch-hard training draws all embeddings to one point.
+    Without its batch normalisation, batch-hard training moves all embeddings to one point.
 
     Args:
         embedding_dimension: Dimension of that space.

@@ -1,4 +1,4 @@
-"""Batches of P classes with K images each."""
+"""Draws batches of P classes with K images each."""
 
 from collections.abc import Iterator, Sequence
 

@@ -65,7 +65,7 @@ class TrainingConfig:
         seed: The same seed gives the same losses.
         logging_every: Images seen between two measurements.
         logging_samples: Images of each part that are measured.
-        shuffle_labels: Train with labels in random order: nothing can then be learnt.
+        shuffle_labels: Train with labels in random order, so that nothing can be learnt.
 
     Raises:
         ValueError: CUDA is asked for where there is none, or a count is not positive.
@@ -100,7 +100,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What a training run gave.
+    """The results of a training run.
 
     Attributes:
         losses: The loss of every step.
@@ -164,7 +164,7 @@ class Training:
         self._model.train()
         start = perf_counter()
         for images, labels in self._loader:
-            # The loss is read on the host, which waits for the device: one synchronisation a step.
+            # Reading the loss makes the host wait for the device, once a step.
             self._losses.append(self._step(images.to(self._device), labels.to(self._device)).item())
             self._seconds_per_step.append(perf_counter() - start)
             self._samples += len(labels)
@@ -184,7 +184,7 @@ class Training:
         self._evaluation_s += perf_counter() - start
 
     def result(self) -> TrainingResult:
-        """Measure recall at 1 on the whole validation part, and return what there is so far."""
+        """Measure recall at 1 on the whole validation part, and return the results so far."""
         start = perf_counter()
         with evaluating(self._model):
             recall = recall_at_1(self._model(self._validation.images), self._validation.labels)
@@ -226,11 +226,11 @@ def _with_shuffled_labels(images: ImageFiles, seed: int) -> ImageFiles:
 
 
 def _seeded_model(config: TrainingConfig) -> EmbeddingNet:
-    # The caller's random numbers stay as they were.
+    # The caller's random generators are left as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = EmbeddingNet(config.embedding_dimension)
-    # Activations follow the weights' layout, the one that convolutions compute in: none is rearranged first.
+    # Activations get the weights' layout, in which convolutions compute, so that none has to be rearranged.
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""Batches of encoded texts, padded to the longest of each."""
+"""Joins encoded texts to batches, each padded to its longest text."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Item = tuple[Tensor, int]
 
 
 class Batch(NamedTuple):
-    """Texts of one batch; a named tuple, so that the loader can pin its tensors.
+    """The texts of one batch; it is a named tuple, so that the loader can pin its tensors.
 
     Attributes:
         tokens: (N, length) numbers of words.

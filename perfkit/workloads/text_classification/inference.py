@@ -1,4 +1,4 @@
-"""Classification of texts by a model, timed batch by batch."""
+"""Classifies texts by a model, and times each batch."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -13,7 +13,7 @@ from perfkit.workloads.text_classification.batches import Item
 
 @dataclass(frozen=True, kw_only=True)
 class Classification:
-    """What a model made of texts.
+    """A model's classification of texts.
 
     Attributes:
         predictions: The class of each text as the model sees it.

@@ -7,7 +7,7 @@ DROPOUT = 0.1
 
 
 class EncoderClassifier(nn.Module):
-    """A BERT encoder with random weights, and a linear layer on what it makes of the first token.
+    """A BERT encoder with random weights, and a linear layer on its output for the first token.
 
     Args:
         vocabulary: How many words it knows.
@@ -38,8 +38,8 @@ class EncoderClassifier(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return logits (N, classes) of tokens (N, length) where the mask (N, length) is true."""
-        # Of a mask of two dimensions the encoder would ask whether it is all true, and so have the host
-        # wait for the device; one that fits every head and query it takes as it is.
+        # The encoder would check whether a mask of two dimensions is all true, which makes the host wait for
+        # the device; a mask for every head and query is used without a check.
         every_head_and_query = mask[:, None, None, :]
         hidden = self.encoder(input_ids=tokens, attention_mask=every_head_and_query).last_hidden_state
         logits: Tensor = self.classifier(self.dropout(hidden[:, 0]))

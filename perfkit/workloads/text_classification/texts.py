@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-# Modules of the standard library by what they are for; some have a leading underscore in newer Pythons.
+# These are modules of the standard library by topic; some have a leading underscore in newer Pythons.
 TOPICS = {
     "concurrency": ("concurrent", "multiprocessing", "queue", "threading"),
     "files": ("bz2", "gzip", "lzma", "pathlib", "shutil", "tarfile", "zipfile"),
@@ -33,7 +33,7 @@ class LabelledTexts:
     """Texts with the number of the class of each.
 
     Attributes:
-        texts: What was written.
+        texts: The texts themselves.
         labels: The class of each text, an index into `classes`.
         classes: The names of the classes, sorted.
     """
@@ -46,7 +46,7 @@ class LabelledTexts:
         return len(self.texts)
 
     def subset(self, indices: Sequence[int]) -> "LabelledTexts":
-        """Return the texts at these indices, in this order; the classes stay all of them."""
+        """Return the texts at these indices, in this order; all classes are kept."""
         return LabelledTexts(
             texts=tuple(self.texts[index] for index in indices),
             labels=tuple(self.labels[index] for index in indices),
@@ -55,9 +55,9 @@ class LabelledTexts:
 
 
 def standard_library_texts(library: Path | None = None) -> LabelledTexts:
-    """Return documentation strings of the standard library; the class is what their module is for.
+    """Return documentation strings of the standard library; the class is the topic of their module.
 
-    Strings of fewer than five words are left out: they hardly tell what they are about.
+    Strings of fewer than five words are left out, since they hardly show their topic.
 
     Args:
         library: The folder of the modules' source files; None for that of the running Python.
@@ -69,7 +69,7 @@ def standard_library_texts(library: Path | None = None) -> LabelledTexts:
     topics: dict[str, str] = {}
     for topic, modules in TOPICS.items():
         for text in _documentation(folder, modules):
-            # What stands in two places counts once, so that no text is in both parts of a split.
+            # A text that occurs twice is kept once, so that none is in both parts of a split.
             topics.setdefault(text, topic)
     if missing := sorted(TOPICS.keys() - topics.values()):
         raise DataError(

@@ -1,4 +1,4 @@
-"""A vocabulary of the most frequent words, and texts as the numbers of their words in it."""
+"""A vocabulary of the most frequent words, which turns texts into the numbers of their words."""
 
 import re
 from collections import Counter

@@ -109,7 +109,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceResult:
-    """What an inference run gave.
+    """The results of an inference run.
 
     Attributes:
         predictions: The class of each text of the test part as the model sees it.
@@ -174,8 +174,8 @@ class Training:
                 step_end = perf_counter()
                 self._seconds_per_step.append(step_end - step_start)
                 step_start = step_end
-            # Reading a loss waits for the device to finish: once an epoch, so that in every step the host
-            # can prepare the next one meanwhile.
+            # Reading a loss waits for the device to finish. That is done once an epoch, so that the host can
+            # prepare a step while the device computes the one before.
             self._losses += torch.stack(losses).tolist()
             self._training_s += perf_counter() - epoch_start
 
@@ -192,7 +192,7 @@ class Training:
         )
 
     def result(self) -> TrainingResult:
-        """Measure the accuracy on the texts held out, and return what there is so far."""
+        """Measure the accuracy on the texts held out, and return the results so far."""
         start = perf_counter()
         accuracy = self.classify().accuracy
         return TrainingResult(
@@ -247,7 +247,7 @@ def _parts(config: TrainingConfig) -> tuple[LabelledTexts, LabelledTexts]:
 
 @contextmanager
 def _seeded(config: TrainingConfig, *, offset: int = 0) -> Iterator[None]:
-    # The caller's random numbers stay as they were.
+    # The caller's random generators are left as they were.
     devices = [torch.cuda.current_device()] if config.device == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(config.seed + offset)
@@ -279,7 +279,7 @@ def _optimizer(model: nn.Module, config: TrainingConfig) -> ScaledOptimizer:
 
 
 def _random_order(texts: EncodedTexts, config: TrainingConfig) -> RandomSampler:
-    # What the limit leaves out is not drawn, so that no worker reads it.
+    # Texts beyond the limit are not drawn, so that no worker reads them.
     limit = config.batches * config.batch_size or len(texts)
     return RandomSampler(
         texts,
