@@ -48,8 +48,8 @@ _EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
 _EARLY_SHARE = 0.05
 _LEAST_SD = 0.01
 _LEAST_BUDGET_S = 60.0
-# Counting a benchmark takes about as long as so many of its launches and so many of its calls, which the budget
-# keeps for it.
+# Counting a benchmark takes about as long as so many of its launches and so many of its calls. The budget
+# keeps that time.
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
