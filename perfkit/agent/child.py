@@ -19,7 +19,7 @@ from .conductor import RemoteConductor
 from .imports import point_imports
 from .preloader import ForkServer
 from .process import draw_layout
-from .provenance import check_before_import, foreign_modules, is_library, loaded_files, own_names
+from .provenance import STARTED, check_before_import, foreign_modules, is_library, loaded_files, own_names
 from .session import ChildPlugin, Launch, run_session
 from .torch_settings import read_torch_settings
 from .training import count_steps
@@ -152,7 +152,7 @@ def _report(root: Path, origins: Sequence[Path], before: Collection[str]) -> Mes
     """Return the proof of which code ran, and what this process imported since it got its assignment."""
     return {
         "kind": "done",
-        "foreign": foreign_modules(root, origins),
+        "foreign": foreign_modules(root, origins, made_since=STARTED),
         "loaded": loaded_files(root),
         "libraries": _libraries(before, root),
         "torch": read_torch_settings(),

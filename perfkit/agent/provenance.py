@@ -10,13 +10,17 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import math
 import os
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
+# This is imported before any measured code, which may write modules as it runs and import them.
+STARTED = time.time()
 _INSTALLED = ("site-packages", "dist-packages")
 _PREFIXES = frozenset(
     place
@@ -99,14 +103,17 @@ def check_before_import(root: Path, names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def foreign_modules(root: Path, origins: Sequence[Path] = ()) -> dict[str, str]:
+def foreign_modules(
+    root: Path, origins: Sequence[Path] = (), *, made_since: float = math.inf
+) -> dict[str, str]:
     """Return the loaded modules that should have come from ``root`` but did not, with their files.
 
     These are modules that ``root`` holds, modules below a package of ``root`` from a folder that is not on
     the package's search path, and modules from inside an origin. An empty result proves that what was
-    measured is the code of ``root``.
+    measured is the code of ``root``. What ``root`` does not hold and was written since ``made_since``, in
+    seconds since the epoch, was made by the code itself, as some libraries write modules while they run.
     """
-    judge = _Judge(root)
+    judge = _Judge(root, made_since)
     files = _loaded_files()
     return {
         name: file
@@ -165,8 +172,8 @@ def spec_places(spec: ModuleSpec) -> Iterator[Path]:
 class _Judge:
     """Finds loaded modules that have names of a tree's own and came from elsewhere."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, root: Path, made_since: float) -> None:
+        self._root, self._made_since = root, made_since
         self._places = own_places(root)
         self._names = own_names(root)
 
@@ -175,7 +182,13 @@ class _Judge:
             return False
         if _is_standard(name, file):
             return False
-        return _holds(self._places, name) or self._is_below_ours(name, file)
+        return _holds(self._places, name) or (self._is_below_ours(name, file) and not self._was_made(file))
+
+    def _was_made(self, file: str) -> bool:
+        try:
+            return os.stat(file).st_mtime >= self._made_since  # noqa: PTH116 (asked of many modules)
+        except OSError:
+            return False
 
     def _is_below_ours(self, name: str, file: str) -> bool:
         """Tell whether its package came from elsewhere, or is the tree's and does not search its folder."""

@@ -18,7 +18,7 @@ from perfkit.agent import FIXTURE_NAME
 from perfkit.agent.benchmark_fixture import Timed, after_rounds, group_of, is_benchmark, read_fixture
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
-from perfkit.agent.provenance import foreign_in_words, foreign_modules
+from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
 from perfkit.config import Project, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
@@ -240,7 +240,7 @@ class Recorder:
         )
 
     def _strangers(self) -> Mapping[str, str]:
-        return foreign_modules(self._proven_root) if self._proven_root else {}
+        return foreign_modules(self._proven_root, made_since=STARTED) if self._proven_root else {}
 
     def _write(self, session: pytest.Session) -> None:
         rows = self._rows()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfkit.agent import loading
 from perfkit.agent.loading import TargetError, compile_script, is_script, script_call
-from perfkit.agent.provenance import foreign_modules
+from perfkit.agent.provenance import STARTED, foreign_modules
 from perfkit.errors import UsageError
 from perfkit.identity import function_version, source_version
 
@@ -65,7 +65,7 @@ def load_function(place: str) -> Callable[..., object]:
 
 def wrong_code(root: Path) -> str | None:
     """Return a message if this process has loaded other code than that of ``root``, None if it has not."""
-    strangers = foreign_modules(root)
+    strangers = foreign_modules(root, made_since=STARTED)
     if not strangers:
         return None
     name, file = min(strangers.items())

@@ -23,3 +23,29 @@ def test_a_module_of_another_checkout_is_foreign(tmp_path: Path, monkeypatch: py
 
     assert {"shadowed": str(elsewhere / "shadowed.py")} == foreign_modules(root)
     assert {} == foreign_modules(elsewhere)
+
+
+def test_a_module_that_the_code_wrote_while_it_ran_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some libraries write modules into a temporary folder and import them under names of their own."""
+    root, temporary = tmp_path / "root", tmp_path / "temporary"
+    for folder in (root / "writes", temporary):
+        folder.mkdir(parents=True)
+    package = load_module(root / "writes", "", "__init__")
+    package.__path__ = [str(root / "writes")]
+    package.__name__ = "writes"
+    monkeypatch.setitem(sys.modules, "writes", package)
+    written = load_module(temporary, "x = 1", "layer_a1b2")
+    written.__name__ = "writes.layer"
+    monkeypatch.setitem(sys.modules, "writes.layer", written)
+    file = temporary / "layer_a1b2.py"
+
+    made = file.stat().st_mtime
+    assert {"writes.layer": str(file)} == foreign_modules(root)
+    assert {} == foreign_modules(root, made_since=made)
+    assert {"writes.layer": str(file)} == foreign_modules(root, made_since=made + 1)
+    # What the tree holds has to come from there, whenever the other file was written.
+    (root / "writes" / "layer.py").write_text("")
+    monkeypatch.setitem(sys.modules, "writes", load_module(temporary, "", "writes"))
+    assert "writes" in foreign_modules(root, made_since=made)
