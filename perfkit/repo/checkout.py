@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfkit import records
 from perfkit.repo.folders import copy_folder
-from perfkit.repo.generated import bring_generated, bring_versions
+from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
 from perfkit.repo.preparing import prepare_root
 from perfkit.repo.sides import Side, SidePair
 from perfkit.repo.submodules import fill_as_they_are, fill_recorded
@@ -59,7 +59,15 @@ def checkouts(
             bring_generated(link, key="link", source=source, root=folder / name)
             if prepare:
                 warnings += _prepared(prepare, pair.side(name), name, folder / name)
+            if pair.side(name).kind != "directory":
+                warnings += _stood_in(name, folder / name)
         yield Roots(base=folder / "base", head=folder / "head", warnings=tuple(warnings))
+
+
+def _stood_in(name: records.Side, root: Path) -> Iterator[str]:
+    """Write the version files that a root still lacks, and yield a sentence on each."""
+    for path in write_missing_versions(root):
+        yield f"{name}: {path} is written by a build that was not run, so it says version 0.0.0"
 
 
 def _prepared(command: str, side: Side, name: records.Side, root: Path) -> Iterator[str]:

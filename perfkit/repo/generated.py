@@ -23,6 +23,11 @@ _VERSION_KEYS = (
     ("versioneer", "versionfile_source"),
 )
 
+_STAND_IN = """# Written by perfkit, since the build that writes this file was not run.
+__version__ = version = "0.0.0"
+__version_tuple__ = version_tuple = (0, 0, 0)
+"""
+
 
 def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path) -> None:
     """Copy or link what the patterns match in ``source`` into a root, whose own files stay as they are.
@@ -58,6 +63,20 @@ def bring_versions(source: Path, root: Path) -> None:
                     _bring(source / path, place_inside(root, path), _copy)
                 except OSError as error:
                     raise RepositoryError(f"cannot copy {source / path}: {error}") from error
+
+
+def write_missing_versions(root: Path) -> Iterator[str]:
+    """Write the version files that only a build would write, and yield the path of each.
+
+    Code that imports its version could not be imported without one.
+    """
+    for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
+        for name in _version_files(root / described):
+            path = os.path.normpath(Path(described).parent / name)
+            target = place_inside(root, path)
+            if target.suffix == ".py" and target.parent.is_dir() and not os.path.lexists(target):
+                target.write_text(_STAND_IN, encoding="utf-8")
+                yield path
 
 
 def _version_files(file: Path) -> Iterator[str]:

@@ -486,3 +486,31 @@ def test_what_git_cannot_check_out_is_one_line(two: Repository) -> None:
 
     assert 1 == len(str(caught.value).splitlines())
     _assert_nothing_left(two)
+
+
+@pytest.mark.parametrize("prepare", [None, "printf 'version = 4' > pkg/_version.py"])
+def test_a_version_file_that_nothing_has_is_written(repository: Repository, prepare: str | None) -> None:
+    """A build that makes it comes first, and nothing is written into a folder that is not there."""
+    names = {"setuptools_scm": "pkg/_version.py", "hatch.build.hooks.vcs": "gone/_version.py"}
+    tables = "\n".join(
+        f"[tool.{tool}]\n{'version_file' if tool == 'setuptools_scm' else 'version-file'} = '{file}'"
+        for tool, file in names.items()
+    )
+    repository.commit({"pyproject.toml": tables, ".gitignore": "_version.py", "pkg/a.py": "old"})
+    repository.commit({"pkg/a.py": "new"})
+
+    with _checked_out(repository, prepare=prepare) as roots:
+        written = (roots.base / "pkg/_version.py").read_text()
+        assert not (roots.base / "gone").exists()
+
+    if prepare:
+        assert ("version = 4", ()) == (written, roots.warnings)
+    else:
+        scope: dict[str, object] = {}
+        exec(written, scope)  # noqa: S102 (it is what perfkit wrote)
+        assert ("0.0.0", "0.0.0", (0, 0, 0)) == tuple(
+            scope[name] for name in ("version", "__version__", "version_tuple")
+        )
+        assert [f"{side}: pkg/_version.py is written by a build" for side in ("base", "head")] == [
+            warning.partition(" that")[0] for warning in roots.warnings
+        ]
