@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from perfkit.units import counted, human_seconds
 
 # So many are measured together, so that they share the cost of a generation. The others wait until one of
-# these is decided: by then it is known better how many can be decided in the time that is left.
-_TOGETHER = 10
+# these is decided: by then it is known better how many can be decided in the time that is left. Where there
+# is no time for all, fewer are, so that some are decided before it is over.
+_TOGETHER, _FEW_TOGETHER = 10, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +42,11 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
     Each benchmark in turn reserves the time to its decision, and the next ones share what remains. This
     choice does not change error rates, since each look of each benchmark has its own share of alpha.
     """
-    chosen: set[str] = set()
-    for one in sorted(candidates, key=lambda one: _order(one, left_s)):
-        if one.next_look_s <= left_s and len(chosen) < _TOGETHER:
+    found, chosen = list(candidates), set[str]()
+    needed_s = sum(one.next_look_s if one.decision_s is None else one.decision_s for one in found)
+    together = _TOGETHER if needed_s <= left_s else _FEW_TOGETHER
+    for one in sorted(found, key=lambda one: _order(one, left_s)):
+        if one.next_look_s <= left_s and len(chosen) < together:
             left_s -= _affordable_decision_s(one, left_s) or one.next_look_s
             chosen.add(one.node)
     return chosen
