@@ -164,6 +164,34 @@ def test_it(benchmark):
     assert [9, 9] == [trees.said(side, "said.txt").count("called") for side in SIDES]
 
 
+def test_many_allowed_calls_are_a_bound_and_no_duty(trees: TwoTrees, launcher: Launcher) -> None:
+    """Calls that would last for seconds are measured like others; of quick ones all are made and no more."""
+    trees.benchmarks(
+        NOTE
+        + """
+import time
+def slow():
+    note("slow")
+    time.sleep(0.003)
+def test_slow(benchmark):
+    benchmark.pedantic(slow, rounds=50, iterations=20)
+def test_quick(benchmark):
+    benchmark.pedantic(note, args=("quick",), rounds=20, iterations=5)
+"""
+    )
+
+    record = trees.launch(launcher, "test_slow", "test_quick")
+
+    assert [] == failures(record)
+    slow, quick = record.timings.values()
+    assert (4, 5) == (slow.pace.loops, quick.pace.loops)
+    assert 19 == len(quick.base_s) == len(quick.head_s)
+    for side in SIDES:
+        said = trees.said(side, "said.txt")
+        assert 20 < said.count("slow") < 200
+        assert 1 + 19 * 5 + 1 == said.count("quick")
+
+
 # What can befall one side's part of a benchmark without harm to the others, and what is told of it.
 MISHAPS = {
     "raises": ("benchmark(int, 'a word')", "error", "ValueError: invalid literal for int()"),

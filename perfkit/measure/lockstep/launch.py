@@ -11,11 +11,14 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
-from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns
+from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns, time_first_call
 from perfkit.processes.commands import ended_in_words
 from perfkit.records import Side, Status
 
 _GOODBYE_S = 30.0
+# Of so many calls that a benchmark allows, one may be spent on learning how long they last; where they last
+# so many seconds, a launch takes fewer.
+_MANY_CALLS, _MANY_CALLS_S = 100, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,16 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
 
 
 def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
-    # Of a benchmark that allows few calls, none is spent on learning how long a call takes.
+    """Return how to measure a benchmark, whose rounds must have ``loops`` calls and may be ``rounds``.
+
+    Of few calls that are allowed none is spent on learning how long one takes. Calls that would last longer
+    than any launch are measured as those of other benchmarks, which takes fewer of them.
+    """
+    if rounds is not None and (loops or 1) * rounds >= _MANY_CALLS:
+        if time_first_call(runners) * (loops or 1) * rounds >= _MANY_CALLS_S:
+            loops = rounds = None
+        else:
+            rounds -= 1
     iteration_s = calibrate(runners, with_setup=loops is not None) if rounds is None else 1.0
     pipeline = any(len(runner.child.look()) > 1 for runner in runners)
     return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)

@@ -67,14 +67,19 @@ def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
 
     A call's setup is included: it is not part of a round's time, but it takes time in a launch.
     """
-    for runner in runners:
-        runner.child.stop()
-    first_s = max(float(runner.run(untimed=1, loops=1, rounds=0)["untimed_s"]) for runner in runners)
+    first_s = time_first_call(runners)
     if first_s > _LONG_S:
         # One-time work is a small part of a long call, and a launch that shows otherwise corrects the plan.
         return first_s
     time_one = _time_call if with_setup else _time_iteration
     return max(time_one(runner) for runner in runners)
+
+
+def time_first_call(runners: Sequence[Runner]) -> float:
+    """Return how many seconds one call takes on the slower side, both of which are stopped before it."""
+    for runner in runners:
+        runner.child.stop()
+    return max(float(runner.run(untimed=1, loops=1, rounds=0)["untimed_s"]) for runner in runners)
 
 
 def _take_turn(runners: Sequence[Runner], pace: Pace, turn: int, core: int | None) -> float:
