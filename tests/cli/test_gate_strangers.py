@@ -371,6 +371,17 @@ def _pauses(pid: int) -> bool:
         return False
 
 
+def test_an_option_that_pytest_does_not_know_is_told(tmp_path: Path) -> None:
+    """The line that names it, and not the places that pytest lists after it."""
+    project = git_project(tmp_path, FILES)
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate(extra={"PYTEST_ADDOPTS": "--no-such-option"})
+
+    assert 4 == gated.exit_code
+    assert "error: unrecognized arguments: --no-such-option;" in " ".join(gated.stderr.split())
+
+
 MANY = """
 import pytest
 

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from perfkit.agent import COLLECTING
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
-from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, last_line
+from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, tail_of
 from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.records import Side
 
@@ -22,6 +22,8 @@ from perfkit.records import Side
 HARNESS = ("pytest",)
 _TRIAL_LIMIT_S = 5.0
 _FAREWELL_S = 1.0
+# pytest ends the message on a wrong option with these places.
+_PLACES = ("inifile:", "rootdir:")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +111,9 @@ class Child:
             return ""
 
     def last_words(self) -> str:
-        """Return the last line of its output."""
-        return last_line(self.log)
+        """Return the last line of its output that says what happened."""
+        lines = [line.strip() for line in tail_of(self.log, 1 + len(_PLACES))]
+        return next((line for line in reversed(lines) if not line.startswith(_PLACES)), "")
 
 
 class Source(Protocol):
