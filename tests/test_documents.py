@@ -27,6 +27,7 @@ DOCUMENTS = [
 TEXTS = [
     "docs/architecture.md",
     "docs/calibration.md",
+    "docs/case-studies.md",
     "docs/method.md",
     "docs/peers.md",
     "docs/tricks.md",
