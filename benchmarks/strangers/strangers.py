@@ -57,7 +57,7 @@ def main() -> None:
         OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
         print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
     Ledger(LEDGER).compact()
-    fill(outcomes)
+    fill(json.loads(OUTCOMES.read_text()))
 
 
 def fill(outcomes: dict[str, Any]) -> None:
