@@ -16,9 +16,9 @@ from perfkit.processes.commands import ended_in_words
 from perfkit.records import Side, Status
 
 _GOODBYE_S = 30.0
-# Of so many calls that a benchmark allows, one may be spent on learning how long they last; where they last
-# so many seconds, a launch takes fewer.
-_MANY_CALLS, _MANY_CALLS_S = 100, 2.0
+# Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
+# they last so many seconds, a launch takes fewer.
+_MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
     Of few calls that are allowed none is spent on learning how long one takes. Calls that would last longer
     than any launch are measured as those of other benchmarks, which takes fewer of them.
     """
-    if rounds is not None and (loops or 1) * rounds >= _MANY_CALLS:
+    if rounds is not None and rounds >= _MANY_ROUNDS and (loops or 1) * rounds >= _MANY_CALLS:
         if time_first_call(runners) * (loops or 1) * rounds >= _MANY_CALLS_S:
             loops = rounds = None
         else:
