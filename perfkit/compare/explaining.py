@@ -9,6 +9,7 @@ from pathlib import Path
 from perfkit.compare.prior import Prior
 from perfkit.compare.sequential import ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import OpenSides
+from perfkit.compare.survey import Survey
 from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work
@@ -69,8 +70,14 @@ def _reading(side: Side, turn: ProfiledTurn, root: Path) -> Reading:
     return read_pstats(turn.stats, side, CodeNames(root=str(root)))
 
 
-def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
-    """Yield notes on launches that could not be made as intended, and on gates that are continued."""
+def notes_on(
+    sides: OpenSides, surveyed: Survey, *, prior: Prior, loaded: AbstractSet[str] | None
+) -> Iterator[str]:
+    """Yield notes on the sides, on launches that could not be made as intended, and on gates before this one.
+
+    ``loaded`` are the sides' files that were imported, None where that is not known.
+    """
+    yield from (*sides.pair.remarks, *surveyed.notes)
     launcher = sides.launcher
     if launcher.why_no_fork:
         yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
@@ -81,6 +88,7 @@ def notes_on(sides: OpenSides, prior: Prior) -> Iterator[str]:
     if prior.runs:
         runs = ", ".join(run[-12:] for run in prior.runs)
         yield f"continues the test of earlier gates on this pair: {runs}"
+    yield from _unseen_changes(sides, loaded)
 
 
 def not_reached(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
@@ -103,7 +111,7 @@ def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[s
         )
 
 
-def unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
+def _unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
     """Yield a note on the changed Python files that no measured process imported, where that is known."""
     if loaded is None:
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.compare.accepting import accept, check_acceptances
 from perfkit.compare.counts import check_valgrind, targets_to_count
 from perfkit.compare.engine import Record, compare_sides, settle_method
-from perfkit.compare.explaining import explain_regressions, notes_on, unseen_changes
+from perfkit.compare.explaining import explain_regressions, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
@@ -27,7 +27,7 @@ from perfkit.verdict.exit_code import exit_code
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for the whole gate but its counting. With
+    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for setting up, timing and counting. With
     ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long to
     wait for another perfkit, in seconds, None for as long as it takes.
     """
@@ -84,12 +84,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
             explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
-            notes = (
-                *pair.remarks,
-                *surveyed.notes,
-                *notes_on(sides, found.prior),
-                *unseen_changes(sides, found.loaded),
-            )
+            notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
     return GateReport(
         run_id=found.context.run_id,
