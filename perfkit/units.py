@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _BYTE_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -37,6 +39,12 @@ def human_bytes(count: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: "1 step", "2 steps"."""
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` names, and how many others there are: "a, b, c and 4 more"."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def human_percent(share: float | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds, listed
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,9 @@ def test_an_unknown_share_is_a_dash() -> None:
 def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
     """One of a thing is singular, any other number plural."""
     assert text == counted(number, "step")
+
+
+def test_a_few_names_are_listed_and_the_others_counted() -> None:
+    """As many as are allowed stand there by themselves."""
+    assert "a, b" == listed(["a", "b"], 2)
+    assert "a, b and 2 more" == listed(["a", "b", "c", "d"], 2)

@@ -12,6 +12,7 @@ from perfkit.records import Side
 from perfkit.repo.preparing import build_command
 from perfkit.repo.sides import SidePair
 from perfkit.repo.working_tree import ignored_files
+from perfkit.units import listed
 
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NAME = re.compile(r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'")
@@ -53,17 +54,17 @@ class Cures:
         if compiled or any(_has_sources(top, place) for place in wanted):
             return self._build(compiled, top)
         if ignored:
-            listed = json.dumps(ignored[:_MOST_NAMED])
+            setting = json.dumps(ignored[:_MOST_NAMED])
             words = (
-                f"{_listed(ignored)} {'is' if len(ignored) == 1 else 'are'} ignored by git, so that checkouts"
-                f" lack what your tree has: set copy = {listed} under [tool.perfkit]"
+                f"{listed(ignored, _MOST_NAMED)} {'is' if len(ignored) == 1 else 'are'} ignored by git, so"
+                f" that checkouts lack what your tree has: set copy = {setting} under [tool.perfkit]"
             )
             return Cure(words=words, of_checkout=True)
         return None
 
     def _build(self, compiled: Sequence[str], top: Path) -> Cure:
         """Return the advice to build a compiled module in each checkout."""
-        named = f"{_listed(compiled)}, which git ignores, " if compiled else "it "
+        named = f"{listed(compiled, _MOST_NAMED)}, which git ignores, " if compiled else "it "
         if self.prepared:
             words = (
                 f"{named}has to be compiled, and tool.perfkit.prepare did not: check that it builds in place"
@@ -110,8 +111,3 @@ def _not_installed(message: str, top: Path) -> Cure | None:
     if match is None or _is_own(match[1].partition(".")[0], top):
         return None
     return Cure(words=f"install what provides it here: `pip install {match[1].partition('.')[0]}`")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more

@@ -24,6 +24,7 @@ from perfkit.records.readings import Reading
 from perfkit.repo.checkout import Roots
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
+from perfkit.units import listed
 
 _MOST_LISTED = 5
 _PROFILED_S = 0.5
@@ -119,8 +120,7 @@ def _unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterat
     seen = {(folder / file).as_posix() for file in loaded}
     unseen = [file for file in changed_files(sides.pair) or () if file.endswith(".py") and file not in seen]
     if unseen:
-        more = f" and {len(unseen) - _MOST_LISTED} more" if len(unseen) > _MOST_LISTED else ""
         yield (
-            f"changed, but loaded by no benchmark: {', '.join(unseen[:_MOST_LISTED])}{more};"
+            f"changed, but loaded by no benchmark: {listed(unseen, _MOST_LISTED)};"
             " UNCHANGED says nothing of them"
         )

@@ -5,6 +5,7 @@ It starts no process and reads no clock itself, since its caller passes launches
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -133,9 +134,7 @@ class BenchmarkState:
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
-        errors = {look: policy.error_at(look) for look in policy.looks}
-        look = deciding_look(0.0, _USUAL_SD, errors=errors, margin=found.margin) or policy.looks[-1]
-        return max(look - len(self.pairs), 1)
+        return max(_usual_look(policy, found.margin) - len(self.pairs), 1)
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
@@ -246,10 +245,13 @@ class SequentialComparison:
         # The first launch imports what later ones have from their preloader, so its overhead is not typical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
-        found = (self._candidate(node, overhead_s) for node in self.states)
+        # Before its first launch a benchmark is taken to cost as much as the mean of the others.
+        known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
+        usual_s = statistics.fmean(known_s) if known_s else 0.0
+        found = (self._candidate(node, overhead_s, usual_s) for node in self.states)
         return [one for one in found if one is not None]
 
-    def _candidate(self, node: str, overhead_s: float) -> Candidate | None:
+    def _candidate(self, node: str, overhead_s: float, usual_s: float) -> Candidate | None:
         """Return how much time a benchmark needs, None where it is decided or has had its last look."""
         state = self.states[node]
         if state.failure is not None:
@@ -258,7 +260,7 @@ class SequentialComparison:
         look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
         if found.verdict not in UNDECIDED or look is None:
             return None
-        launch_s = self._launch_s(state) + overhead_s
+        launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s
         launches = state.launches_to_decision(found, self.policy)
         return Candidate(
             node=node,
@@ -268,13 +270,6 @@ class SequentialComparison:
             changed=state.compared.changed,
             begun=bool(state.own),
         )
-
-    def _launch_s(self, state: BenchmarkState) -> float:
-        """Return the seconds of a launch of a benchmark: before its first one, the mean of the others'."""
-        if state.launch_s is not None:
-            return state.launch_s
-        known = [one.launch_s for one in self.states.values() if one.launch_s is not None]
-        return statistics.fmean(known) if known else 0.0
 
     def _judge(self, node: str) -> Comparison:
         """Judge a benchmark; without new launches the judgement before is returned."""
@@ -292,6 +287,13 @@ class SequentialComparison:
         """Return the seconds that are kept for what follows."""
         left_s = max(self.deadline - self.clock(), 0.0)
         return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
+
+
+@functools.cache
+def _usual_look(policy: Policy, margin: float) -> int:
+    """Return the look that decides identical code with the usual scatter, the last one where none does."""
+    errors = {look: policy.error_at(look) for look in policy.looks}
+    return deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin) or policy.looks[-1]
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:

@@ -20,6 +20,7 @@ from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
 from perfkit.repo.project_roots import subfolder
+from perfkit.units import listed
 
 _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
@@ -266,8 +267,7 @@ class _Sorting:
     def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
         """Return one finding for all files that fail in the same way."""
         first, *others = files
-        more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
-        alike = f"; so it is with {', '.join(others[:_MOST_NAMED])}{more}" if others else ""
+        alike = f"; so it is with {listed(others, _MOST_NAMED)}" if others else ""
         benchmark = Benchmark(name=first, version="")
         return finding_on(under_rules(benchmark, self.rules), verdict, message + alike)
 

@@ -23,6 +23,7 @@ from perfkit.repo.working_tree import (
     untracked_files,
     without_outputs,
 )
+from perfkit.units import listed
 
 WORKTREE = "worktree"
 _MAIN_BRANCHES = (
@@ -128,7 +129,7 @@ def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side,
     files, code = uncommitted_files(top, ignored=ignored)
     if code or not files:
         return Side(kind="worktree", commit=commit, source=top), ()
-    remark = f"no code is uncommitted, only {_listed(files)}: HEAD itself is compared"
+    remark = f"no code is uncommitted, only {listed(files, _MOST_LISTED)}: HEAD itself is compared"
     clean = replace(commit, dirty=False, diff_hash=None)
     return Side(kind="commit", commit=clean, source=top), (remark,)
 
@@ -142,13 +143,8 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
         files = tuple(without_outputs(pair.head.source, files, ignored))
     # Submodules are not among these files.
     if not any(map(is_code, files)) and not submodules(pair.head.source):
-        only = f", only {_listed(files)}" if files else ""
+        only = f", only {listed(files, _MOST_LISTED)}" if files else ""
         yield f"no code differs between base and head{only}: what is found says nothing of a change"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    return f"{', '.join(names[:_MOST_LISTED])}{more}"
 
 
 def _named(start: Path, name: str) -> Side:

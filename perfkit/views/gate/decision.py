@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport, Verdict
-from perfkit.units import counted, human_seconds
+from perfkit.units import counted, human_seconds, listed
 from perfkit.verdict.exit_code import exit_code, uncounted_instructions
 from perfkit.views.gate.wording import (
     after_waiting,
@@ -67,8 +67,7 @@ def _unread(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Say of which files no benchmark is known, although that decides nothing."""
     files = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED" and one.benchmark.is_file]
     if files:
-        more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
-        yield f"Not looked at, for the reason above: {', '.join(files[:_MOST_NAMES])}{more}."
+        yield f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}."
 
 
 def _closing(report: GateReport | ApartReport) -> Iterator[str]:

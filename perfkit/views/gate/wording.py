@@ -47,11 +47,15 @@ def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], str | None]:
     """Return what a table lists, and a word on the benchmarks that were not reached and would fill it."""
-    left = [found for found in comparisons if found.verdict == "NOT REACHED"][_MOST_NOT_REACHED:]
-    if not left:
-        return list(comparisons), None
-    kept = [found for found in comparisons if found not in left]
-    return kept, f"and {len(left)} more"
+    kept: list[Comparison] = []
+    listed = 0
+    for found in comparisons:
+        not_reached = found.verdict == "NOT REACHED"
+        if not not_reached or listed < _MOST_NOT_REACHED:
+            kept.append(found)
+            listed += not_reached
+    left = len(comparisons) - len(kept)
+    return kept, f"and {left} more" if left else None
 
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
