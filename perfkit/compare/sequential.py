@@ -22,9 +22,10 @@ from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
 from perfkit.records.progress import ComparisonProgress
+from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import deciding_look
 from perfkit.verdict.from_rows import joined_pairs
-from perfkit.verdict.judge import WELL_KNOWN, compare
+from perfkit.verdict.judge import WELL_KNOWN, compare, pair_location
 
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.
@@ -84,6 +85,9 @@ class Launches(Protocol):
     def learn(self, libraries: Sequence[str]) -> None:
         """Have preloaders import modules that both sides import."""
 
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups for launches that have so much variance in common within one."""
+
 
 @dataclass
 class BenchmarkState:
@@ -115,6 +119,14 @@ class BenchmarkState:
         spreads = [max(one.base_s) / min(one.base_s) for one in self.own]
         usual = statistics.median(spreads) if len(spreads) >= _FEWEST_LAUNCHES_TO_TELL else 0.0
         return usual if usual >= _ERRATIC else None
+
+    @property
+    def shared_variance(self) -> float:
+        """The variance that launches of a group have in common, in parts of their own."""
+        groups: dict[int, list[float]] = {}
+        for pair in self.pairs:
+            groups.setdefault(pair.preloader, []).append(pair_location(pair))
+        return shared_variance([*groups.values()])
 
     def judge(self, policy: Policy) -> Comparison:
         """Return the verdict that the launches so far lead to."""
@@ -218,7 +230,21 @@ class SequentialComparison:
             self.states[failure.node].failure = failure
         measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
         self.keep(measured)
+        self._expect()
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
+
+    def _expect(self) -> None:
+        """Have later groups be small where the groups of an undecided benchmark differ.
+
+        Then its interval is that of as many values as there are groups.
+        """
+        differing = [
+            state.shared_variance
+            for node, state in self.states.items()
+            if state.failure is None and _by_groups(self._judge(node))
+        ]
+        if differing:
+            self.launches.expect(max(differing))
 
     def _learn(self, record: LaunchRecord) -> None:
         """Have preloaders import what both sides imported here: some imports happen only in calls."""
@@ -289,11 +315,18 @@ class SequentialComparison:
         return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
 
 
+def _by_groups(found: Comparison) -> bool:
+    """Tell whether a comparison is undecided, and its groups of launches differ."""
+    judged = found.estimate
+    return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
+
+
 @functools.cache
 def _usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    return deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin) or policy.looks[-1]
+    found = deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    return found or policy.looks[-1]
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:

@@ -28,7 +28,8 @@ class Policy:
     its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
     parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
     to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
-    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``.
+    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
+    ``trimmed_from`` launches on, a tenth of them is left out at each end.
     """
 
     alpha: float
@@ -37,6 +38,7 @@ class Policy:
     shares: tuple[float, ...] = ()
     shared_variance: float = 0.0
     least_sd: float = 0.0
+    trimmed_from: int = 10
 
     def error_at(self, look: int) -> float:
         """Return the two-sided error of a comparison at one of the looks.

@@ -6,24 +6,35 @@ import math
 from collections.abc import Mapping
 from statistics import NormalDist
 
-from perfkit.stats.interval import degrees_of_freedom, student_quantile
+from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
 
 
-def expected_half_width(sd: float, units: int, *, error: float) -> float:
-    """Return the half-width to expect, on the log scale, from ``units`` values of deviation ``sd``."""
-    return student_quantile(degrees_of_freedom(units), error) * sd / math.sqrt(units)
+def expected_half_width(sd: float, units: int, *, error: float, trimmed_from: int = TRIMMED_FROM) -> float:
+    """Return the half-width to expect, on the log scale, from ``units`` values of deviation ``sd``.
+
+    From ``trimmed_from`` units on, a tenth of them is left out at each end.
+    """
+    degrees = degrees_of_freedom(units, trimmed_from=trimmed_from)
+    return student_quantile(degrees, error) * sd / math.sqrt(units)
 
 
 def minimum_detectable_effect(
-    sd: float, launches: int, *, error: float, margin: float, power: float = 0.95
+    sd: float,
+    launches: int,
+    *,
+    error: float,
+    margin: float,
+    power: float = 0.95,
+    trimmed_from: int = TRIMMED_FROM,
 ) -> float:
     """Return the smallest slowdown that is judged REGRESSED with probability ``power``, after ``launches``.
 
     ``sd`` is that of the launches' log ratios. The centre must lie the half-width above the margin; both
     scatter, the half-width by about one part in the root of twice its degrees of freedom.
     """
-    half_width = expected_half_width(sd, launches, error=error)
-    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees_of_freedom(launches)))
+    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
+    degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
+    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))
     return (1 + margin) * math.exp(half_width + NormalDist().inv_cdf(power) * scatter) - 1
 
 
@@ -34,15 +45,17 @@ def deciding_look(
     errors: Mapping[int, float],
     margin: float,
     launches_per_unit: float = 1.0,
+    trimmed_from: int = TRIMMED_FROM,
 ) -> int | None:
     """Return the first look whose interval around ``centre`` would decide, None where none would.
 
     ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts; ``errors``
     holds the looks in their order, with the two-sided error of each.
     """
+    distance = distance_to_margin(centre, margin)
     for look, error in errors.items():
         units = int(look / launches_per_unit)
-        if units > 1 and expected_half_width(sd, units, error=error) < distance_to_margin(centre, margin):
+        if units > 1 and expected_half_width(sd, units, error=error, trimmed_from=trimmed_from) < distance:
             return look
     return None
 
@@ -67,12 +80,14 @@ def distance_to_margin(centre: float, margin: float) -> float:
     return min(abs(centre - math.log1p(margin)), abs(centre - lower))
 
 
-def decidable_margin(sd: float, launches: int, *, error: float, power: float = 0.9) -> float:
+def decidable_margin(
+    sd: float, launches: int, *, error: float, power: float = 0.9, trimmed_from: int = TRIMMED_FROM
+) -> float:
     """Return the smallest margin at which identical code is judged UNCHANGED with probability ``power``.
 
     ``sd`` is that of the launches' log ratios. The interval has to lie inside the margin on both sides, and
     its centre scatters.
     """
-    half_width = expected_half_width(sd, launches, error=error)
+    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
     quantile = NormalDist().inv_cdf((1 + power) / 2)
     return math.expm1(half_width + quantile * sd / math.sqrt(launches))

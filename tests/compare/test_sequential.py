@@ -41,16 +41,19 @@ class HandTurnedClock:
 class FakeLaunches:
     """Says what each launch gives, and turns the clock by what it takes.
 
-    ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them; ``instead`` is what
-    happens in the launch of that number, where something is to go wrong.
+    ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them, and ``bias`` is what
+    every second group has on top; ``instead`` is what happens in the launch of that number, where something
+    is to go wrong.
     """
 
     clock: HandTurnedClock
     ratios: Mapping[str, float]
     seconds: float = 1.0
+    bias: float = 0.0
     instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] = field(default_factory=dict)
     made: list[tuple[str, ...]] = field(default_factory=list)
     learned: list[tuple[str, ...]] = field(default_factory=list)
+    expected: list[float] = field(default_factory=list)
 
     @property
     def preloader(self) -> int:
@@ -65,7 +68,10 @@ class FakeLaunches:
         self.made.append(tuple(nodes))
         self.clock.seconds += self.seconds * len(nodes)
         record = LaunchRecord(
-            timings={node: _timing(self.ratios[node], slot.launch) for node in nodes},
+            timings={
+                node: _timing(self.ratios[node] + self.bias * (self.preloader % 2), slot.launch)
+                for node in nodes
+            },
             failures=(),
             reports={side: SideReport(foreign={}, loaded=(f"{side}.py",)) for side in ("base", "head")},
             seconds=dict.fromkeys(nodes, self.seconds),
@@ -76,6 +82,10 @@ class FakeLaunches:
     def learn(self, libraries: Sequence[str]) -> None:
         """Note what is to be imported."""
         self.learned.append(tuple(libraries))
+
+    def expect(self, shared_variance: float) -> None:
+        """Note what groups have in common."""
+        self.expected.append(shared_variance)
 
 
 def _timing(ratio: float, launch: int) -> Timing:
@@ -249,6 +259,19 @@ def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
     assert {"good": "REGRESSED"} == verdicts
     assert {("good",)} == set(setting.launches.made[3:])
     assert 2 == sum(one.node == "broken" for one in setting.kept)
+
+
+def test_groups_that_differ_are_to_be_small() -> None:
+    """Where groups of launches are the unit of an interval, later ones shall hold fewer launches."""
+    alike, differing = _setting({"close": 1.02}), _setting({"close": 1.02})
+    differing.launches.bias = 0.1
+
+    alike.run()
+    differing.run()
+
+    assert [] == alike.launches.expected
+    assert differing.launches.expected
+    assert min(differing.launches.expected) > 10
 
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
