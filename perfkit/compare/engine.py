@@ -18,7 +18,7 @@ from pathlib import Path
 
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
-from perfkit.compare.explaining import not_reached, waiting_threads
+from perfkit.compare.explaining import doubtful_assumptions, not_reached, waiting_threads
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
@@ -343,6 +343,7 @@ class _Comparing:
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
             yield from not_reached(timing, budget_s=self.method.budget_s)
+            yield from doubtful_assumptions(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:

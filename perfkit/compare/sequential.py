@@ -212,7 +212,7 @@ class SequentialComparison:
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the verdict so far of every benchmark that has not failed."""
-        return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
+        return tuple(self.judge(node) for node, state in self.states.items() if state.failure is None)
 
     def forecast(self) -> Forecast:
         """Return how long it would take to decide every benchmark that is still undecided."""
@@ -241,7 +241,7 @@ class SequentialComparison:
         differing = [
             state.shared_variance
             for node, state in self.states.items()
-            if state.failure is None and _by_groups(self._judge(node))
+            if state.failure is None and _by_groups(self.judge(node))
         ]
         if differing:
             self.launches.expect(max(differing))
@@ -282,7 +282,7 @@ class SequentialComparison:
         state = self.states[node]
         if state.failure is not None:
             return None
-        found = self._judge(node)
+        found = self.judge(node)
         look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
         if found.verdict not in UNDECIDED or look is None:
             return None
@@ -297,7 +297,7 @@ class SequentialComparison:
             begun=bool(state.own),
         )
 
-    def _judge(self, node: str) -> Comparison:
+    def judge(self, node: str) -> Comparison:
         """Judge a benchmark; without new launches the judgement before is returned."""
         state = self.states[node]
         known = self._judged.get(node)
@@ -353,6 +353,7 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
         head_s=timing.head_s,
         base_typical_s=timing.base_typical_s,
         head_typical_s=timing.head_typical_s,
+        begins=slot.begins,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
+from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Side
 from perfkit.records.differences import Section
 
 # Which times are compared: of all calls of a round together, or of a typical call in it.
@@ -57,6 +57,7 @@ class LaunchPair:
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
     times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
     ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    ``begins`` is the side that was timed first, None where that is not known.
     """
 
     launch: int
@@ -65,6 +66,7 @@ class LaunchPair:
     head_s: tuple[float, ...]
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
+    begins: Side | None = None
 
     @property
     def sliced(self) -> bool:

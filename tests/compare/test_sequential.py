@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from synthetic import START
 
 from perfkit.compare.budget import Forecast
+from perfkit.compare.explaining import doubtful_assumptions
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
@@ -272,6 +273,19 @@ def test_groups_that_differ_are_to_be_small() -> None:
     assert [] == alike.launches.expected
     assert differing.launches.expected
     assert min(differing.launches.expected) > 10
+
+
+def test_what_contradicts_an_assumption_is_noted() -> None:
+    """One note names the benchmarks whose groups differ; launches that are independent give none."""
+    alike, differing = _setting({"b.py::close": 1.02}), _setting({"b.py::close": 1.02, "b.py::near": 1.02})
+    for setting, bias in ((alike, 0.0), (differing, 0.1)):
+        setting.comparison.policy = replace(POLICY, looks=(4, 6, 14))
+        setting.launches.bias = bias
+        setting.run()
+
+    assert [] == list(doubtful_assumptions(alike.comparison))
+    (note,) = doubtful_assumptions(differing.comparison)
+    assert note.startswith("close, near: launches from one process resemble each other")
 
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:
