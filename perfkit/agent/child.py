@@ -58,6 +58,8 @@ def _measure(assignment: Message, channel: Channel) -> None:
     root = Path(assignment["root"])
     before = set(sys.modules)
     depth = draw_layout(assignment["layout"])
+    if assignment["as_is"]:
+        gc.unfreeze()
     origins = [Path(origin) for origin in assignment["origins"]]
     point_imports(root, origins)
     strangers = check_before_import(root, own_names(root, origins))
@@ -113,6 +115,8 @@ def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int
     channel = Channel(socket.socket(fileno=descriptor))
     _settle(order["temporary"])
     depth = draw_layout(order["layout"])
+    if order["as_is"]:
+        gc.unfreeze()
 
     def finish() -> NoReturn:
         channel.send(report())

@@ -353,6 +353,7 @@ class Launcher:
             log=f"{place}.log",
             plants=self._trees.plants if side == "head" else {},
             layout=self._layout,
+            as_is=self._as_is,
         )
         if nodes and side in self._servers:
             return self._servers[side].start(assignment)
