@@ -57,7 +57,7 @@ def gate_view(report: GateReport) -> Group:
 def result_table(
     comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and the number of launches or runs."""
+    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)

@@ -130,7 +130,7 @@ def direction_text(estimate: Estimate | None) -> str:
 
 
 def _rests_on(estimate: Estimate) -> str:
-    one, many = ("run", "runs") if estimate.unit == "runs" else ("launch", "launches")
+    one, many = ("occasion", "occasions") if estimate.unit == "occasions" else ("launch", "launches")
     return f"{estimate.launches} {one if estimate.launches == 1 else many}"
 
 
