@@ -92,8 +92,11 @@ def notes_on(
     yield from _unseen_changes(sides, loaded)
 
 
-def not_reached(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
-    """Yield a note on the benchmarks that the budget was too small for."""
+def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
+    """Yield a note on the benchmarks that the budget was too small for, or that a regression cut short."""
+    if timing.stopped:
+        yield "stopped at the first regression (--fail-fast)"
+        return
     number = sum(one.verdict == "NOT REACHED" for one in timing.comparisons())
     if number:
         yield timing.forecast().not_reached(number, budget_s=budget_s)

@@ -204,7 +204,7 @@ def _reach(
         return None, None
     sd = statistics.stdev(logs)
     error = interval_error([pair for pairs in launches for pair in pairs], policy, look=reached)
-    effect = minimum_detectable_effect(sd, reached, error=error, margin=margin)
+    effect = minimum_detectable_effect(sd, reached, error=error, margin=policy.threshold(margin))
     return effect, decidable_margin(sd, reached, error=error)
 
 
