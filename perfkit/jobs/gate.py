@@ -9,7 +9,7 @@ from pathlib import Path
 from perfkit.compare.accepting import accept, check_acceptances
 from perfkit.compare.counts import check_valgrind, targets_to_count
 from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
-from perfkit.compare.explaining import explain_regressions, notes_on
+from perfkit.compare.explaining import explain_benchmarks, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
@@ -78,7 +78,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             )
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
-            explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
+            explanations = explain_benchmarks(
+                found.comparisons, found.exact, surveyed.compared, sides, progress
+            )
             notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
     return GateReport(

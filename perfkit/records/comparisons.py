@@ -186,13 +186,14 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between the profiles of a regressed benchmark, per call of it.
+    """What differs between the profiles of a benchmark, per call of it, and what its time and counts say.
 
-    ``findings`` are sentences about what the times of the functions in ``section`` do not show.
+    ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
+    where the benchmark was not profiled.
     """
 
     benchmark: str
-    section: Section
+    section: Section | None
     findings: tuple[str, ...] = ()
 
 

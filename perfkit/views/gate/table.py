@@ -20,6 +20,7 @@ from perfkit.views.gate.wording import (
     accept_command,
     change_text,
     details,
+    explanation_title,
     in_order,
     interval_text,
     is_timed,
@@ -129,11 +130,11 @@ def _in_columns(command: str) -> str:
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
-    """Return what moved most between the profiles of both sides."""
-    name = names.get(explanation.benchmark, explanation.benchmark)
+    """Return what moved most between the profiles of both sides, and what is to be said besides."""
+    name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
     return Group(
-        Text(f"{name}: what moved, per call under cProfile"),
-        Padding(section_table(explanation.section, MOST_MOVED), (0, 0, 0, 2)),
+        Text(f"{name}: {explanation_title(explanation)}"),
+        *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
         *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings)),
     )
 

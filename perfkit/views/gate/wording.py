@@ -11,6 +11,7 @@ from perfkit.records.comparisons import (
     Comparison,
     Estimate,
     ExactComparison,
+    Explanation,
     GateReport,
     Need,
     Verdict,
@@ -189,6 +190,12 @@ def details(comparison: Comparison) -> list[str]:
     if comparison.accepted is not None:
         said.append(f"accepted: {comparison.accepted}")
     return [sentence for sentence in said if sentence]
+
+
+def explanation_title(explanation: Explanation) -> str:
+    """Return the heading of what is said of a benchmark."""
+    profiled = explanation.section is not None
+    return "what moved, per call under cProfile" if profiled else "its time and its counts"
 
 
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:
