@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.records.comparisons import Comparison, Estimate, ExactComparison
-from perfkit.verdict.judge import direction
 
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.
@@ -26,6 +25,7 @@ _OF_WORK = (*_COSTS, "flops", "allocated", "syncs", "to_device", "to_host", "ker
 # that the time should show it, and at its inverse it has grown so far.
 _SAME = 0.005
 _FELL = 0.7
+_LARGEST_SLOWER = 2.0
 _HALF, _TWICE = (0.45, 0.55), (1.9, 2.1)
 
 
@@ -83,13 +83,13 @@ def _of_same_counts(one: Comparison, estimate: Estimate, metric: str) -> Disagre
     more, less = ("more work", "less work") if metric == INSTRUCTIONS else (f"more {noun}", f"fewer {noun}")
     ruled_out = more if one.verdict == "REGRESSED" else less
     cause = f"the machine, a library, the cache{unseen}" if unseen else "the machine, a library or the cache"
-    said = f"the same counts, {direction(estimate)}: {cause}, not {ruled_out}"
+    said = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
     return Disagreement(benchmark=one.benchmark.name, said=said)
 
 
 def _of_less_work(one: Comparison, estimate: Estimate, count: ExactComparison) -> Disagreement | None:
     if one.verdict == "REGRESSED":
-        said = f"{_share_of(count)}, yet {direction(estimate)}: each takes longer, or something else does"
+        said = f"{_share_of(count)}, yet {_change(estimate)}: each takes longer, or something else does"
         return Disagreement(benchmark=one.benchmark.name, said=said)
     if one.verdict == "UNCHANGED" and estimate.low > _half_way(count):
         said = f"{_share_of(count)}, the same time: the time is spent elsewhere"
@@ -99,12 +99,19 @@ def _of_less_work(one: Comparison, estimate: Estimate, count: ExactComparison) -
 
 def _of_more_work(one: Comparison, estimate: Estimate, count: ExactComparison) -> Disagreement | None:
     if one.verdict == "IMPROVED":
-        said = f"{_share_of(count)}, yet {direction(estimate)}: each takes less time, or something else does"
+        said = f"{_share_of(count)}, yet {_change(estimate)}: each takes less time, or something else does"
         return Disagreement(benchmark=one.benchmark.name, said=said)
     if one.verdict == "UNCHANGED" and estimate.high < _half_way(count):
         said = f"{_share_of(count)}, the same time: what was added takes too little to show"
         return Disagreement(benchmark=one.benchmark.name, said=said)
     return None
+
+
+def _change(estimate: Estimate) -> str:
+    """Return how a time moved: "9.0 % slower"."""
+    if estimate.ratio >= _LARGEST_SLOWER:
+        return f"{estimate.ratio:.1f} times as slow"
+    return f"{100 * abs(estimate.ratio - 1):.1f} % {'slower' if estimate.ratio > 1 else 'faster'}"
 
 
 def _half_way(count: ExactComparison) -> float:

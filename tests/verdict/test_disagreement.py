@@ -42,13 +42,13 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
         (
             SLOWER,
             _counts(instructions=(10_000, 10_004), operators=(5, 5)),
-            "the same counts, slower by 8.0 to 10.0 %: the machine, a library or the cache, not more work",
+            "the same counts, 9.0 % slower: the machine, a library or the cache, not more work",
         ),
         (
             SLOWER,
             _counts(operators=(5, 5), flops=(80, 80), syncs=(0, 0)),
             (
-                "the same counts, slower by 8.0 to 10.0 %: the machine, a library, the cache"
+                "the same counts, 9.0 % slower: the machine, a library, the cache"
                 " or plain Python between operators, not more operators"
             ),
         ),
@@ -56,15 +56,20 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
             FASTER,
             _counts(python_calls=(5, 5)),
             (
-                "the same counts, faster by 8.0 to 10.0 %: the machine, a library, the cache"
+                "the same counts, 9.0 % faster: the machine, a library, the cache"
                 " or a longer loop within a function, not fewer Python calls"
             ),
+        ),
+        (
+            build_comparison("test_a", "REGRESSED", 3.14, 3.0, 3.3),
+            _counts(instructions=(5, 5)),
+            "the same counts, 3.1 times as slow: the machine, a library or the cache, not more work",
         ),
         (
             SLOWER,
             _counts(operators=(100, 50)),
             (
-                "half of the operators (100 to 50), yet slower by 8.0 to 10.0 %:"
+                "half of the operators (100 to 50), yet 9.0 % slower:"
                 " each takes longer, or something else does"
             ),
         ),
@@ -72,7 +77,7 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
             FASTER,
             _counts(operators=(10, 35)),
             (
-                "3.5 times the operators (10 to 35), yet faster by 8.0 to 10.0 %:"
+                "3.5 times the operators (10 to 35), yet 9.0 % faster:"
                 " each takes less time, or something else does"
             ),
         ),

@@ -164,7 +164,7 @@ def _of_times(
         told = _named(worst, names, lambda one: f" is {slower_text(one.estimate)}")
         return told if len(causes) == 1 else f"{some} became slower: {told}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        told = _named(causes, names, lambda one: f" ({open_text(one.estimate)})")
+        told = _named(causes, names, lambda one: f" ({open_text(one)})")
         return f"it is still open whether {some} became slower by more than {_limit(report, causes)}: {told}"
     return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
 
@@ -173,7 +173,7 @@ def _of_excused(
     report: GateReport | ApartReport, excused: Sequence[Comparison], names: Mapping[str, str]
 ) -> str:
     """Return which benchmarks a setting lets pass undecided, and how much slower they may have become."""
-    told = _named(excused, names, lambda one: f" ({open_text(one.estimate)})")
+    told = _named(excused, names, lambda one: f" ({open_text(one)})")
     settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
     number = "is" if len(excused) == 1 else "are"
     return f"{_some(report, excused)} {number} undecided and let pass by {settings}: {told}"

@@ -135,7 +135,7 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
     return Group(
         Text(f"{name}: {explanation_title(explanation)}"),
         *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
-        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings)),
+        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
     )
 
 

@@ -38,6 +38,8 @@ _CAUSES: dict[Verdict, str] = {
     "SKIPPED": "it was skipped on both sides",
 }
 _LARGEST_IN_PERCENT = 10.0
+# In a sentence "twice as slow" is plainer than "100 % slower".
+_LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 
 
@@ -103,7 +105,7 @@ def slower_text(estimate: Estimate | None) -> str:
     """Return how much slower a benchmark became: "3.1 % slower (between 2.6 and 3.6 %)"."""
     if estimate is None:
         return "slower"
-    if _is_factor(estimate):
+    if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
         return (
             f"{estimate.ratio:.1f} times as slow (between {estimate.low:.1f} and {estimate.high:.1f} times)"
         )
@@ -111,11 +113,12 @@ def slower_text(estimate: Estimate | None) -> str:
     return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
 
 
-def open_text(estimate: Estimate | None) -> str:
+def open_text(comparison: Comparison) -> str:
     """Return what is known of a benchmark that is not decided: "at most +3.6 %"."""
-    if estimate is None:
+    if comparison.verdict == "NOT REACHED":
         return "not measured yet"
-    return f"at most {upper_text(estimate)}" if math.isfinite(estimate.high) else "nothing known yet"
+    bounded = comparison.estimate is not None and math.isfinite(comparison.estimate.high)
+    return f"at most {upper_text(comparison.estimate)}" if bounded else "nothing known yet"
 
 
 def upper_text(estimate: Estimate | None) -> str:
@@ -184,7 +187,7 @@ def details(comparison: Comparison) -> list[str]:
     if need is not None:
         said.append(need_text(need))
     if comparison.excused_by is not None:
-        said.append(f"let pass by {comparison.excused_by}: {open_text(comparison.estimate)}")
+        said.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
     if not comparison.gating:
         said.append("does not gate")
     if comparison.accepted is not None:
