@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     SelectOption,
     WaitOption,
     check_rates,
+    chosen,
     examples,
     ledger_at,
     margin_share,
@@ -25,6 +26,8 @@ from perfkit.cli.options import (
     project_in,
 )
 from perfkit.cli.output import tell
+from perfkit.errors import UsageError
+from perfkit.records.comparisons import FailOn, Inconclusive
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +38,9 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --base v1.2 --margin 1% --markdown comment.md",
             "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
             "perfkit gate --base ../before --head ../after --benchmarks tests/test_speed.py",
+            "perfkit gate --fail-on proven --fail-fast",
+            "perfkit gate --inconclusive pass --budget 120",
+            "perfkit gate --inconclusive 'go on'",
             "perfkit gate --exact-only",
             "perfkit gate --exact-only --instructions --select collate",
             "perfkit gate --from-ledger 3f2a",
@@ -68,6 +74,25 @@ def gate(
             help="For the whole gate, set-up included (default: 20 for each benchmark, at least 30).",
         ),
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="margin|proven",
+            help="Fail what is slower by more than the margin, or (proven) whatever is proven to be slower by"
+            " more than neutral changes cost; undecided benchmarks then pass (default: margin).",
+        ),
+    ] = None,
+    inconclusive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fail|pass|'go on'",
+            help="What becomes of a benchmark that the budget leaves undecided: exit code 3, or 0, or it is"
+            " measured past the budget (default: fail).",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
+    ] = False,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
     ] = False,
@@ -99,6 +124,7 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
+    from perfkit.compare.engine import Terms
     from perfkit.jobs.gate import GateRequest, run_gate
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
@@ -106,11 +132,24 @@ def gate(
     from perfkit.views.gate.table import gate_view
 
     check_rates(alpha=alpha, budget=budget)
+    terms = Terms(
+        margin=margin_share(margin),
+        alpha=alpha,
+        budget_s=budget,
+        fail_on=chosen(fail_on, FailOn, "--fail-on"),
+        inconclusive=chosen(inconclusive, Inconclusive, "--inconclusive"),
+        fail_fast=fail_fast,
+    )
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_path)
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
 
+        if fail_on or inconclusive or fail_fast:
+            raise UsageError(
+                "--from-ledger judges a run by the rules that it was measured under:"
+                " leave --fail-on, --inconclusive and --fail-fast out"
+            )
         report = recompute_gate(from_ledger, ledger=place, project=project)
     else:
         request = GateRequest(
@@ -118,9 +157,7 @@ def gate(
             head=head,
             benchmarks=benchmarks,
             select=select,
-            margin=margin_share(margin),
-            alpha=alpha,
-            budget_s=budget,
+            terms=terms,
             as_is=as_is,
             ledger=place,
             seed=seed,

@@ -78,7 +78,7 @@ def _fits(row: Row, context: RunContext) -> bool:
         and row.machine.machine_id == context.machine.machine_id
         and row.environment.env_id == context.environment.env_id
         and isinstance(row.policy, JudgedPolicy)
-        and row.policy.rules == context.policy
+        and row.policy.rules.tests_like(context.policy)
     )
 
 

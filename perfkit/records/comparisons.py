@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -16,6 +16,10 @@ Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
     "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
+# What fails a gate: a slowdown beyond the margin, or any that is proven to be above the noise floor.
+FailOn = Literal["margin", "proven"]
+# What a gate makes of a benchmark that its budget leaves undecided.
+Inconclusive = Literal["fail", "pass", "go on"]
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 
@@ -29,7 +33,9 @@ class Policy:
     parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
     to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
     Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
-    ``trimmed_from`` launches on, a tenth of them is left out at each end.
+    ``trimmed_from`` launches on, a tenth of them is left out at each end. ``noise_floor``, a relative change,
+    is what "proven" slowdowns are beyond; with "margin" it is not used. ``inconclusive`` is what becomes of a
+    benchmark that is still undecided at the end.
     """
 
     alpha: float
@@ -39,6 +45,19 @@ class Policy:
     shared_variance: float = 0.0
     least_sd: float = 0.0
     trimmed_from: int = 10
+    fail_on: FailOn = "margin"
+    noise_floor: float = 0.0
+    inconclusive: Inconclusive = "fail"
+
+    def threshold(self, margin: float) -> float:
+        """Return the relative change beyond which a slowdown fails; it is never above the margin."""
+        return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
+
+    def tests_like(self, other: Policy) -> bool:
+        """Tell whether intervals under both rules are the same, whatever becomes of them."""
+        return self == replace(
+            other, fail_on=self.fail_on, noise_floor=self.noise_floor, inconclusive=self.inconclusive
+        )
 
     def error_at(self, look: int) -> float:
         """Return the two-sided error of a comparison at one of the looks.
@@ -116,8 +135,8 @@ class Comparison:
     ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
     where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
     the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
-    the reason a person gave for letting the finding pass. A comparison that is not ``gating`` is shown and
-    ignored by the exit code.
+    the reason a person gave for letting the finding pass, ``excused_by`` the setting by which an undecided
+    benchmark passes. A comparison that is not ``gating`` is shown and ignored by the exit code.
     """
 
     benchmark: Benchmark
@@ -131,6 +150,7 @@ class Comparison:
     need: Need | None = None
     message: str | None = None
     accepted: str | None = None
+    excused_by: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +191,14 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between the profiles of a regressed benchmark, per call of it.
+    """What differs between the profiles of a benchmark, per call of it, and what its time and counts say.
 
-    ``findings`` are sentences about what the times of the functions in ``section`` do not show.
+    ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
+    where the benchmark was not profiled.
     """
 
     benchmark: str
-    section: Section
+    section: Section | None
     findings: tuple[str, ...] = ()
 
 

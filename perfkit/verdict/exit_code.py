@@ -27,8 +27,9 @@ _WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
-    Accepted findings and comparisons that do not gate pass. A benchmark that is new, or that both sides skip,
-    passes beside compared ones. Where nothing was compared only an acceptance of all can let that pass.
+    Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
+    that is new, or that both sides skip, passes beside compared ones. Where nothing was compared only an
+    acceptance of all can let that pass.
     Instructions are counted where they were asked for: a gate that could count none has not measured them.
     What was not ``recorded`` whole never passes.
     """
@@ -60,5 +61,6 @@ def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
 
 
 def _code(comparison: Comparison | ExactComparison) -> int:
-    passes = comparison.accepted is not None or not comparison.gating
+    excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
+    passes = comparison.accepted is not None or not comparison.gating or excused
     return EXIT_PASS if passes else _CODES[comparison.verdict]

@@ -17,6 +17,7 @@ from perfkit.views.gate.wording import (
     accept_command,
     change_text,
     details,
+    explanation_title,
     in_order,
     interval_text,
     is_timed,
@@ -90,10 +91,9 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
     lines = (
         "<details>",
-        f"<summary><code>{name}</code>: what moved, per call under cProfile</summary>",
+        f"<summary><code>{name}</code>: {explanation_title(explanation)}</summary>",
         "",
-        *section_rows(explanation.section, "call", MOST_MOVED),
-        "",
+        *([*section_rows(section, "call", MOST_MOVED), ""] if (section := explanation.section) else []),
         *(f"- {escape(line)}" for line in explanation.findings),
         *([""] if explanation.findings else []),
         "</details>",
