@@ -41,6 +41,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     A gate without ``--budget`` may take ``seconds_per_benchmark`` for each, and ``most_seconds`` for all.
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
+    ``against`` is a release that head is compared with besides its base, None for none.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
     numpy, and whatever both sides are seen to import).
     """
@@ -51,6 +52,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: float = 30.0
     select: str | None = None
     preload: tuple[str, ...] | None = None
+    against: str | None = None
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

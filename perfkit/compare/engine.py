@@ -6,7 +6,6 @@ all of them are known.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import time
@@ -70,6 +69,11 @@ def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
         shared_variance=SHARED_VARIANCE if served else 0.0,
         least_sd=_LEAST_SD,
     )
+
+
+def counting_s(launch_s: float, call_s: float) -> float:
+    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
+    return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +182,7 @@ def compare_sides(
         RecordingError: the record cannot be written while it measures; what is in it is kept.
         RunInterruptedError: it was interrupted; its launches so far are kept.
     """
-    context = _describe(sides, surveyed, method, record)
+    context = describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
     with recorded(
         record.ledger, source=context.source, run_id=context.run_id, recorded_at=context.recorded_at
@@ -210,7 +214,7 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
         raise RunInterruptedError(f"interrupted; {_kept(run)}") from None
 
 
-def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
+def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
     """Return what all rows of the run have in common: its commits, machine, environment and rules."""
     environment = dict(os.environ)
     if not sides.scope.as_is:
@@ -259,10 +263,8 @@ class _Comparing:
     _compared: Mapping[str, ComparedBenchmark] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._compared = {
-            one.benchmark.name: dataclasses.replace(one, prior=self.prior.pairs_for(one))
-            for one in self.surveyed.compared
-        }
+        continued = self.prior.continued(self.surveyed.compared)
+        self._compared = {one.benchmark.name: one for one in continued}
 
     def complete(self) -> CompletedComparison:
         """Time and count until all is decided or the budget is spent, judge, and publish the record."""
@@ -315,7 +317,7 @@ class _Comparing:
         """Return about how long counting a benchmark will take."""
         if not self.method.counted or state.launch_s is None or state.call_s is None:
             return 0.0
-        return _COUNTED_AS_LAUNCHES * state.launch_s + _COUNTED_AS_CALLS * state.call_s
+        return counting_s(state.launch_s, state.call_s)
 
     def _announce(self, forecast: Forecast) -> None:
         self.progress.say(forecast.announced(self._margins(), budget_s=self.method.budget_s))

@@ -28,13 +28,13 @@ from perfkit.verdict.judge import WELL_KNOWN, compare
 
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.
-_USUAL_SD = 0.015
+USUAL_SD = 0.015
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
 # At most this share of the time that is left is kept for counting.
-_MOST_KEPT = 0.25
+MOST_KEPT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class BenchmarkState:
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
-        return max(_usual_look(policy, found.margin) - len(self.pairs), 1)
+        return max(usual_look(policy, found.margin) - len(self.pairs), 1)
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
@@ -286,14 +286,14 @@ class SequentialComparison:
     def _kept_s(self) -> float:
         """Return the seconds that are kept for what follows."""
         left_s = max(self.deadline - self.clock(), 0.0)
-        return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
+        return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
 
 
 @functools.cache
-def _usual_look(policy: Policy, margin: float) -> int:
+def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    return deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin) or policy.looks[-1]
+    return deciding_look(0.0, USUAL_SD, errors=errors, margin=margin) or policy.looks[-1]
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:
