@@ -65,6 +65,7 @@ seconds_per_benchmark = 4
 limit = 90
 select = "loss"
 preload = []
+against = "v1.2"
 [[tool.perfkit.rules]]
 match = "*slow*"
 margin = "5%"
@@ -74,7 +75,10 @@ limit = 0.5
     config = load_project(_write(tmp_path, text)).config
 
     assert (("src/*.so",), ("data",), "make ext") == (config.copy, config.link, config.prepare)
-    assert GateConfig(alpha=0.05, seconds_per_benchmark=4, limit=90, select="loss", preload=()) == config.gate
+    assert (
+        GateConfig(alpha=0.05, seconds_per_benchmark=4, limit=90, select="loss", preload=(), against="v1.2")
+        == config.gate
+    )
     assert (BenchmarkRule(match="*slow*", margin="5%", gate=False, limit=0.5),) == config.rules
 
 

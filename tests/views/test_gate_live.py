@@ -110,6 +110,19 @@ def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) ->
     assert "1\n" == done.stdout
 
 
+def test_a_second_comparison_begins_anew() -> None:
+    """What was decided in the first one says nothing for the second, in which it is told again."""
+    twice = GATE.replace("ENABLED", "True").replace("    print(", "    progress.begin('again')\n    print(")
+    twice += '    progress.update(states("REGRESSED", 1.043, 18), 2.0, 58.0)\n'
+    done = subprocess.run(
+        [sys.executable, "-c", twice], capture_output=True, text=True, env=_environment(), check=True
+    )
+
+    assert ["again", "[2 s] test_a[red]: REGRESSED +3.0 % (+2.5 to +4.3 %) after 18 launches"] == (
+        done.stderr.splitlines()[-2:]
+    )
+
+
 def test_a_dumb_terminal_gets_lines() -> None:
     """Where nothing can be redrawn, nothing is."""
     _, shown = _in_terminal(TERM="dumb")
