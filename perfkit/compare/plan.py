@@ -20,7 +20,7 @@ from perfkit.compare.sequential import MOST_KEPT, USUAL_SD, BenchmarkState, Comp
 from perfkit.records import WALL_TIME, Benchmark, Row
 from perfkit.records.comparisons import UNDECIDED, KnownFrom, LaunchPair, PlannedBenchmark, Policy, Verdict
 from perfkit.stats.apart import pooled_spread
-from perfkit.stats.interval import widening
+from perfkit.stats.interval import trimmed_variance, widening
 from perfkit.stats.planning import deciding_look, minimum_detectable_effect
 from perfkit.verdict.from_rows import joined_pairs, pairs_of
 from perfkit.verdict.judge import WELL_KNOWN, interval_error, last_look, pair_location
@@ -56,7 +56,8 @@ class Experience:
 
         It is that within gates, since two gates may have compared code that differs.
         """
-        spread = pooled_spread([[pair_location(pair) for pair in pairs] for pairs in self.gates])
+        logs = [[pair_location(pair) for pair in pairs] for pairs in self.gates]
+        spread = pooled_spread(logs, trimmed_variance)
         if spread is None or spread.degrees < _FEWEST_DEGREES:
             return None
         return spread.sd * widening([pair.preloader for pair in self.pairs], policy.shared_variance)
