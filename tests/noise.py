@@ -29,6 +29,8 @@ LAUNCHES_PER_GENERATION = 4
 # Real launches of identical code; ``stats/recorded_launches.md`` says where and how they were recorded.
 RECORDED_FILE = Path(__file__).parent / "stats" / "recorded_launches.npz"
 UNDECIDED = 0  # where a look would stand
+# Series are as long as this. Looks go on without end, but those after it have a tenth of alpha together.
+FOLLOWED = 89
 
 
 def normal(sd: float) -> Model:
@@ -58,6 +60,15 @@ def bursts(share: float, sd: float) -> Model:
         hit = random.random(shape) < share
         side: FloatArray = random.choice([-1.0, 1.0], shape)
         return random.normal(0, sd, shape) + hit * side * np.log1p(random.uniform(0.2, 0.6, shape))
+
+    return draw
+
+
+def two_state(distance: float, sd: float) -> Model:
+    """Launches in which exactly one of the sides, by lot, is slow for as long as its process lives."""
+
+    def draw(random: Random, shape: tuple[int, int]) -> FloatArray:
+        return distance * random.choice([-1.0, 1.0], shape) + random.normal(0, sd, shape)
 
     return draw
 
@@ -133,7 +144,7 @@ def decide(
     """
     regressed, improved, unchanged = (np.full(len(logs), UNDECIDED) for _ in range(3))
     missed = np.zeros(len(logs), dtype=bool)
-    for look in policy.looks:
+    for look in (look for look in policy.looks if look <= logs.shape[1]):
         interval = look_interval(logs[:, :look], generations(look, each), policy, error=policy.error_at(look))
         low, high = (np.exp(interval.centre + sign * interval.half_width) for sign in (-1, 1))
         missed |= (low > truth) | (high < truth)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfkit.agent.tree import read_process
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 # Imported, it kills its process in the midst of a fork, as often as the flag's text is long.
 DEADLY = """
 import os, pathlib

@@ -57,6 +57,9 @@ def _settle(temporary: str) -> None:
 def _measure(assignment: Message, channel: Channel) -> None:
     root = Path(assignment["root"])
     before = set(sys.modules)
+    depth = draw_layout(assignment["layout"])
+    if assignment["as_is"]:
+        gc.unfreeze()
     origins = [Path(origin) for origin in assignment["origins"]]
     point_imports(root, origins)
     strangers = check_before_import(root, own_names(root, origins))
@@ -71,16 +74,16 @@ def _measure(assignment: Message, channel: Channel) -> None:
         _serve_launches(assignment, channel, root, report)
         return
     else:
-        _run_benchmarks(assignment, channel, root)
+        _run_benchmarks(assignment, channel, root, depth)
     channel.send(report())
 
 
-def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
+def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: int) -> None:
     """Run the benchmarks assigned, or list them all where none are."""
     nodes = assignment["nodes"]
 
     def next_launch() -> Launch | None:
-        return None if nodes is None else _launch(nodes, channel, assignment["plants"])
+        return None if nodes is None else _launch(nodes, channel, assignment["plants"], depth)
 
     plugin = ChildPlugin(channel, lists=nodes is None, next_launch=next_launch, changed=assignment["changed"])
     _run_session(plugin, assignment, root)
@@ -88,7 +91,6 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path) -> None:
 
 def _serve_launches(assignment: Message, channel: Channel, root: Path, report: Callable[[], Message]) -> None:
     """List the benchmarks and report, then fork a process for each launch that is ordered."""
-    draw_layout(assignment["layout"])
     reported = False
 
     def next_launch() -> Launch | None:
@@ -112,23 +114,26 @@ def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int
     """Prepare this process, which was forked for a launch, and return what it is to run."""
     channel = Channel(socket.socket(fileno=descriptor))
     _settle(order["temporary"])
-    draw_layout(order["layout"])
+    depth = draw_layout(order["layout"])
+    if order["as_is"]:
+        gc.unfreeze()
 
     def finish() -> NoReturn:
         channel.send(report())
         _end(0)
 
-    return _launch(order["nodes"], channel, order["plants"], finish)
+    return _launch(order["nodes"], channel, order["plants"], depth, finish)
 
 
 def _launch(
     nodes: Sequence[str],
     channel: Channel,
     plants: Mapping[str, float],
+    depth: int,
     finish: Callable[[], NoReturn] | None = None,
 ) -> Launch:
-    """Have the coordinator conduct the benchmarks of this process."""
-    _load_fixture().install(RemoteConductor(channel, plants))
+    """Have the coordinator conduct the benchmarks of this process, at a depth of the stack."""
+    _load_fixture().install(RemoteConductor(channel, plants, depth))
     return Launch(nodes=nodes, channel=channel, finish=finish)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import marshal
 import math
 import pstats
@@ -20,7 +21,7 @@ from .counted import counts_of_call
 from .counting.model import as_message
 from .instructed import make_counted_calls
 from .plant import slowed
-from .process import minor_faults, move_to
+from .process import at_depth, minor_faults, move_to
 from .thread_profile import profile_of_this_thread
 
 if TYPE_CHECKING:
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 class RemoteConductor:
     """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
-    ``plants`` maps benchmarks to the share by which they are made slower on purpose.
+    ``plants`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
+    from ``depth`` calls deeper than this one, which moves the stack.
     """
 
-    def __init__(self, channel: Channel, plants: Mapping[str, float]) -> None:
-        self._channel, self._plants = channel, plants
+    def __init__(self, channel: Channel, plants: Mapping[str, float], depth: int) -> None:
+        self._channel, self._plants, self._depth = channel, plants, depth
 
     def conduct(self, work: Work) -> None:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
@@ -43,6 +45,9 @@ class RemoteConductor:
         if share is not None:
             work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
         self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
+        at_depth(self._depth, functools.partial(self._obey_all, work))
+
+    def _obey_all(self, work: Work) -> None:
         profiled = 0
         while (order := self._channel.receive())["kind"] != "go_on":
             answer = _obey(order, work, profiled)

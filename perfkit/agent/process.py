@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import random
 import resource
@@ -12,7 +13,9 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+Value = TypeVar("Value")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _TRIED_BYTES = 64 << 20
@@ -21,6 +24,7 @@ _ORPHANED = 1
 _LARGEST_SMALL = 512
 _MOST_OF_A_SIZE = 128
 _LARGE = 64
+_DEEPEST = 16
 _kept: list[object] = []
 _RESET_PEAK = "5"
 
@@ -93,17 +97,25 @@ def move_to(core: int) -> None:
             os.sched_setaffinity(0, allowed)
 
 
-def draw_layout(seed: int) -> None:
-    """Allocate memory of sizes drawn from ``seed``, and keep it, so that later objects have other addresses.
+def draw_layout(seed: int) -> int:
+    """Allocate memory of sizes drawn from ``seed``, keep it, and return a depth of the stack drawn from it.
 
-    The addresses of objects decide which of them share lines of a cache or slots of a table, which makes the
-    same code slower or faster by a percent. Drawn anew for each launch, this is noise that repetitions show.
+    The addresses of objects and of the stack decide what shares lines of a cache or slots of a table, which
+    makes the same code slower or faster by a percent. Drawn anew for each launch, this is noise that
+    repetitions show; ``at_depth`` makes calls at the depth that is returned.
     """
     source = random.Random(seed)  # noqa: S311 (a layout, not a secret)
     for size in range(16, _LARGEST_SMALL + 1, 16):
         # A bytes object has 33 bytes of overhead, so each pool of Python's small blocks gets some of these.
         _kept.extend(bytes(max(size - 33, 0)) for _ in range(source.randrange(_MOST_OF_A_SIZE)))
     _kept.extend(bytearray(source.randrange(_LARGEST_SMALL, 1 << 14)) for _ in range(_LARGE))
+    return source.randrange(_DEEPEST)
+
+
+def at_depth(depth: int, call: Callable[[], Value]) -> Value:
+    """Call from so many calls deeper: each takes some 700 bytes of the interpreter's own stack."""
+    # A call from Python to Python takes none of it; one through an iterator of the interpreter does.
+    return next(map(functools.partial(at_depth, depth - 1), (call,))) if depth else call()
 
 
 def minor_faults() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
-from perfkit.compare.explaining import not_reached, waiting_threads
+from perfkit.compare.explaining import doubtful_assumptions, not_reached, waiting_threads
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
@@ -38,14 +38,20 @@ from perfkit.records import SIDES, Row, Source
 from perfkit.records.comparisons import Comparison, ExactComparison, Policy
 from perfkit.records.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.records.progress import ComparisonProgress
+from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
 
 # The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
 # decide nearly all small changes, lose very little.
-_EARLY_LOOKS, _LATE_LOOKS = (3, 4, 6), (10, 15, 20, 26, 33, 42, 60)
+_EARLY_LOOKS = (3, 4, 6)
 _EARLY_SHARE = 0.05
 _LEAST_SD = 0.01
+# Later looks follow one another without end: each has three tenths more launches than the one before it, and
+# nine tenths of its share of alpha. All shares are finite together, so a look is left whenever there is time.
+# With fewer than twelve launches, all of them may agree by chance where each side is fast or slow by lot.
+# No gate has time for more than some thousands of launches, so the list of looks ends there.
+_FIRST_LATE_LOOK, _GROWTH, _SHARE_OF_THE_LAST, _NEVER_REACHED = 12, 1.3, 0.9, 4000
 _LEAST_BUDGET_S = 60.0
 # Counting a benchmark takes about as long as so many of its launches and so many of its calls. The budget
 # keeps that time.
@@ -60,15 +66,24 @@ def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
     ``served`` says that launches are forked after the import of the code that they measure.
     """
     early = (_EARLY_SHARE / len(_EARLY_LOOKS),) * len(_EARLY_LOOKS)
-    late = ((1 - _EARLY_SHARE) / len(_LATE_LOOKS),) * len(_LATE_LOOKS)
+    late = tuple(_late_looks())
+    first_share = (1 - _EARLY_SHARE) * (1 - _SHARE_OF_THE_LAST)
     return Policy(
         alpha=alpha,
         family=family,
-        looks=_EARLY_LOOKS + _LATE_LOOKS,
-        shares=early + late,
+        looks=_EARLY_LOOKS + late,
+        shares=early + tuple(first_share * _SHARE_OF_THE_LAST**place for place in range(len(late))),
         shared_variance=SHARED_VARIANCE if served else 0.0,
         least_sd=_LEAST_SD,
+        trimmed_from=TRIMMED_FROM,
     )
+
+
+def _late_looks() -> Iterator[int]:
+    launches = float(_FIRST_LATE_LOOK)
+    while launches < _NEVER_REACHED:
+        yield round(launches)
+        launches *= _GROWTH
 
 
 def counting_s(launch_s: float, call_s: float) -> float:
@@ -330,6 +345,7 @@ class _Comparing:
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
             yield from not_reached(timing, budget_s=self.method.budget_s)
+            yield from doubtful_assumptions(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:

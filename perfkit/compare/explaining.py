@@ -25,6 +25,7 @@ from perfkit.repo.checkout import Roots
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
 from perfkit.units import listed
+from perfkit.verdict.assumptions import doubts
 
 _MOST_LISTED = 5
 _PROFILED_S = 0.5
@@ -109,6 +110,20 @@ def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[s
             f"{names}: the slowest round of a launch takes {low if low == high else f'{low} to {high}'} times"
             f" as long as the fastest, as where the {threads} threads of torch wait for one another: try"
             " OMP_NUM_THREADS=1"
+        )
+
+
+def doubtful_assumptions(timing: SequentialComparison) -> Iterator[str]:
+    """Yield a note on each assumption that the launches of benchmarks contradict."""
+    found: dict[str, list[str]] = {}
+    for name, state in timing.states.items():
+        if state.failure is None:
+            for doubt in doubts(state.pairs, timing.judge(name).estimate):
+                found.setdefault(doubt, []).append(name.rpartition("::")[2])
+    for doubt, names in found.items():
+        yield (
+            f"{', '.join(names)}: {doubt}. Intervals assume otherwise, so these may be wrong more often than"
+            " alpha says: measure again at a quieter time"
         )
 
 

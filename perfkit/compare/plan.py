@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from perfkit.compare.budget import Candidate, Forecast, share_out
 from perfkit.compare.engine import Method, counting_s
@@ -57,7 +58,7 @@ class Experience:
         It is that within gates, since two gates may have compared code that differs.
         """
         logs = [[pair_location(pair) for pair in pairs] for pairs in self.gates]
-        spread = pooled_spread(logs, trimmed_variance)
+        spread = pooled_spread(logs, partial(trimmed_variance, trimmed_from=policy.trimmed_from))
         if spread is None or spread.degrees < _FEWEST_DEGREES:
             return None
         return spread.sd * widening([pair.preloader for pair in self.pairs], policy.shared_variance)
@@ -229,7 +230,7 @@ def _unchanged_at(
     """Return the look, of those still to come, that decides identical code; None where none does."""
     looks = [look for look in policy.looks if look > len(one.prior)]
     errors = {look: interval_error(pairs, policy, look=look) for look in looks}
-    return deciding_look(0.0, sd, errors=errors, margin=one.margin)
+    return deciding_look(0.0, sd, errors=errors, margin=one.margin, trimmed_from=policy.trimmed_from)
 
 
 def _planned(one: _Expected, launches: int, left_s: float, policy: Policy) -> PlannedBenchmark:
@@ -255,7 +256,9 @@ def _planned(one: _Expected, launches: int, left_s: float, policy: Policy) -> Pl
 def _effect(one: _Expected, launches: int, policy: Policy) -> float | None:
     error = interval_error(one.pairs, policy, look=launches)
     sd = max(one.sd, policy.least_sd) if launches < WELL_KNOWN else one.sd
-    effect = minimum_detectable_effect(sd, launches, error=error, margin=one.compared.margin)
+    effect = minimum_detectable_effect(
+        sd, launches, error=error, margin=one.compared.margin, trimmed_from=policy.trimmed_from
+    )
     return effect if math.isfinite(effect) else None
 
 

@@ -22,9 +22,10 @@ from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
 from perfkit.records.progress import ComparisonProgress
+from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import deciding_look
 from perfkit.verdict.from_rows import joined_pairs
-from perfkit.verdict.judge import WELL_KNOWN, compare
+from perfkit.verdict.judge import WELL_KNOWN, compare, pair_location
 
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.
@@ -84,6 +85,9 @@ class Launches(Protocol):
     def learn(self, libraries: Sequence[str]) -> None:
         """Have preloaders import modules that both sides import."""
 
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups for launches that have so much variance in common within one."""
+
 
 @dataclass
 class BenchmarkState:
@@ -115,6 +119,14 @@ class BenchmarkState:
         spreads = [max(one.base_s) / min(one.base_s) for one in self.own]
         usual = statistics.median(spreads) if len(spreads) >= _FEWEST_LAUNCHES_TO_TELL else 0.0
         return usual if usual >= _ERRATIC else None
+
+    @property
+    def shared_variance(self) -> float:
+        """The variance that launches of a group have in common, in parts of their own."""
+        groups: dict[int, list[float]] = {}
+        for pair in self.pairs:
+            groups.setdefault(pair.preloader, []).append(pair_location(pair))
+        return shared_variance([*groups.values()])
 
     def judge(self, policy: Policy) -> Comparison:
         """Return the verdict that the launches so far lead to."""
@@ -200,7 +212,7 @@ class SequentialComparison:
 
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the verdict so far of every benchmark that has not failed."""
-        return tuple(self._judge(node) for node, state in self.states.items() if state.failure is None)
+        return tuple(self.judge(node) for node, state in self.states.items() if state.failure is None)
 
     def forecast(self) -> Forecast:
         """Return how long it would take to decide every benchmark that is still undecided."""
@@ -218,7 +230,21 @@ class SequentialComparison:
             self.states[failure.node].failure = failure
         measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
         self.keep(measured)
+        self._expect()
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
+
+    def _expect(self) -> None:
+        """Have later groups be small where the groups of an undecided benchmark differ.
+
+        Then its interval is that of as many values as there are groups.
+        """
+        differing = [
+            state.shared_variance
+            for node, state in self.states.items()
+            if state.failure is None and _by_groups(self.judge(node))
+        ]
+        if differing:
+            self.launches.expect(max(differing))
 
     def _learn(self, record: LaunchRecord) -> None:
         """Have preloaders import what both sides imported here: some imports happen only in calls."""
@@ -256,7 +282,7 @@ class SequentialComparison:
         state = self.states[node]
         if state.failure is not None:
             return None
-        found = self._judge(node)
+        found = self.judge(node)
         look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
         if found.verdict not in UNDECIDED or look is None:
             return None
@@ -271,7 +297,7 @@ class SequentialComparison:
             begun=bool(state.own),
         )
 
-    def _judge(self, node: str) -> Comparison:
+    def judge(self, node: str) -> Comparison:
         """Judge a benchmark; without new launches the judgement before is returned."""
         state = self.states[node]
         known = self._judged.get(node)
@@ -289,11 +315,18 @@ class SequentialComparison:
         return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
 
 
+def _by_groups(found: Comparison) -> bool:
+    """Tell whether a comparison is undecided, and its groups of launches differ."""
+    judged = found.estimate
+    return found.verdict in UNDECIDED and judged is not None and judged.unit == "preloaders"
+
+
 @functools.cache
 def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    return deciding_look(0.0, USUAL_SD, errors=errors, margin=margin) or policy.looks[-1]
+    found = deciding_look(0.0, USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    return found or policy.looks[-1]
 
 
 def prove_code(reports: Mapping[Side, SideReport]) -> None:
@@ -320,6 +353,7 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
         head_s=timing.head_s,
         base_typical_s=timing.base_typical_s,
         head_typical_s=timing.head_typical_s,
+        begins=slot.begins,
     )
 
 

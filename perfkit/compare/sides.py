@@ -73,6 +73,7 @@ class LockstepLaunches:
         self._paces: dict[str, Pace] = {}
         self._made = 0
         self._launch_s = 0.0
+        self._shared_variance = SHARED_VARIANCE
 
     @property
     def preloader(self) -> int:
@@ -88,11 +89,13 @@ class LockstepLaunches:
     def _share(self) -> int:
         """Return how many launches the present group is to make."""
         if not self._launcher.serves:
-            return self._launcher.launches_per_preloader
+            # Where preloaders differ, a second launch of one says hardly more than its first.
+            differ = self._shared_variance > SHARED_VARIANCE
+            return 1 if differ else self._launcher.launches_per_preloader
         return launches_per_generation(
             generation_s=self._launcher.collected_s,
             launch_s=self._launch_s,
-            shared_variance=SHARED_VARIANCE,
+            shared_variance=self._shared_variance,
             most=_MOST_PER_GENERATION,
         )
 
@@ -106,6 +109,10 @@ class LockstepLaunches:
         record = self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
         self._launch_s = sum(record.seconds.values())
         return record
+
+    def expect(self, shared_variance: float) -> None:
+        """Choose the size of later groups for launches that have so much variance in common within one."""
+        self._shared_variance = max(shared_variance, SHARED_VARIANCE)
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Have preloaders import modules that both sides import."""

@@ -31,6 +31,7 @@ from perfkit.records.policies import TricksRun
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.tricks import TOGETHER, CheckedClaim, Loop, TrickCase
 from perfkit.repo.commits import read_commit
+from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.temporary import temporary_folder
 from perfkit.tricks.checks import Checks, check
 from perfkit.tricks.choosing import (
@@ -209,7 +210,7 @@ class _Run:
             cases=tuple(case for case in cases if case not in unused),
             loop=self._loop,
             equivalences=found.equivalences,
-            policy=Policy(alpha=self._alpha, family=family, looks=LOOKS),
+            policy=Policy(alpha=self._alpha, family=family, looks=LOOKS, trimmed_from=TRIMMED_FROM),
             margin=self._margin,
             seed=self._request.seed,
         )

@@ -140,6 +140,7 @@ _JUDGED: _Entries = {
     "rules.shares": ("shares", _NUMBERS),
     "rules.shared_variance": ("shared_variance", _NUMBER),
     "rules.least_sd": ("least_sd", _NUMBER),
+    "rules.trimmed_from": ("trimmed_from", _WHOLE),
     "margin": ("margin", _NUMBER),
     "gating": ("gating", _FLAG),
     "verdict": ("verdict", _Text(str, _read_verdict)),

@@ -22,6 +22,8 @@ _UNKNOWN_STEPS = 120
 # Turns of this many steps leave out the first one after a switch, when caches are cold.
 _FEW_STEPS = 3
 _ERROR = 0.01
+# Steps of one process are many, and bursts slow some of them: of ten already, one at each end is left out.
+_TRIMMED_FROM = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[f
 def _ratio(logs: Sequence[float]) -> RatioInterval | None:
     if len(logs) < _FEW_STEPS:
         return None
-    found = location_interval(logs, [0] * len(logs), error=_ERROR)
+    found = location_interval(logs, [0] * len(logs), error=_ERROR, trimmed_from=_TRIMMED_FROM)
     centre, half_width = float(found.centre), float(found.half_width)
     return RatioInterval(
         ratio=math.exp(centre),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records import Benchmark, Commit, Environment, Machine, Metric
+from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Side
 from perfkit.records.differences import Section
 
 # Which times are compared: of all calls of a round together, or of a typical call in it.
@@ -31,7 +31,8 @@ class Policy:
     its ``looks`` (numbers of launches at which a benchmark may be judged, ascending). ``shares`` are the
     parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
     to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
-    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``.
+    Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
+    ``trimmed_from`` launches on, a tenth of them is left out at each end.
     """
 
     alpha: float
@@ -40,6 +41,7 @@ class Policy:
     shares: tuple[float, ...] = ()
     shared_variance: float = 0.0
     least_sd: float = 0.0
+    trimmed_from: int = 10
 
     def error_at(self, look: int) -> float:
         """Return the two-sided error of a comparison at one of the looks.
@@ -58,6 +60,7 @@ class LaunchPair:
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
     times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
     ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
+    ``begins`` is the side that was timed first, None where that is not known.
     """
 
     launch: int
@@ -66,6 +69,7 @@ class LaunchPair:
     head_s: tuple[float, ...]
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
+    begins: Side | None = None
 
     @property
     def sliced(self) -> bool:

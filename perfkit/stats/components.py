@@ -40,6 +40,20 @@ def variance_components(
     )
 
 
+def shared_variance(groups: Sequence[Sequence[float]]) -> float:
+    """Return the variance that values of a group have in common, in parts of their own; 0 where none shows.
+
+    It is infinite where groups differ and no two values of one do.
+    """
+    within = pooled_spread(groups)
+    if within is None or len(groups) == 1:
+        return 0.0
+    between = _between(groups, within.sd)
+    if not within.sd:
+        return math.inf if between else 0.0
+    return (between / within.sd) ** 2
+
+
 def _between(groups: Sequence[Sequence[float]], within_sd: float) -> float:
     """Return what the means of groups differ by beyond what the spread within them explains."""
     sizes = [len(group) for group in groups]

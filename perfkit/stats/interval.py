@@ -14,6 +14,9 @@ FloatArray = npt.NDArray[np.float64]
 # The share of the values that is left out at each end: bursts that slow whole launches would otherwise leave
 # every gate undecided.
 _TRIMMED = 0.1
+# From so many values on they are left out. Of fewer, nearly all may agree by chance where launches have two
+# states, and the one that is left out would have been the only one to show it.
+TRIMMED_FROM = 20
 # Preloaders count as differing below this p-value. With 0.05 hardly more biases would be noticed, and without
 # any bias one comparison in twenty would rest on two or three preloaders and never be decided.
 _DIFFERING = 0.001
@@ -43,6 +46,7 @@ def location_interval(
     error: float,
     shared_variance: float = 0.0,
     least_sd: float = 0.0,
+    trimmed_from: int = TRIMMED_FROM,
 ) -> Interval:
     """Return the interval for the location of log ratios at confidence 1 - ``error``.
 
@@ -51,10 +55,11 @@ def location_interval(
     The half-width is infinite where there are fewer than two units.
 
     A difference between preloaders that is too small to be seen is taken to be there: launches of one have a
-    variance in common, ``shared_variance`` times their own. Their deviation is at least ``least_sd``.
+    variance in common, ``shared_variance`` times their own. Their deviation is at least ``least_sd``. From
+    ``trimmed_from`` units on, a tenth of them is left out at each end.
     """
     values = np.asarray(logs, dtype=np.float64)
-    centre, half_width = _trimmed_t(values, error, least_sd)
+    centre, half_width = _trimmed_t(values, error, trimmed_from, least_sd)
     half_width = half_width * widening(preloaders, shared_variance)
     names, groups = np.unique(np.asarray(preloaders), return_inverse=True)
     if names.size in {1, values.shape[-1]}:
@@ -63,7 +68,7 @@ def location_interval(
         )
     means = _group_means(values, groups)
     differ = _p_value(values, means, groups) < _DIFFERING
-    group_centre, group_half_width = _trimmed_t(means, error)
+    group_centre, group_half_width = _trimmed_t(means, error, trimmed_from)
     return Interval(
         centre=np.where(differ, group_centre, centre),
         half_width=np.where(differ, group_half_width, half_width),
@@ -87,14 +92,9 @@ def widening(preloaders: npt.ArrayLike, shared_variance: float) -> float:
     return math.sqrt((1 + shared_variance * together) / (1 + shared_variance * seen))
 
 
-def trimmed_from_each_end(units: int) -> int:
-    """Return how many of ``units`` values the mean leaves out at each end."""
-    return int(_TRIMMED * units)
-
-
-def degrees_of_freedom(units: int) -> int:
+def degrees_of_freedom(units: int, *, trimmed_from: int = TRIMMED_FROM) -> int:
     """Return the degrees of freedom that so many values leave after trimming."""
-    return units - 2 * trimmed_from_each_end(units) - 1
+    return units - 2 * _trimmed_from_each_end(units, trimmed_from) - 1
 
 
 @lru_cache(maxsize=1024)
@@ -105,26 +105,36 @@ def student_quantile(degrees: int, error: float) -> float:
     return float(stdtrit(degrees, 1 - error / 2)) if degrees > 0 else math.inf
 
 
-def trimmed_variance(values: npt.ArrayLike) -> float:
+def _trimmed_from_each_end(units: int, trimmed_from: int) -> int:
+    """Return how many of ``units`` values the mean leaves out at each end."""
+    return int(_TRIMMED * units) if units >= trimmed_from else 0
+
+
+def trimmed_variance(values: npt.ArrayLike, *, trimmed_from: int = TRIMMED_FROM) -> float:
     """Return the variance of units whose plain mean would have the standard error of the trimmed one."""
     found = np.asarray(values, dtype=np.float64)
-    _, standard_error = _trimmed_mean(found, 0.0)
+    _, standard_error = _trimmed_mean(found, trimmed_from)
     return found.size * float(standard_error**2)
 
 
-def _trimmed_t(values: FloatArray, error: float, least_sd: float = 0.0) -> tuple[FloatArray, FloatArray]:
+def _trimmed_t(
+    values: FloatArray, error: float, trimmed_from: int, least_sd: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
     """Return trimmed mean and half-width over the last axis."""
     units = values.shape[-1]
     if units < 2:  # noqa: PLR2004 (a deviation needs two)
         return values.mean(axis=-1), np.full(values.shape[:-1], math.inf)
-    centre, standard_error = _trimmed_mean(values, least_sd)
-    return centre, student_quantile(degrees_of_freedom(units), error) * standard_error
+    centre, standard_error = _trimmed_mean(values, trimmed_from, least_sd)
+    degrees = degrees_of_freedom(units, trimmed_from=trimmed_from)
+    return centre, student_quantile(degrees, error) * standard_error
 
 
-def _trimmed_mean(values: FloatArray, least_sd: float) -> tuple[FloatArray, FloatArray]:
+def _trimmed_mean(
+    values: FloatArray, trimmed_from: int, least_sd: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
     """Return trimmed mean and its standard error over the last axis (Tukey and McLaughlin 1963)."""
     units = values.shape[-1]
-    cut = trimmed_from_each_end(units)
+    cut = _trimmed_from_each_end(units, trimmed_from)
     kept = units - 2 * cut
     ordered = np.sort(values, axis=-1)
     inner = ordered[..., cut : cut + kept]

@@ -7,19 +7,29 @@ import sys
 from collections.abc import Mapping
 from statistics import NormalDist
 
-from perfkit.stats.interval import degrees_of_freedom, student_quantile
+from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
 
 # Beyond this, less a margin, a logarithm has no number.
 _LARGEST_LOG = math.log(sys.float_info.max) - 1
 
 
-def expected_half_width(sd: float, units: int, *, error: float) -> float:
-    """Return the half-width to expect, on the log scale, from ``units`` values of deviation ``sd``."""
-    return student_quantile(degrees_of_freedom(units), error) * sd / math.sqrt(units)
+def expected_half_width(sd: float, units: int, *, error: float, trimmed_from: int = TRIMMED_FROM) -> float:
+    """Return the half-width to expect, on the log scale, from ``units`` values of deviation ``sd``.
+
+    From ``trimmed_from`` units on, a tenth of them is left out at each end.
+    """
+    degrees = degrees_of_freedom(units, trimmed_from=trimmed_from)
+    return student_quantile(degrees, error) * sd / math.sqrt(units)
 
 
 def minimum_detectable_effect(
-    sd: float, launches: int, *, error: float, margin: float, power: float = 0.95
+    sd: float,
+    launches: int,
+    *,
+    error: float,
+    margin: float,
+    power: float = 0.95,
+    trimmed_from: int = TRIMMED_FROM,
 ) -> float:
     """Return the smallest slowdown that is judged REGRESSED with probability ``power``, after ``launches``.
 
@@ -27,8 +37,9 @@ def minimum_detectable_effect(
     scatter, the half-width by about one part in the root of twice its degrees of freedom. It is infinite
     where no number is as large.
     """
-    half_width = expected_half_width(sd, launches, error=error)
-    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees_of_freedom(launches)))
+    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
+    degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
+    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))
     above = half_width + NormalDist().inv_cdf(power) * scatter
     return (1 + margin) * math.exp(above) - 1 if above < _LARGEST_LOG else math.inf
 
@@ -40,15 +51,17 @@ def deciding_look(
     errors: Mapping[int, float],
     margin: float,
     launches_per_unit: float = 1.0,
+    trimmed_from: int = TRIMMED_FROM,
 ) -> int | None:
     """Return the first look whose interval around ``centre`` would decide, None where none would.
 
     ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts; ``errors``
     holds the looks in their order, with the two-sided error of each.
     """
+    distance = distance_to_margin(centre, margin)
     for look, error in errors.items():
         units = int(look / launches_per_unit)
-        if units > 1 and expected_half_width(sd, units, error=error) < distance_to_margin(centre, margin):
+        if units > 1 and expected_half_width(sd, units, error=error, trimmed_from=trimmed_from) < distance:
             return look
     return None
 
@@ -73,12 +86,14 @@ def distance_to_margin(centre: float, margin: float) -> float:
     return min(abs(centre - math.log1p(margin)), abs(centre - lower))
 
 
-def decidable_margin(sd: float, launches: int, *, error: float, power: float = 0.9) -> float:
+def decidable_margin(
+    sd: float, launches: int, *, error: float, power: float = 0.9, trimmed_from: int = TRIMMED_FROM
+) -> float:
     """Return the smallest margin at which identical code is judged UNCHANGED with probability ``power``.
 
     ``sd`` is that of the launches' log ratios. The interval has to lie inside the margin on both sides, and
     its centre scatters.
     """
-    half_width = expected_half_width(sd, launches, error=error)
+    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
     quantile = NormalDist().inv_cdf((1 + power) / 2)
     return math.expm1(half_width + quantile * sd / math.sqrt(launches))

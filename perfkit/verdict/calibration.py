@@ -204,8 +204,9 @@ def _reach(
         return None, None
     sd = statistics.stdev(logs)
     error = interval_error([pair for pairs in launches for pair in pairs], policy, look=reached)
-    effect = minimum_detectable_effect(sd, reached, error=error, margin=margin)
-    return effect, decidable_margin(sd, reached, error=error)
+    trimmed_from = policy.trimmed_from
+    effect = minimum_detectable_effect(sd, reached, error=error, margin=margin, trimmed_from=trimmed_from)
+    return effect, decidable_margin(sd, reached, error=error, trimmed_from=trimmed_from)
 
 
 def _most_launches(gate: _Gate) -> int:

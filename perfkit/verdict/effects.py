@@ -30,6 +30,8 @@ Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
 _FEWEST_BLOCKS = 2
 # Numbers of blocks at which an experiment is judged, as far as it may run so many.
+# From so many blocks on a tenth of them is left out at each end.
+_TRIMMED_FROM = 10
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
 
@@ -285,7 +287,7 @@ def _measured_effect(
     ]
     if len(seen) < _FEWEST_BLOCKS:
         return _unknown(contrast, response, len(seen), never)
-    interval = location_interval(seen, range(len(seen)), error=error)
+    interval = location_interval(seen, range(len(seen)), error=error, trimmed_from=_TRIMMED_FROM)
     centre, half_width = float(interval.centre), float(interval.half_width)
     back: Callable[[float], float] = _ratio if response.scale == "ratio" else float
     low, high = back(centre - half_width), back(centre + half_width)

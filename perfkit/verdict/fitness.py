@@ -119,14 +119,28 @@ def _noise(
     error = interval_error(pairs, policy, look=launches or policy.looks[0])
     # What launches of one generation may have in common widens the interval of a gate.
     wide = sd * widening([pair.preloader for pair in pairs], policy.shared_variance)
+    half_width, effect = _reach(wide, launches, error=error, policy=policy, margin=margin)
     return Noise(
         benchmark=name,
         measured=len(pairs),
         launch_sd=sd,
         launch_s=launch_s,
         launches=launches or 0,
-        half_width=math.expm1(expected_half_width(wide, launches, error=error)) if launches else None,
-        effect=minimum_detectable_effect(wide, launches, error=error, margin=margin) if launches else None,
+        half_width=half_width,
+        effect=effect,
+    )
+
+
+def _reach(
+    sd: float, launches: int | None, *, error: float, policy: Policy, margin: float
+) -> tuple[float, float] | tuple[None, None]:
+    """Return the half-width after so many launches, and the slowdown that they find; None before a look."""
+    if launches is None:
+        return None, None
+    trimmed_from = policy.trimmed_from
+    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
+    return math.expm1(half_width), minimum_detectable_effect(
+        sd, launches, error=error, margin=margin, trimmed_from=trimmed_from
     )
 
 

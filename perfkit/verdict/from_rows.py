@@ -40,6 +40,7 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             head_s=head[launch].outcome.values,
             base_typical_s=_values(typical["base"].get(launch)),
             head_typical_s=_values(typical["head"].get(launch)),
+            begins=_begins(head[launch]),
         )
         for launch in sorted(base.keys() & head.keys())
     )
@@ -159,6 +160,11 @@ def _why_not(row: Row | None) -> str | None:
 
 def _values(row: Row | None) -> tuple[float, ...]:
     return row.outcome.values if row is not None else ()
+
+
+def _begins(head: Row) -> Side | None:
+    order = head.placement.order
+    return None if order is None else "base" if order else "head"
 
 
 def _timed(rows: Sequence[Row], side: Side, metric: Metric) -> dict[int, Row]:

@@ -70,6 +70,7 @@ def look_interval(
         error=error,
         shared_variance=policy.shared_variance,
         least_sd=policy.least_sd if len(preloaders) < WELL_KNOWN else 0.0,
+        trimmed_from=policy.trimmed_from,
     )
 
 
@@ -208,7 +209,7 @@ def _deciding_look(
     if judged.unit == "preloaders":
         units = len(set(seen))
         half_width, error = math.log(judged.high / judged.ratio), 1 - judged.confidence
-        sd = half_width / expected_half_width(1.0, units, error=error)
+        sd = half_width / expected_half_width(1.0, units, error=error, trimmed_from=policy.trimmed_from)
     else:
         units = judged.launches
         sd = (judged.launch_sd or 0.0) * widening(seen, policy.shared_variance)
@@ -223,6 +224,7 @@ def _deciding_look(
         },
         margin=margin,
         launches_per_unit=judged.launches / units,
+        trimmed_from=policy.trimmed_from,
     )
 
 

@@ -395,7 +395,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
 
         for order in (*orders, {"kind": "go_on"}):
             ours.send(order)
-        RemoteConductor(theirs, {}).conduct(
+        RemoteConductor(theirs, {}, depth=3).conduct(
             Work(
                 node="bench.py::test_it",
                 block=block,

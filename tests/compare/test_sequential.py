@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from synthetic import START
 
 from perfkit.compare.budget import Forecast
+from perfkit.compare.explaining import doubtful_assumptions
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
@@ -41,16 +42,19 @@ class HandTurnedClock:
 class FakeLaunches:
     """Says what each launch gives, and turns the clock by what it takes.
 
-    ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them; ``instead`` is what
-    happens in the launch of that number, where something is to go wrong.
+    ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them, and ``bias`` is what
+    every second group has on top; ``instead`` is what happens in the launch of that number, where something
+    is to go wrong.
     """
 
     clock: HandTurnedClock
     ratios: Mapping[str, float]
     seconds: float = 1.0
+    bias: float = 0.0
     instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] = field(default_factory=dict)
     made: list[tuple[str, ...]] = field(default_factory=list)
     learned: list[tuple[str, ...]] = field(default_factory=list)
+    expected: list[float] = field(default_factory=list)
 
     @property
     def preloader(self) -> int:
@@ -65,7 +69,10 @@ class FakeLaunches:
         self.made.append(tuple(nodes))
         self.clock.seconds += self.seconds * len(nodes)
         record = LaunchRecord(
-            timings={node: _timing(self.ratios[node], slot.launch) for node in nodes},
+            timings={
+                node: _timing(self.ratios[node] + self.bias * (self.preloader % 2), slot.launch)
+                for node in nodes
+            },
             failures=(),
             reports={side: SideReport(foreign={}, loaded=(f"{side}.py",)) for side in ("base", "head")},
             seconds=dict.fromkeys(nodes, self.seconds),
@@ -76,6 +83,10 @@ class FakeLaunches:
     def learn(self, libraries: Sequence[str]) -> None:
         """Note what is to be imported."""
         self.learned.append(tuple(libraries))
+
+    def expect(self, shared_variance: float) -> None:
+        """Note what groups have in common."""
+        self.expected.append(shared_variance)
 
 
 def _timing(ratio: float, launch: int) -> Timing:
@@ -249,6 +260,32 @@ def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
     assert {"good": "REGRESSED"} == verdicts
     assert {("good",)} == set(setting.launches.made[3:])
     assert 2 == sum(one.node == "broken" for one in setting.kept)
+
+
+def test_groups_that_differ_are_to_be_small() -> None:
+    """Where groups of launches are the unit of an interval, later ones shall hold fewer launches."""
+    alike, differing = _setting({"close": 1.02}), _setting({"close": 1.02})
+    differing.launches.bias = 0.1
+
+    alike.run()
+    differing.run()
+
+    assert [] == alike.launches.expected
+    assert differing.launches.expected
+    assert min(differing.launches.expected) > 10
+
+
+def test_what_contradicts_an_assumption_is_noted() -> None:
+    """One note names the benchmarks whose groups differ; launches that are independent give none."""
+    alike, differing = _setting({"b.py::close": 1.02}), _setting({"b.py::close": 1.02, "b.py::near": 1.02})
+    for setting, bias in ((alike, 0.0), (differing, 0.1)):
+        setting.comparison.policy = replace(POLICY, looks=(4, 6, 14))
+        setting.launches.bias = bias
+        setting.run()
+
+    assert [] == list(doubtful_assumptions(alike.comparison))
+    (note,) = doubtful_assumptions(differing.comparison)
+    assert note.startswith("close, near: launches from one process resemble each other")
 
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:

@@ -34,6 +34,19 @@ def test_it(benchmark, tmp_path):
     state["calls"] += 1
     benchmark(sum, [])
 """
+# Says where its stack is, as the kernel sees it while it reads this file for it.
+STACK = """
+import json, os
+def place():
+    file = os.open("/proc/self/syscall", os.O_RDONLY)
+    said = os.read(file, 1000).split()
+    os.close(file)
+    return int(said[7], 16)
+def test_it(benchmark):
+    found = {"what": "called", "stack": benchmark.pedantic(place, rounds=1)}
+    with open("said.txt", "a") as file:
+        print(json.dumps(found), file=file)
+"""
 THREADED = """
 import threading, time
 threading.Thread(target=time.sleep, args=[60], daemon=True, name="mine").start()
@@ -135,6 +148,42 @@ def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
             launcher.collected_s = cost_s
 
     assert [8, 2, 1, 1] == [groups.count(group) for group in dict.fromkeys(groups)]
+
+
+def test_groups_that_differ_are_small(trees: TwoTrees) -> None:
+    """However long a generation takes, a second launch of it would say no more than its first."""
+    with trees.launcher() as launcher:
+        launcher.survey()
+        launches = LockstepLaunches(launcher, limit_s=lambda _: 20.0)
+        launches.expect(1e9)
+        groups = []
+        for slot in zip(range(3), schedule(seed=1), strict=False):
+            launches.prepare()
+            launches.make(slot[1], nodes("test_it"))
+            groups.append(launches.preloader)
+            launcher.collected_s = 1e6
+
+    assert 3 == len(set(groups))
+
+
+@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the kernel does not say")
+@pytest.mark.parametrize("served", [True, False])
+def test_the_stack_is_elsewhere_in_each_launch_and_alike_on_both_sides(trees: TwoTrees, served: bool) -> None:  # noqa: FBT001
+    """Where it lies changes times, so it is drawn by lot; both sides draw the same lot."""
+    trees.benchmarks(STACK if served else THREADED + STACK)
+    with trees.launcher() as launcher:
+        launcher.survey()
+        for _ in range(6):
+            assert () == launch(launcher).failures
+
+    assert served == launcher.serves
+    base, head = (
+        [json.loads(line)["stack"] for line in (trees.roots[side] / "said.txt").read_text().splitlines()]
+        for side in SIDES
+    )
+    assert base == head
+    assert len(set(base)) > 2
+    assert max(base) - min(base) < 1 << 14
 
 
 def test_code_that_starts_threads_is_imported_in_each_launch(trees: TwoTrees) -> None:

@@ -91,9 +91,11 @@ def test_nothing_outlives_a_coordinator_that_is_killed(tmp_path: Path, number: s
     """Its socket's end is the guard's sign: the command, its stopped children and its daemon end, too."""
     log = tmp_path / "log"
     with subprocess.Popen(python(COORDINATOR, FAMILY, str(log), SLEEPS)) as coordinator:
-        assert wait_until(lambda: read_pids(log))
-        assert not any(map(gone, read_pids(log)))
-        coordinator.send_signal(number)
+        try:
+            assert wait_until(lambda: read_pids(log))
+            assert not any(map(gone, read_pids(log)))
+        finally:
+            coordinator.send_signal(number)
 
     assert wait_until(lambda: all(map(gone, read_pids(log))))
 

@@ -236,9 +236,11 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     log = tmp_path / "folder/output.log"
     with subprocess.Popen([sys.executable, "-c", COORDINATOR, str(tmp_path)], env=environment) as coordinator:
-        assert wait_until(lambda: read_pids(log))
-        assert not any(map(gone, read_pids(log)))
-        coordinator.kill()
+        try:
+            assert wait_until(lambda: read_pids(log))
+            assert not any(map(gone, read_pids(log)))
+        finally:
+            coordinator.kill()
 
     assert 3 == len(read_pids(log))
     assert wait_until(lambda: all(map(gone, read_pids(log))))

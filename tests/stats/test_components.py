@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from perfkit.stats.components import Components, variance_components
+from perfkit.stats.components import Components, shared_variance, variance_components
 
 
 @pytest.mark.parametrize("between", [0.0, 0.01, 0.05])
@@ -52,3 +54,25 @@ def test_what_was_not_replicated_is_not_known(
 ) -> None:
     """A level with one member has no variance, rather than none."""
     assert expected == variance_components(launches, rounds)
+
+
+def test_what_launches_of_a_group_share_is_told_in_parts_of_their_own_variance() -> None:
+    """Groups whose levels scatter half as much as their launches share a quarter of their variance."""
+    source = np.random.default_rng(13)
+    groups = [list(source.normal(0, 0.01) + source.normal(0, 0.02, 6)) for _ in range(3000)]
+
+    assert pytest.approx(0.25, abs=0.03) == shared_variance(groups)
+
+
+@pytest.mark.parametrize(
+    ("groups", "shared"),
+    [([[0.1, 0.2]], 0.0), ([[0.1], [0.2]], 0.0), ([[0.1, 0.1], [0.1, 0.1]], 0.0)],
+)
+def test_nothing_is_shared_where_nothing_shows_it(groups: list[list[float]], shared: float) -> None:
+    """One group, groups of one launch, or launches that all agree."""
+    assert shared == shared_variance(groups)
+
+
+def test_groups_that_agree_within_and_differ_share_all() -> None:
+    """There is no variance of launches to compare with."""
+    assert math.inf == shared_variance([[0.1, 0.1], [0.2, 0.2]])

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.stats.interval import (
+    TRIMMED_FROM,
     Interval,
     error_per_look,
     location_interval,
-    trimmed_from_each_end,
     trimmed_variance,
 )
 from perfkit.stats.planning import expected_half_width
@@ -36,12 +36,24 @@ def test_few_launches_give_students_interval() -> None:
 
 def test_many_launches_are_trimmed_by_a_tenth_at_each_end() -> None:
     """Of ten, one at each end is left out; its place in the deviation takes its neighbour."""
-    interval = location_interval([*range(1, 10), 1000.0], [0] * 10, error=0.05)
+    interval = location_interval([*range(1, 10), 1000.0], [0] * 10, error=0.05, trimmed_from=10)
     winsorised_sd = np.std([2, 2, 3, 4, 5, 6, 7, 8, 9, 9], ddof=1)
 
     assert pytest.approx(5.5) == float(interval.centre)
     # t of 7 degrees at 95 % is 2.364624.
     assert pytest.approx(2.364624 * winsorised_sd * math.sqrt(9 / (8 * 7)), rel=1e-6) == interval.half_width
+
+
+def test_fewer_than_twenty_launches_are_not_trimmed() -> None:
+    """Where nearly all of few agree by chance, the one that does not is needed to see that they scatter."""
+    values = [0.03] * 18 + [-0.03]
+
+    nineteen = location_interval(values, [0] * 19, error=0.05)
+    twenty = location_interval([*values, 0.03], [0] * 20, error=0.05)
+
+    assert pytest.approx(np.mean(values)) == float(nineteen.centre)
+    assert pytest.approx(2.100922 * np.std(values, ddof=1) / math.sqrt(19), rel=1e-6) == nineteen.half_width
+    assert (0.03, 0.0) == pytest.approx((float(twenty.centre), float(twenty.half_width)))
 
 
 def test_one_launch_bounds_nothing() -> None:
@@ -143,6 +155,6 @@ def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
     sd = math.sqrt(trimmed_variance(values))
 
     assert pytest.approx(width) == expected_half_width(sd, units, error=0.01)
-    if trimmed_from_each_end(units):
+    if units >= TRIMMED_FROM:
         burst = np.append(values[:-1], 5.0)
         assert trimmed_variance(burst) < 3 * sd**2

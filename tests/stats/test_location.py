@@ -137,7 +137,7 @@ def _half_widths(name: str) -> list[float]:
     recorded = load_recorded(RECORDED_FILE).values()
     logs = [located(launches, CANDIDATES[name]) for launches in recorded]
     return [
-        float(location_interval(one, [0] * len(one), error=POLICY.error_at(10)).half_width) for one in logs
+        float(location_interval(one, [0] * len(one), error=POLICY.error_at(20)).half_width) for one in logs
     ]
 
 

@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from noise import POLICY
 
 from perfkit.stats.interval import location_interval
 from perfkit.stats.planning import deciding_look, expected_half_width, minimum_detectable_effect
 
-LOOKS = tuple(look for look in POLICY.looks if look >= 10)
-ERROR = POLICY.error_at(10)
+LOOKS = (10, 15, 20, 26, 33, 42, 60)
+ERROR = 0.01 / 42
 ERRORS = dict.fromkeys(LOOKS, ERROR)
 
 
@@ -48,11 +47,13 @@ def test_what_can_be_detected_shrinks_with_launches_and_grows_with_noise() -> No
 
 def test_the_deciding_look_is_the_first_that_is_narrow_enough() -> None:
     """The look before it would still reach over the margin."""
-    look = deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02)
+    look = deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02, trimmed_from=10)
 
     assert 20 == look
-    assert expected_half_width(0.015, 20, error=ERROR) < math.log1p(0.02)
-    assert expected_half_width(0.015, 15, error=ERROR) > math.log1p(0.02)
+    assert expected_half_width(0.015, 20, error=ERROR, trimmed_from=10) < math.log1p(0.02)
+    assert expected_half_width(0.015, 15, error=ERROR, trimmed_from=10) > math.log1p(0.02)
+    # What is not trimmed has more degrees of freedom.
+    assert 15 == deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02)
 
 
 def test_a_ratio_on_the_margin_is_never_decided() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from noise import (
+    FOLLOWED,
     LAUNCHES_PER_GENERATION,
     POLICY,
     RECORDED_FILE,
@@ -26,13 +27,14 @@ from noise import (
     resampled,
     shared_bias,
     student,
+    two_state,
 )
 
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.location import location
 
 GATES = 4000
-MANY_GATES = 10_000  # where the bound lies near alpha
+MANY_GATES = 25_000  # where the bound lies near alpha
 FEW_GATES = 1500  # where a share is stated, not alpha
 RECORDED_GATES = 2000
 MODELS: dict[str, Model] = {
@@ -43,6 +45,8 @@ MODELS: dict[str, Model] = {
     "bursts in 3 %": bursts(0.03, 0.015),
     "bursts in 10 %": bursts(0.10, 0.015),
     "bimodal sides": bimodal(0.04, 0.003),
+    "one side slow by 3 %": two_state(0.03, 0.003),
+    "one side slow by 5 %": two_state(0.05, 0.003),
     "drift": drift(0.015),
     "autocorrelated": autocorrelated(0.015, 0.3),
     "generations differ": shared_bias(0.01, 0.007),
@@ -56,7 +60,7 @@ SEEING = ["normal", "3 degrees", "2 degrees", "lognormal sides", "bursts in 3 %"
 
 
 def _drawn(name: str, ratio: float = 1.0, *, gates: int = GATES) -> FloatArray:
-    shape = (gates * POLICY.family, POLICY.looks[-1])
+    shape = (gates * POLICY.family, FOLLOWED)
     return MODELS[name](np.random.default_rng(20), shape) + math.log(ratio)
 
 
@@ -88,21 +92,21 @@ def test_an_effect_on_the_margin_stays_undecided(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEEING)
 @pytest.mark.parametrize(("ratio", "margin"), [(1.03, 0.01), (1.05, 0.02)])
-def test_a_slowdown_is_seen_within_26_launches(name: str, ratio: float, margin: float) -> None:
+def test_a_slowdown_is_seen_within_34_launches(name: str, ratio: float, margin: float) -> None:
     """Of benchmarks that are slower by more than the margin, at least nine in ten are found so."""
     found = decide(_drawn(name, ratio, gates=FEW_GATES), margin=margin)
 
-    seen = int(((0 < found.regressed) & (found.regressed <= 26)).sum())
+    seen = int(((0 < found.regressed) & (found.regressed <= 34)).sum())
 
     assert lower_bound(seen, len(found.regressed)) > 0.9
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_identical_code_is_called_unchanged_within_33_launches(name: str) -> None:
+def test_identical_code_is_called_unchanged_within_45_launches(name: str) -> None:
     """Nine in ten benchmarks of identical code are cleared, not left open."""
     found = decide(_drawn(name, gates=FEW_GATES), margin=0.02)
 
-    cleared = int(((0 < found.unchanged) & (found.unchanged <= 33)).sum())
+    cleared = int(((0 < found.unchanged) & (found.unchanged <= 45)).sum())
 
     assert lower_bound(cleared, len(found.unchanged)) > 0.9
 
@@ -148,7 +152,7 @@ QUIET = tuple(recording for recording in RECORDINGS if recording.startswith("qui
 def _drawn_again(recording: str, *, neighbours: int = 1, dose: float = 1.0) -> FloatArray:
     """Return gates over the six benchmarks that were recorded together, row by row in turn."""
     random = np.random.default_rng(22)
-    shape = (RECORDED_GATES, POLICY.looks[-1])
+    shape = (RECORDED_GATES, FOLLOWED)
     together = [launches for name, launches in RECORDED.items() if name.startswith(recording + "/")]
     drawn = [resampled(one, neighbours=neighbours, dose=dose)(random, shape) for one in together]
     return np.stack(drawn, axis=1).reshape(-1, shape[1])
@@ -176,7 +180,7 @@ def test_recorded_identical_code_is_not_accused(recording: str, neighbours: int,
 
 @pytest.mark.parametrize(
     ("dose", "margin", "launches", "share"),
-    [(1.03, 0.01, 26, 0.73), (1.03, 0.01, 60, 0.87), (1.05, 0.02, 26, 0.84), (1.05, 0.02, 60, 0.93)],
+    [(1.03, 0.01, 34, 0.73), (1.03, 0.01, 75, 0.87), (1.05, 0.02, 34, 0.84), (1.05, 0.02, 75, 0.93)],
 )
 def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launches: int, share: float) -> None:
     """Of the quiet benchmarks this share is found slower in time; most that are not load data in workers."""
@@ -190,7 +194,7 @@ def test_a_dose_in_recorded_launches_is_seen(dose: float, margin: float, launche
 
 @pytest.mark.parametrize(("margin", "share"), [(0.01, 0.45), (0.02, 0.16)])
 def test_recorded_identical_code_left_open(margin: float, share: float) -> None:
-    """After sixty launches no more than this share of the quiet benchmarks is undecided."""
+    """After 75 launches no more than this share of the quiet benchmarks is undecided."""
     found = [decide(_drawn_again(recording), margin=margin) for recording in QUIET]
     undecided = np.concatenate([one.regressed + one.improved + one.unchanged == UNDECIDED for one in found])
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noise import (
+    FOLLOWED,
     LAUNCHES_PER_GENERATION,
     POLICY,
     as_pairs,
@@ -131,7 +132,7 @@ def test_two_estimates_share_the_error_of_a_look() -> None:
 
     errors = [1 - one.confidence for one in estimates if one is not None]
     assert [1.0, 0.8, 0.2] == pytest.approx([error / errors[0] for error in errors])
-    assert errors[0] == pytest.approx(0.95 * 0.01 / 42)
+    assert errors[0] == pytest.approx(POLICY.error_at(20))
 
 
 def test_an_unsliced_launch_among_others_counts_as_it_is() -> None:
@@ -153,25 +154,28 @@ def test_nothing_is_estimated_before_the_first_look() -> None:
 
 
 def test_launches_after_a_look_wait_for_the_next() -> None:
-    """Fourteen launches say exactly what the first ten of them do."""
-    pairs = _noisy(1.0, 0.01, 15)
+    """Fifteen launches say exactly what the first twelve of them do."""
+    pairs = _noisy(1.0, 0.01, 16)
 
-    assert estimate(pairs[:10], POLICY) == estimate(pairs[:14], POLICY)
-    fifteen = estimate(pairs, POLICY)
-    assert fifteen is not None
-    assert 15 == fifteen.launches
+    assert estimate(pairs[:12], POLICY) == estimate(pairs[:15], POLICY)
+    sixteen = estimate(pairs, POLICY)
+    assert sixteen is not None
+    assert 16 == sixteen.launches
 
 
 def test_alpha_is_shared_out() -> None:
-    """Seven looks have 19 parts in 20 of alpha, three early ones the rest; six comparisons share each."""
-    found = estimate(_noisy(1.0, 0.01, 10), POLICY)
-    alone = estimate(_noisy(1.0, 0.01, 10), Policy(alpha=0.01, family=1, looks=(10,)))
+    """Late looks have 19 parts in 20 of alpha, early ones the rest; six comparisons share each of them."""
+    found = estimate(_noisy(1.0, 0.01, 12), POLICY)
+    alone = estimate(_noisy(1.0, 0.01, 12), Policy(alpha=0.01, family=1, looks=(12,)))
 
     assert found is not None
     assert alone is not None
-    assert pytest.approx(1 - 0.95 * 0.01 / 42) == found.confidence
+    assert pytest.approx(1 - 0.1 * 0.95 * 0.01 / 6) == found.confidence
     assert pytest.approx(0.05 * 0.01 / 18) == POLICY.error_at(3) == POLICY.error_at(6)
-    assert pytest.approx(0.01 / 6) == sum(map(POLICY.error_at, POLICY.looks))
+    late = [POLICY.error_at(look) for look in POLICY.looks[3:]]
+    assert pytest.approx([0.9] * (len(late) - 1)) == np.divide(late[1:], late[:-1]).tolist()
+    # A tenth of the last share, for the looks that would follow: all together they have what alpha has.
+    assert pytest.approx(0.01 / 6) == sum(map(POLICY.error_at, POLICY.looks)) + late[-1] * 0.9 / 0.1
     assert pytest.approx(0.99) == alone.confidence
     assert found.low < alone.low < alone.high < found.high
 
@@ -220,8 +224,8 @@ def test_swapping_the_sides_inverts_ratio_and_interval(sample: list[list[tuple[f
 
 def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
     """An interval too wide for a number is infinite, and decides nothing."""
-    values = np.repeat([0.0, 1.0], [8, 2]) + np.tile([0.0, 0.01], 5)
-    pairs = [replace(pair, preloader=place // 8) for place, pair in enumerate(as_pairs(values))]
+    values = np.repeat([0.0, 1.0], [10, 2]) + np.tile([0.0, 0.01], 6)
+    pairs = [replace(pair, preloader=place // 10) for place, pair in enumerate(as_pairs(values))]
 
     found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
 
@@ -257,7 +261,7 @@ def test_a_comparison_holds_what_was_seen() -> None:
 def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
     """Where the sides' medians lie in launches of different speeds, the times still agree with the ratio."""
     fast, slow = 1.0, 1.2
-    launches = [(fast, fast)] * 4 + [(fast, slow)] * 2 + [(slow, slow)] * 4
+    launches = [(fast, fast)] * 5 + [(fast, slow)] * 2 + [(slow, slow)] * 5
     pairs = [
         LaunchPair(launch=place, preloader=0, base_s=(base,), head_s=(head,))
         for place, (base, head) in enumerate(launches)
@@ -283,7 +287,7 @@ def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
 )
 def test_a_quiet_benchmark_is_decided_and_needs_nothing(verdict: str, ratio: float, margin: float) -> None:
     """A decided comparison asks for no more launches."""
-    found = compare(BENCHMARK, _noisy(ratio, 0.002, 10), POLICY, margin=margin)
+    found = compare(BENCHMARK, _noisy(ratio, 0.002, 12), POLICY, margin=margin)
 
     assert (verdict, None, None) == (found.verdict, found.need, found.message)
 
@@ -302,12 +306,12 @@ def test_a_noisy_benchmark_says_what_it_needs() -> None:
 
 def test_what_is_needed_is_enough_as_a_rule() -> None:
     """Of noisy comparisons of identical code, most are decided by the look they named."""
-    series = normal(0.015)(np.random.default_rng(10), (100, POLICY.looks[-1]))
+    series = normal(0.015)(np.random.default_rng(10), (100, FOLLOWED))
     kept = 0
     for logs in series:
         pairs = as_pairs(logs)
         wanted = need(estimate(pairs[:10], POLICY), pairs[:10], POLICY, margin=0.02)
-        look = 10 + wanted.launches if wanted else POLICY.looks[-1]
+        look = 10 + wanted.launches if wanted else FOLLOWED
         kept += compare(BENCHMARK, pairs[:look], POLICY, margin=0.02).verdict == "UNCHANGED"
 
     assert kept >= 60
@@ -342,9 +346,7 @@ def test_no_launch_has_no_times() -> None:
 def test_simulated_decisions_are_the_gates_own() -> None:
     """What the simulations judge many at a time, the gate judges alike one by one."""
     random = np.random.default_rng(11)
-    series = shared_bias(0.012, 0.004)(random, (120, POLICY.looks[-1])) + random.choice(
-        [0, 0.02, -0.05], (120, 1)
-    )
+    series = shared_bias(0.012, 0.004)(random, (120, FOLLOWED)) + random.choice([0, 0.02, -0.05], (120, 1))
     decisions = decide(series, margin=0.02, each=LAUNCHES_PER_GENERATION)
 
     for place, logs in enumerate(series):

@@ -89,6 +89,7 @@ class Launcher:
         self._trees, self._folder = trees, folder
         self._environment, self._as_is = environment, as_is
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
+        self._layout = 0
         self._learns = preload is None
         self._modules: tuple[str, ...] = ()
         self._preload_also([*HARNESS, *(preload or ())])
@@ -252,6 +253,7 @@ class Launcher:
     ) -> Mapping[Side, Scouted]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
+        self._draw_layout()
         for side in sides:
             if side in self._servers:
                 self._servers.pop(side).end()
@@ -350,7 +352,8 @@ class Launcher:
             temporary=str(place),
             log=f"{place}.log",
             plants=self._trees.plants if side == "head" else {},
-            layout=self._random.randrange(1 << 32),
+            layout=self._layout,
+            as_is=self._as_is,
         )
         if nodes and side in self._servers:
             return self._servers[side].start(assignment)
@@ -378,6 +381,7 @@ class Launcher:
     def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
         """Start a child of each side in the order of a slot, and return the one that begins first."""
         children: dict[Side, Child] = {}
+        self._draw_layout()
         try:
             for side in (slot.forked_first, other(slot.forked_first)):
                 children[side] = self._start(side, nodes=tuple(nodes))
@@ -387,6 +391,10 @@ class Launcher:
                     child.end()
             raise
         return [children[slot.begins], children[other(slot.begins)]]
+
+    def _draw_layout(self) -> None:
+        """Draw the seed of a layout for both sides: as far as their code is alike, so is their bias."""
+        self._layout = self._random.randrange(1 << 32)
 
     def _next_environment(self) -> dict[str, str]:
         hash_seed = self._random.randrange(1, 2**32)

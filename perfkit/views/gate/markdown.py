@@ -28,6 +28,7 @@ from perfkit.views.markdown_table import cell_code, code, escape, table_head, ta
 from perfkit.views.names import short_names
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
+_TOLD_LOOKS = 7
 _LINE_BREAK = "\\\n"
 
 
@@ -134,5 +135,11 @@ def _rules(report: GateReport) -> str:
     return (
         f"Run {code(report.run_id)}{how}: family-wise alpha {report.policy.alpha:g}, "
         f"budget {human_seconds(report.budget_s)}, took {human_seconds(report.wall_s)}, "
-        f"looks after {', '.join(map(str, report.policy.looks))} launches"
+        f"looks after {_in_short(report.policy.looks)} launches"
     )
+
+
+def _in_short(looks: Sequence[int]) -> str:
+    """Return the first looks; the later ones follow the same rule, and few gates reach them."""
+    told = ", ".join(map(str, looks[:_TOLD_LOOKS]))
+    return told if len(looks) <= _TOLD_LOOKS else f"{told}, …"

@@ -1,0 +1,39 @@
+"""What a benchmark's own launches say against the assumptions that its interval rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perfkit.records.comparisons import Estimate, LaunchPair
+from perfkit.stats.assumptions import halves_differ, neighbours_alike
+from perfkit.verdict.judge import pair_location
+
+# An assumption that holds is doubted in one of a thousand benchmarks. Fewer launches show too little.
+_DOUBTED = 0.001
+_FEWEST_LAUNCHES = 12
+
+
+def doubts(pairs: Sequence[LaunchPair], judged: Estimate | None) -> Iterator[str]:
+    """Yield the assumptions that the launches of a benchmark contradict, each as the end of a sentence."""
+    if judged is None or len(pairs) < _FEWEST_LAUNCHES:
+        return
+    logs = [pair_location(pair, judged.calls) for pair in pairs]
+    if judged.unit == "preloaders":
+        yield "launches from one process resemble each other, so that processes were counted instead"
+    else:
+        alike = neighbours_alike(logs)
+        if alike.p_value < _DOUBTED:
+            yield f"launches resemble the ones before them (correlation {alike.size:.2f})"
+    order = halves_differ(
+        *(
+            [log for log, pair in zip(logs, pairs, strict=True) if pair.begins == side]
+            for side in ("base", "head")
+        )
+    )
+    if order.p_value < _DOUBTED:
+        yield f"the side that begins reads {100 * abs(order.size) / 2:.1f} % {_slower(order.size)}"
+
+
+def _slower(head_above: float) -> str:
+    """Return how the beginning side reads: head / base is larger where base begins, or where head does."""
+    return "faster" if head_above > 0 else "slower"

@@ -1,0 +1,108 @@
+"""A benchmark's launches say where what its interval assumes does not hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from noise import (
+    LAUNCHES_PER_GENERATION,
+    POLICY,
+    FloatArray,
+    Model,
+    as_pairs,
+    autocorrelated,
+    normal,
+    shared_bias,
+    student,
+)
+
+from perfkit.measure.lockstep.schedule import schedule
+from perfkit.records.comparisons import LaunchPair
+from perfkit.stats.assumptions import halves_differ, neighbours_alike
+from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.verdict.assumptions import doubts
+from perfkit.verdict.judge import estimate
+
+SERIES, LAUNCHES = 1500, 26
+
+
+def _drawn(model: Model, series: int = SERIES) -> FloatArray:
+    return model(np.random.default_rng(30), (series, LAUNCHES))
+
+
+def _pairs(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -> list[LaunchPair]:
+    """Return launches in an order drawn by lot, in which the side that begins is faster by a share."""
+    slots = [slot for slot, _ in zip(schedule(seed=3), logs, strict=False)]
+    signs = np.array([1.0 if slot.begins == "base" else -1.0 for slot in slots])
+    moved = as_pairs(logs + signs * math.log1p(first_is_faster))
+    return [
+        replace(pair, begins=slot.begins, preloader=place // groups)
+        for place, (pair, slot) in enumerate(zip(moved, slots, strict=True))
+    ]
+
+
+def _said(logs: FloatArray, *, first_is_faster: float = 0.0, groups: int = 1) -> list[str]:
+    pairs = _pairs(logs, first_is_faster=first_is_faster, groups=groups)
+    return list(doubts(pairs, estimate(pairs, POLICY)))
+
+
+@pytest.mark.parametrize("model", [normal(0.01), student(3, 0.01)], ids=["normal", "3 degrees"])
+def test_what_holds_is_hardly_ever_doubted(model: Model) -> None:
+    """Independent launches are doubted in about one benchmark of five hundred, for two tests of each."""
+    doubted = sum(bool(_said(logs)) for logs in _drawn(model))
+
+    assert upper_bound(doubted, SERIES) < 0.01
+
+
+def test_launches_like_those_before_them_are_told() -> None:
+    """A correlation of 0.7, with which every fourth gate would be wrong on the margin, is mostly seen."""
+    said = [_said(logs) for logs in _drawn(autocorrelated(0.01, 0.7), 300)]
+
+    seen = sum(any("resemble the ones before them (correlation 0." in one for one in found) for found in said)
+    assert lower_bound(seen, len(said)) > 0.3
+
+
+def test_an_advantage_of_the_first_is_told() -> None:
+    """The side that begins reads half of what launches begun by base and by head differ by."""
+    (said,) = _said(_drawn(normal(0.003))[0], first_is_faster=0.02)
+
+    assert "the side that begins reads 2." in said
+    assert said.endswith("% faster")
+
+
+def test_processes_that_differ_are_told_once() -> None:
+    """Their launches resemble their neighbours, too, but that is the same finding."""
+    (said,) = _said(_drawn(shared_bias(0.001, 0.05))[0], groups=LAUNCHES_PER_GENERATION)
+
+    assert said.startswith("launches from one process resemble each other")
+
+
+def test_few_launches_are_not_doubted() -> None:
+    """Before a dozen there is little to be seen, and nothing before the first look."""
+    logs = np.repeat([0.0, 0.5], 5)
+
+    assert [] == _said(logs)
+    assert [] == list(doubts(_pairs(np.zeros(2)), None))
+
+
+def test_neighbours_that_alternate_do_no_harm() -> None:
+    """They make an interval too wide, so that no doubt arises."""
+    assert neighbours_alike([1.0, -1.0] * 10).size < -0.9
+    assert neighbours_alike([1.0, -1.0] * 10).p_value > 0.999
+
+
+@pytest.mark.parametrize("values", [[], [1.0, 2.0], [1.0] * 20])
+def test_what_shows_nothing_is_not_doubted(values: list[float]) -> None:
+    """Too few values, or such as do not vary."""
+    assert 1.0 == neighbours_alike(values).p_value == halves_differ(values, values).p_value
+
+
+def test_halves_are_compared_as_welch_does() -> None:
+    """A t of -0.926 with 10 degrees of freedom, where both halves have the variance 3.5."""
+    found = halves_differ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 4.0, 3.0, 5.0, 6.0, 7.0])
+
+    assert pytest.approx(-1.0) == found.size
+    assert pytest.approx(0.3758, abs=1e-3) == found.p_value
