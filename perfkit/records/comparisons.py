@@ -252,8 +252,8 @@ class GatePlan:
     """What a gate would find in its time, told before anything is timed.
 
     ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
-    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would reach
-    all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
+    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then
+    decide all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
     """
 
     base: Commit
