@@ -45,8 +45,8 @@ def compare(
 ) -> None:
     """Compare two commits by what the ledger has of them already; nothing is measured.
 
-    Runs of the ledger were made at different hours, so intervals are widened by what runs of the same code
-    differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
+    Each commit has to be measured on three occasions, an hour or more apart; intervals are widened by what
+    these differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
     from perfkit.jobs.compare import CompareRequest, run_compare
     from perfkit.views.apart import apart_view

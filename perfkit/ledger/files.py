@@ -8,7 +8,7 @@ import fcntl
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ _IGNORED = ".gitignore"
 # Is told each step of writing once it is done: tests end a process there.
 OnStep = Callable[[str], None]
 
+# A file is named after the end of its run's id.
+RUN_DIGITS = 12
 _COMPACTED = "-and-"
 COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
 _MEASURED = frozenset({"values", "mean", "sd", "median"})
@@ -37,7 +39,7 @@ def say_nothing(step: str) -> None:
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
     """Return the name of a run's file without its ending; names sort by time."""
-    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{run_id[-12:]}"
+    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{run_id[-RUN_DIGITS:]}"
 
 
 def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
@@ -137,11 +139,27 @@ def replaced_names(ledger: Path) -> frozenset[str]:
 
     A file that cannot be read takes no place: whoever reads it next says that it is damaged.
     """
-    found: set[str] = set()
-    for file in ledger.glob(COMPACTED_FILES):
-        with contextlib.suppress(pa.ArrowException, OSError), pq.ParquetFile(file) as parquet:
-            found |= set(json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]")))
-    return frozenset(found)
+    return frozenset().union(*map(_replaced_by, ledger.glob(COMPACTED_FILES)))
+
+
+def held_twice(files: Sequence[Path]) -> Mapping[Path, frozenset[str]]:
+    """Return the ends of the runs' ids, by file, whose rows a file holds and an earlier one holds, too.
+
+    Two branches that each compacted the same files have them after a merge.
+    """
+    found: dict[Path, frozenset[str]] = {}
+    held: frozenset[str] = frozenset()
+    for file in files:
+        names = _replaced_by(file) if file.match(COMPACTED_FILES) else frozenset()
+        found[file] = frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names & held)
+        held |= names
+    return found
+
+
+def _replaced_by(file: Path) -> frozenset[str]:
+    with contextlib.suppress(pa.ArrowException, OSError), pq.ParquetFile(file) as parquet:
+        return frozenset(json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]")))
+    return frozenset()
 
 
 def _encoding(table: pa.Table) -> dict[str, Any]:

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from perfkit.errors import LedgerError
 from perfkit.ledger.files import (
     COMPACTED_FILES,
+    RUN_DIGITS,
     OnStep,
     compacted_name,
+    held_twice,
     only_one,
     remove_temporary,
     replaced_names,
@@ -120,7 +122,7 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
-        return [row for file in self.files() for row in from_table(read_table(file))]
+        return [row for table in self._tables() for row in from_table(table)]
 
     def rows_on(self, commits: Collection[str]) -> list[Row]:
         """Return the rows of some commits, in the order of recording, without reading what has none.
@@ -156,15 +158,23 @@ class Ledger:
         return rows
 
     def _rows_where(self, column: str, wanted: Callable[[str], bool]) -> list[Row]:
-        tables = (_read_where(file, column, wanted) for file in self.files())
-        return [row for table in tables if table is not None for row in from_table(table)]
+        twice = held_twice(self.files())
+        tables = ((_read_where(file, column, wanted), ends) for file, ends in twice.items())
+        return [
+            row for table, ends in tables if table is not None for row in from_table(_without(table, ends))
+        ]
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """Yield the rows of each file, without those that an earlier one holds, too."""
+        for file, ends in held_twice(self.files()).items():
+            yield _without(read_table(file), ends)
 
     def _present(self) -> list[Path]:
         return sorted(self.path.glob("*.parquet"))
 
     def _compact(self) -> None:
         files = self.files()
-        tables = [read_table(file) for file in files]
+        tables = list(self._tables())
         replaced = replaced_names(self.path)
         for file in self._present():
             if file.name in replaced:
@@ -185,7 +195,7 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
-        tables = [read_table(file) for file in self.files()]
+        tables = list(self._tables())
         frame: pd.DataFrame = pa.concat_tables([SCHEMA.empty_table(), *tables]).to_pandas()
         return frame
 
@@ -199,6 +209,14 @@ def read_table(file: Path) -> pa.Table:
     with _opened(file) as parquet:
         table = parquet.read()
     return _upgrade(table, file)
+
+
+def _without(table: pa.Table, ends: Collection[str]) -> pa.Table:
+    """Return a table without the rows of runs whose ids end so."""
+    if not ends:
+        return table
+    runs = table["run_id"].to_pylist()
+    return table.filter(pa.array([run[-RUN_DIGITS:] not in ends for run in runs]))
 
 
 def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Table | None:

@@ -89,8 +89,9 @@ class Estimate:
 
     ``confidence`` is that of this one interval, its part of alpha taken into account. ``launch_sd`` is the
     standard deviation over launches of the log ratio, None where there is one launch. ``unit`` says what the
-    interval treats as independent ("preloaders" are the groups of launches forked from one process), and
-    ``calls`` says which calls it is about.
+    interval treats as independent ("preloaders" are the groups of launches forked from one process,
+    "occasions" those that were measured at one time), and ``calls`` says which calls it is about. Of
+    occasions, ``launches`` and ``launch_sd`` are their number and deviation.
     """
 
     ratio: float
@@ -99,7 +100,7 @@ class Estimate:
     confidence: float
     launches: int
     launch_sd: float | None
-    unit: Literal["launches", "preloaders", "runs"] = "launches"
+    unit: Literal["launches", "preloaders", "occasions"] = "launches"
     calls: Calls = "all"
 
 

@@ -1,4 +1,4 @@
-"""Samples measured at different times: their differences include what runs of the same code differ by."""
+"""Samples measured at different times: their differences include what the same code differs by then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from perfkit.stats.interval import student_quantile
 from perfkit.stats.planning import distance_to_margin
 
-_MOST_RUNS = 100
+_MOST_OCCASIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ def half_width_apart(spread: Spread, sizes: tuple[int, int], *, error: float) ->
     return student_quantile(spread.degrees, error) * spread.sd * scale
 
 
-def runs_to_decide(
+def occasions_to_decide(
     difference: float, spread: Spread, sizes: tuple[int, int], *, error: float, margin: float
 ) -> int | None:
     """Return how many more values of each sample would decide, None where a hundred would not.
@@ -48,7 +48,7 @@ def runs_to_decide(
     freedom.
     """
     distance = distance_to_margin(difference, margin)
-    for more in range(1, _MOST_RUNS + 1):
+    for more in range(1, _MOST_OCCASIONS + 1):
         grown = Spread(sd=spread.sd, degrees=spread.degrees + 2 * more)
         if half_width_apart(grown, (sizes[0] + more, sizes[1] + more), error=error) < distance:
             return more

@@ -1,7 +1,8 @@
 """A verdict from runs that measured each commit at another time, not in turns, so its interval is wider.
 
-Two runs of the same code differ, since the machine and what else runs on it change from hour to hour. Commits
-that were measured more than once show by how much; every interval and every verdict includes that.
+The machine and what else runs on it change from hour to hour, so what was measured within an hour is alike
+and says nothing of another hour. Values are therefore the levels of occasions, which lie apart; how much
+those of one commit differ widens every interval and every verdict.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from perfkit.records import Benchmark, Row
 from perfkit.records.comparisons import Comparison, Estimate, Policy
-from perfkit.stats.apart import Spread, half_width_apart, pooled_spread, runs_to_decide
+from perfkit.stats.apart import Spread, half_width_apart, occasions_to_decide, pooled_spread
 from perfkit.units import counted
 from perfkit.verdict.judge import LARGEST_LOG, timed_verdict
 
-# One repetition does not tell a deviation: the interval would span a factor of thousands.
-_FEWEST_DEGREES = 2
+# The levels of identical code differ the more, the more time lies between them, up to three quarters of an
+# hour: docs/method.md has the table.
+_LEAST_GAP = timedelta(hours=1)
+# A commit that was measured in one or two hours may have met an unusual one and not show it: then up to 11 %
+# of real comparisons of identical code accused, however much was known of other commits.
+FEWEST_OCCASIONS = 3
+_SHA_DIGITS = 10
 
 
 def compare_apart(
@@ -32,24 +39,22 @@ def compare_apart(
 ) -> Comparison:
     """Judge one benchmark by the rows of both commits; ``history`` has those of all commits, theirs included.
 
-    All rows are of one version, machine and environment, and have values. A run counts once: its value is
-    the mean over its launches of the log of their median round.
+    All rows are of one version, machine and environment, and have values. An occasion counts once, and there
+    is no verdict where either commit has fewer than three.
     """
-    levels = {"base": list(run_levels(base).values()), "head": list(run_levels(head).values())}
-    spread = pooled_spread([list(run_levels(rows).values()) for rows in _by_commit(history).values()])
+    gap = max(_LEAST_GAP, _between(base, head))
+    levels = {"base": occasion_levels(base, gap), "head": occasion_levels(head, gap)}
     sizes = (len(levels["base"]), len(levels["head"]))
-    times = {side: math.exp(statistics.fmean(values)) for side, values in levels.items()}
-    measured = f"{counted(sizes[0], 'run')} of base, {sizes[1]} of head"
-    if spread is None or spread.degrees < _FEWEST_DEGREES:
+    spread = pooled_spread([occasion_levels(rows, gap) for rows in _by_commit(history).values()])
+    if spread is None or min(sizes) < FEWEST_OCCASIONS:
         return Comparison(
             benchmark=benchmark,
             verdict="INCONCLUSIVE",
             margin=margin,
             gating=gating,
-            base_s=times["base"],
-            head_s=times["head"],
-            message=f"too few runs to say anything: {measured}, and no more repetitions of any commit",
+            message=_refusal(sizes, gap, base[0].commit.sha, head[0].commit.sha),
         )
+    times = {side: math.exp(statistics.fmean(values)) for side, values in levels.items()}
     difference = statistics.fmean(levels["head"]) - statistics.fmean(levels["base"])
     judged = _estimate(difference, spread, sizes, policy)
     verdict = timed_verdict(judged, margin)
@@ -65,12 +70,29 @@ def compare_apart(
     )
 
 
-def run_levels(rows: Iterable[Row]) -> Mapping[str, float]:
-    """Return for each run the mean over its launches of the log of their median round."""
-    launches: dict[str, list[float]] = {}
-    for row in rows:
-        launches.setdefault(row.run_id, []).append(math.log(statistics.median(row.outcome.values)))
-    return {run: statistics.fmean(values) for run, values in launches.items()}
+def occasion_levels(rows: Iterable[Row], gap: timedelta) -> list[float]:
+    """Return the level of each occasion: the mean over its launches of the log of their median round.
+
+    An occasion ends where nothing was measured for as long as ``gap``.
+    """
+    occasions: list[list[Row]] = []
+    for row in sorted(rows, key=lambda row: row.recorded_at):
+        if not occasions or row.recorded_at - occasions[-1][-1].recorded_at >= gap:
+            occasions.append([])
+        occasions[-1].append(row)
+    return [
+        statistics.fmean(math.log(statistics.median(row.outcome.values)) for row in occasion)
+        for occasion in occasions
+    ]
+
+
+def _between(base: Sequence[Row], head: Sequence[Row]) -> timedelta:
+    """Return the time that lies between all of one commit's rows and all of the other's, negative for none.
+
+    Over so much time the machine may have changed, which rows of a commit that lie nearer do not show.
+    """
+    times = [[row.recorded_at for row in rows] for rows in (base, head)]
+    return max(min(times[1]) - max(times[0]), min(times[0]) - max(times[1]))
 
 
 def _by_commit(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
@@ -90,7 +112,19 @@ def _estimate(difference: float, spread: Spread, sizes: tuple[int, int], policy:
         confidence=1 - error,
         launches=sum(sizes),
         launch_sd=spread.sd,
-        unit="runs",
+        unit="occasions",
+    )
+
+
+def _refusal(sizes: tuple[int, int], gap: timedelta, base: str, head: str) -> str:
+    """Say what there is, what is needed and why, and what to type."""
+    far = "an hour" if gap == _LEAST_GAP else f"{math.ceil(gap / timedelta(hours=1))} hours"
+    why = "" if gap == _LEAST_GAP else ", as base and head lie,"
+    return (
+        f"base was measured on {counted(sizes[0], 'occasion')} and head on {sizes[1]} (what lies less than"
+        f" {far} apart{why} is one); {FEWEST_OCCASIONS} of each are needed, since the machine's speed changes"
+        f" from hour to hour: repeat `perfkit backfill {base[:_SHA_DIGITS]} {head[:_SHA_DIGITS]}` at other"
+        f" hours, or `perfkit gate --base {base[:_SHA_DIGITS]} --head {head[:_SHA_DIGITS]}`"
     )
 
 
@@ -99,8 +133,9 @@ def _message(
 ) -> str | None:
     if verdict != "INCONCLUSIVE":
         return None
-    noise = f"runs of the same code differ by {100 * spread.sd:.1f} % (sd)"
-    more = runs_to_decide(difference, spread, sizes, error=policy.error_at(policy.looks[0]), margin=margin)
+    noise = f"occasions of the same code differ by {100 * spread.sd:.1f} % (sd)"
+    error = policy.error_at(policy.looks[0])
+    more = occasions_to_decide(difference, spread, sizes, error=error, margin=margin)
     if more is None:
-        return f"{noise}: no number of runs in reason would decide, `perfkit gate` may"
-    return f"{noise}: about {counted(more, 'more run')} of each commit would decide"
+        return f"{noise}: no number of them in reason would decide, `perfkit gate` may"
+    return f"{noise}: about {counted(more, 'more occasion')} of each commit would decide"

@@ -16,10 +16,10 @@ from perfkit.views.gate.wording import details, in_order, percent
 from perfkit.views.names import short_names
 
 _GUIDE = (
-    "Not interleaved: each run measured one commit at its own hour. Base and head are geometric means over"
-    " runs, per call. Intervals hold with {confidence} confidence for all of them together and are widened"
-    " by what runs of the same code differ by on this machine; where that leaves too much open,"
-    " `perfkit gate` measures both sides by turns."
+    "Not interleaved: each commit was measured on occasions of its own, an hour or more apart. Base and head"
+    " are geometric means over occasions, per call. Intervals hold with {confidence} confidence for all of"
+    " them together and are widened by what occasions of the same code differ by on this machine; where that"
+    " leaves too much open, `perfkit gate` measures both sides by turns."
 )
 
 
@@ -29,7 +29,7 @@ def apart_view(report: ApartReport) -> Group:
     ordered = in_order(report.comparisons)
     sections: tuple[RenderableType, ...] = (
         _heading(report.base, report.head),
-        result_table(ordered, names, counted="runs"),
+        result_table(ordered, names, counted="occa-\nsions"),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),
         *exact_sections(report.exact),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +62,22 @@ class Scene:
             Ledger(self.ledger).append(run)
 
     def runs(self, sha: str, levels: Sequence[float], **options: Any) -> list[Row]:  # noqa: ANN401
-        """Return rows of runs of a commit, one at each level in seconds."""
+        """Return rows of runs of a commit, one at each level in seconds and each at another hour."""
         label = options.pop("label", "run")
         return [
-            build_row(level, level, sha=sha, run=f"{sha[:4]}-{number}-{label}", minute=number, **options)
+            build_row(level, level, sha=sha, run=f"{sha[:4]}-{number}-{label}", minute=60 * number, **options)
             for number, level in enumerate(levels)
         ]
+
+    def spread_over_hours(self) -> None:
+        """Date each run of the ledger two hours after the one before."""
+        rows = list(Ledger(self.ledger).rows())
+        shutil.rmtree(self.ledger)
+        hours = {
+            run: timedelta(hours=2 * number)
+            for number, run in enumerate(sorted({row.run_id for row in rows}))
+        }
+        self.file(*(replace(row, recorded_at=row.recorded_at + hours[row.run_id]) for row in rows))
 
     def compare(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
         """Run the command as a person does; the report is empty where it wrote none."""
@@ -97,7 +109,7 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
-    """Autosaved pytest sessions are enough: three times the work is REGRESSED, and exits with 1."""
+    """Autosaved pytest sessions of one hour are refused; of several, three times the work is REGRESSED."""
     for sha in (scene.base, scene.head) * 3:
         scene.repository.git.git.checkout("--quiet", sha)
         subprocess.run(
@@ -107,6 +119,15 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
             check=True,
         )
 
+    done, report = scene.compare("--margin", "20%", scene.base[:8], "HEAD")
+
+    (found,) = report["comparisons"]
+    assert (3, "INCONCLUSIVE", None) == (done.returncode, found["verdict"], found["base_s"]), done.stderr
+    told = " ".join(done.stderr.split())
+    assert "base was measured on 1 occasion and head on 1" in told
+    assert f"perfkit backfill {scene.base[:10]} {scene.head[:10]}" in told
+
+    scene.spread_over_hours()
     done, report = scene.compare("--margin", "20%", scene.base[:8], "HEAD")
 
     (found,) = report["comparisons"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -201,6 +202,28 @@ def test_compacting_keeps_every_row(tmp_path: Path) -> None:
 
     assert [file] == ledger.files()
     assert [f"run-{number:012}" for number in range(5)] == [row.run_id for row in ledger.rows()]
+
+
+def test_what_two_branches_compacted_counts_once_after_their_merge(tmp_path: Path) -> None:
+    """Each has the rows of both in one file, with those of a run of its own; compacting leaves one file."""
+    ours, theirs = Ledger(tmp_path / "ours"), Ledger(tmp_path / "theirs")
+    for number in range(2):
+        ours.append([build_row(0.1 + number, run=f"both-{number:012}", minute=number)])
+    shutil.copytree(ours.path, theirs.path)
+    ours.append([build_row(0.3, run="ours-000000000002", minute=2, sha="b" * 40)])
+    theirs.append([build_row(0.4, run="theirs-000000000003", minute=3)])
+    for ledger in (ours, theirs):
+        ledger.compact()
+    (file,) = theirs.files()
+    shutil.copy(file, ours.path)
+
+    expected = ["both-000000000000", "both-000000000001", "ours-000000000002", "theirs-000000000003"]
+    for _ in range(2):
+        assert expected == [row.run_id for row in ours.rows()]
+        assert expected == ours.to_pandas()["run_id"].tolist()
+        assert ["both-000000000001"] == [row.run_id for row in ours.rows_of("000000000001")]
+        ours.compact()
+    assert 1 == len(ours.files())
 
 
 def test_a_damaged_file_stops_compacting(tmp_path: Path) -> None:

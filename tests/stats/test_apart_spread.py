@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.apart import Spread, half_width_apart, pooled_spread, runs_to_decide
+from perfkit.stats.apart import Spread, half_width_apart, occasions_to_decide, pooled_spread
 
 ERROR = 0.01
 
@@ -42,11 +42,11 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
     assert 0.09 < missed / 20_000 < 0.11
 
 
-def test_the_runs_to_decide_do_decide() -> None:
+def test_the_occasions_to_decide_do_decide() -> None:
     """With as many more the interval clears the margin, with one fewer it does not."""
     spread = Spread(sd=0.01, degrees=4)
 
-    more = runs_to_decide(0.0, spread, (2, 2), error=ERROR, margin=0.02)
+    more = occasions_to_decide(0.0, spread, (2, 2), error=ERROR, margin=0.02)
 
     assert more is not None
     widths = [
@@ -57,7 +57,7 @@ def test_the_runs_to_decide_do_decide() -> None:
 
 
 def test_what_lies_on_the_margin_is_never_decided() -> None:
-    """No number of runs separates a ratio from a margin it equals."""
+    """No number of occasions separates a ratio from a margin it equals."""
     spread = Spread(sd=0.01, degrees=4)
 
-    assert runs_to_decide(math.log1p(0.02), spread, (2, 2), error=ERROR, margin=0.02) is None
+    assert occasions_to_decide(math.log1p(0.02), spread, (2, 2), error=ERROR, margin=0.02) is None

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import numpy as np
 import pytest
 from synthetic import build_row
 
 from perfkit.records import Row
 from perfkit.records.comparisons import Comparison, Policy
-from perfkit.verdict.apart import compare_apart, run_levels
+from perfkit.units import counted
+from perfkit.verdict.apart import compare_apart, occasion_levels
 
 POLICY = Policy(alpha=0.01, family=1, looks=(1,))
 BASE, HEAD, OTHER = "a" * 40, "b" * 40, "c" * 40
 
 
-def _runs(sha: str, seconds: float, runs: int, *, noise: float = 0.01, seed: int = 0) -> list[Row]:
-    """Return rows of a commit's runs, three rounds each, at levels that scatter by ``noise``."""
+def _runs(
+    sha: str, seconds: float, runs: int, *, noise: float = 0.01, seed: int = 0, every: int = 120
+) -> list[Row]:
+    """Return rows of a commit's runs, three rounds each, ``every`` so many minutes, at scattered levels."""
     levels = seconds * np.exp(np.random.default_rng([seed, int(sha[0], 16)]).normal(0, noise, runs))
     return [
-        build_row(level * 0.9, level, level * 1.5, sha=sha, run=f"{sha[0]}-{number}")
+        build_row(level * 0.9, level, level * 1.5, sha=sha, run=f"{sha[0]}-{number}", minute=every * number)
         for number, level in enumerate(levels)
     ]
 
@@ -44,7 +50,7 @@ def test_the_interval_alone_decides(factor: float, verdict: str) -> None:
 
     assert verdict == found.verdict
     assert found.estimate is not None
-    assert ("runs", 12) == (found.estimate.unit, found.estimate.launches)
+    assert ("occasions", 12) == (found.estimate.unit, found.estimate.launches)
     assert pytest.approx(factor, rel=0.03) == found.estimate.ratio
 
 
@@ -62,9 +68,13 @@ def test_swapping_the_commits_mirrors_the_verdict() -> None:
     )
 
 
+def _later(rows: list[Row], hours: float) -> list[Row]:
+    return [replace(row, recorded_at=row.recorded_at + timedelta(hours=hours)) for row in rows]
+
+
 def test_noise_of_other_commits_widens_the_interval() -> None:
-    """Two alike runs of each commit look exact; what a third commit's runs show says they are not."""
-    base, head = (_runs(sha, 0.01, 2, noise=0.0001) for sha in (BASE, HEAD))
+    """Three alike occasions of each commit look exact; what a third commit's show says they are not."""
+    base, head = (_runs(sha, 0.01, 3, noise=0.0001) for sha in (BASE, HEAD))
     alone = _compare(base, head).estimate
     informed = _compare(base, head, *_runs(OTHER, 0.02, 10, noise=0.05)).estimate
 
@@ -73,39 +83,54 @@ def test_noise_of_other_commits_widens_the_interval() -> None:
     assert informed.high - informed.low > 10 * (alone.high - alone.low)
 
 
-def test_single_runs_rest_on_the_noise_of_others() -> None:
-    """One run of each commit can be judged where another commit was measured often."""
-    found = _compare(_runs(BASE, 0.01, 1), _runs(HEAD, 0.02, 1), *_runs(OTHER, 0.01, 12))
+def test_runs_within_an_hour_are_one_occasion() -> None:
+    """Forty runs of each commit, 59 minutes apart, say as little as one, and the message says what to do."""
+    found = _compare(_runs(BASE, 0.01, 40, every=59), _runs(HEAD, 0.05, 40, every=59))
 
-    assert "REGRESSED" == found.verdict
+    assert ("INCONCLUSIVE", None, None) == (found.verdict, found.estimate, found.base_s)
+    assert (
+        "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one); 3 of each"
+        " are needed, since the machine's speed changes from hour to hour: repeat"
+        f" `perfkit backfill {BASE[:10]} {HEAD[:10]}` at other hours, or"
+        f" `perfkit gate --base {BASE[:10]} --head {HEAD[:10]}`"
+    ) == found.message
+    assert _compare(_runs(BASE, 0.01, 40, every=60), _runs(HEAD, 0.05, 40, every=60)).estimate is not None
 
 
-@pytest.mark.parametrize("runs", [1, 2])
-def test_too_few_runs_say_nothing(runs: int) -> None:
-    """One repetition or none gives no estimate, and the message says what there was."""
-    found = _compare(_runs(BASE, 0.01, runs), _runs(HEAD, 0.05, 1))
+@pytest.mark.parametrize(("base", "head"), [(2, 5), (5, 2)])
+def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
+    """One that was measured in two hours may have met an unusual one, however well others are known."""
+    found = _compare(_runs(BASE, 0.01, base), _runs(HEAD, 0.05, head), *_runs(OTHER, 0.01, 12))
 
     assert ("INCONCLUSIVE", None) == (found.verdict, found.estimate)
-    assert found.message is not None
-    assert f"too few runs to say anything: {runs} run" in found.message
-    assert found.base_s == pytest.approx(0.01, rel=0.1)
+    assert f"base was measured on {counted(base, 'occasion')} and head on {head} " in str(found.message)
 
 
-def test_what_is_left_open_says_how_many_runs_would_close_it() -> None:
+def test_commits_of_two_days_are_not_judged_by_the_hours_of_one() -> None:
+    """What lies nearer than base and head is one occasion; measured beside head, base can be compared."""
+    base, head = _runs(BASE, 0.01, 5), _later(_runs(HEAD, 0.05, 5), 24 + 8.5)
+
+    far = _compare(base, head)
+    again = _compare([*base, *_later(_runs(BASE, 0.01, 1), 24 + 9)], head)
+
+    assert far.estimate is None
+    assert "(what lies less than 25 hours apart, as base and head lie, is one)" in str(far.message)
+    assert "REGRESSED" == again.verdict
+
+
+def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
     """The number is of each commit; where none in reason would do, the gate is named."""
-    near = _compare(_runs(BASE, 0.01, 2), _runs(HEAD, 0.01, 2), margin=0.03)
+    near = _compare(_runs(BASE, 0.01, 3), _runs(HEAD, 0.01, 3), margin=0.02)
     hopeless = _compare(_runs(BASE, 0.01, 3, noise=0.5), _runs(HEAD, 0.01, 3, noise=0.5))
 
-    assert "more run" in str(near.message)
+    assert "occasions of the same code differ by" in str(near.message)
     assert "of each commit would decide" in str(near.message)
-    assert "no number of runs in reason would decide" in str(hopeless.message)
+    assert "no number of them in reason would decide, `perfkit gate` may" in str(hopeless.message)
 
 
-def test_a_run_counts_once_however_many_launches_it_has() -> None:
-    """Launches of one run shared its hour: they are averaged, not counted."""
-    launches = [build_row(0.01, 0.02, 0.03, run="one", launch=number) for number in range(5)]
-    single = build_row(0.04, run="two")
+def test_an_occasion_counts_once_however_many_launches_it_has() -> None:
+    """Launches of one hour shared it, of whatever run: they are averaged, not counted."""
+    hour = [build_row(0.01, 0.02, 0.03, run=f"run-{number}", minute=30 * number) for number in range(5)]
+    other = build_row(0.04, run="other", minute=180)
 
-    assert {"one": pytest.approx(np.log(0.02)), "two": pytest.approx(np.log(0.04))} == run_levels(
-        [*launches, single]
-    )
+    assert pytest.approx([np.log(0.02), np.log(0.04)]) == occasion_levels([other, *hour], timedelta(hours=1))

@@ -7,9 +7,13 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic import build_comparison
+
+from perfkit.views.gate.live import PlainLines
 
 TESTS = Path(__file__).parent.parent
 # Says on standard output how many threads ran beside the measuring.
@@ -121,6 +125,20 @@ def test_a_second_comparison_begins_anew() -> None:
     assert ["again", "[2 s] test_a[red]: REGRESSED +3.0 % (+2.5 to +4.3 %) after 18 launches"] == (
         done.stderr.splitlines()[-2:]
     )
+
+
+def test_a_line_says_where_only_a_typical_call_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
+    """As the table does that follows."""
+    found = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+    assert found.estimate is not None
+    typical = replace(found.estimate, calls="typical")
+
+    PlainLines().update([replace(found, estimate=typical, other=replace(found.estimate, high=1.037))], 1.0)
+
+    assert (
+        "[1 s] test_a: UNCHANGED 0.0 % (-1.0 to +1.0 %) after 12 launches;"
+        " typical call; all calls at most +3.7 %\n"
+    ) == capsys.readouterr().err
 
 
 def test_a_dumb_terminal_gets_lines() -> None:

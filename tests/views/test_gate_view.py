@@ -342,15 +342,43 @@ def _typical(found: Comparison, *whole: float) -> Comparison:
 
 
 def test_the_guide_says_what_slow_calls_may_hide() -> None:
-    """Of the benchmarks whose typical call is unchanged, the one that all calls bound least is named."""
-    same = [_typical(replace(B_SAME), 1.001, 0.98, high) for high in (1.019, 1.0361)]
-    report = build_report(same[0], replace(same[1], benchmark=replace(B_SAME.benchmark, name="test_c")))
-    mixed = build_report(same[0], build_comparison("test_long", "UNCHANGED", 1.0, 0.99, 1.01))
+    """Where all calls stay inside their margins, the benchmark that they bound least is named."""
+    same = _typical(B_SAME, 1.001, 0.98, 1.019)
+    mixed = build_report(same, build_comparison("test_long", "UNCHANGED", 1.0, 0.99, 1.01))
 
-    said = " ".join(_text(report).split())
-    assert "Times are of a typical call; all calls together, slow ones too: at most +3.7 % (test_c)." in said
     said = " ".join(_text(mixed).split())
     assert "where calls are short; all calls together, slow ones too: at most +1.9 % (test_b)" in said
+    assert "PASS: none of 2 benchmarks became slower by more than 2 %." in said
+
+
+def test_a_line_says_what_is_bounded_where_all_calls_may_be_slower() -> None:
+    """Below a verdict that a typical call made alone, in 80 columns, in a comment, and in the decision."""
+    name = f"test_{'long_' * 12}name"
+    same = _typical(build_comparison(name, "UNCHANGED", 1.0004, 0.9961, 1.0051), 1.018, 0.98, 1.0361)
+    faster = _typical(build_comparison("test_c", "IMPROVED", 0.9, 0.85, 0.95), 1.0, 0.9, 1.114)
+    report = build_report(same, faster, B_SAME)
+
+    lines = _text(report).splitlines()
+    assert ["typical call; all calls ≤ +3.7 %", "typical call; all calls ≤ +11.4 %"] == sorted(
+        (line[line.index("typical call; all") :] for line in lines if "calls ≤" in line), key=len
+    )
+    assert 80 >= max(map(len, lines))
+    told = " ".join(_text(report).split())
+    assert "Times are of a typical call where calls are short; all calls means slow ones too." in told
+    assert (
+        "PASS: none of 3 benchmarks became slower by more than 2 % (2 of them in a typical call; all calls at"
+        " most +11.4 %, test_c)."
+    ) in told
+    assert " | UNCHANGED (typical call; all calls at most +3.7 %) | 12 |" in render_comment(report)
+    alone = " ".join(_text(build_report(same)).split())
+    assert "by more than 2 % (in a typical call; all calls at most +3.7 %). It took" in alone
+
+
+def test_an_accused_benchmark_has_no_such_line() -> None:
+    """What a typical call or all calls accuse is not bounded from above."""
+    slower = _typical(A_SLOWER, 1.03, 1.01, 1.05)
+
+    assert "≤" not in _text(build_report(slower))
 
 
 def test_nothing_is_said_of_typical_calls_where_none_were_timed() -> None:

@@ -189,7 +189,7 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     words = _words(apart_view(_apart(build_comparison("test_loss", "REGRESSED", 1.3, 1.2, 1.4))))
 
     assert words.startswith("compare, from the ledger: not interleaved")
-    assert "widened by what runs of the same code differ by" in words
+    assert "widened by what occasions of the same code differ by" in words
     assert "note: left out, measured with uncommitted changes: 1 run" in words
     assert words.endswith(
         "It ends with exit code 1. The probability of any wrong verdict is at most 1 %."
@@ -199,10 +199,10 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
 
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
     """Benchmarks with the same remark share a line, and without an estimate the message says all."""
-    few = "too few runs to say anything: 1 run of base, 1 of head, and no more repetitions of any commit"
+    few = "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one)"
     alike = [build_comparison(name, "INCONCLUSIVE", message=few) for name in ("test_a", "test_b")]
 
     words = _words(apart_view(_apart(*alike)))
 
     assert f"INCONCLUSIVE test_a, test_b: {few}" in words
-    assert 1 == words.count("too few")
+    assert 1 == words.count("base was measured")

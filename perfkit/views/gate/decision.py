@@ -15,6 +15,7 @@ from perfkit.views.gate.wording import (
     change_text,
     decides,
     in_order,
+    limit_of_all_calls,
     percent,
     upper_text,
 )
@@ -153,13 +154,25 @@ def _of_times(
         none = (
             "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
         )
-        return f"{none} {slower}"
+        return f"{none} {slower}{_in_typical_calls(causes, names)}"
     said = {
         EXIT_REGRESSED: f"{some} became {slower}",
         EXIT_INCONCLUSIVE: f"it is still open whether {some} became {slower}",
         EXIT_NOT_MEASURED: f"{some} could not be compared ({_tally(causes)})",
     }[report.exit_code]
     return f"{said}: {', '.join(_named(causes, names))}"
+
+
+def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Say of how many benchmarks only a typical call is known not to have, and what bounds all calls."""
+    typical = [one for one in causes if limit_of_all_calls(one) is not None]
+    if not typical:
+        return ""
+    most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
+    where = "in" if len(typical) == len(causes) else f"{len(typical)} of them in"
+    bound = f"all calls at most {upper_text(most.other)}"
+    which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
+    return f" ({where} a typical call; {bound}{which})"
 
 
 def _named(causes: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
@@ -245,6 +258,9 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if not typical:
         return ""
     short = "" if len(typical) == len(comparisons) else " where calls are short"
+    if any(limit_of_all_calls(found) for found in typical):
+        # The lines of the table and the decision have the limits.
+        return f"Times are of a typical call{short}; all calls means slow ones too."
     whole = [(found.other.high, found) for found in typical if found.other and found.verdict == "UNCHANGED"]
     if not whole:
         return f"Times are of a typical call{short}."

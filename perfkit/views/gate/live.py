@@ -15,7 +15,13 @@ from rich.text import Text
 from perfkit.records.comparisons import UNDECIDED, Comparison
 from perfkit.views.console import console_on
 from perfkit.views.gate.table import plain_table, verdict_text
-from perfkit.views.gate.wording import change_text, details, interval_text, launches_text
+from perfkit.views.gate.wording import (
+    change_text,
+    details,
+    interval_text,
+    launches_text,
+    limit_of_all_calls,
+)
 from perfkit.views.names import BrokenName, short_names
 
 _REDRAW_S = 0.5
@@ -133,4 +139,6 @@ def _result(state: Comparison) -> str:
     if state.estimate is None:
         return "; ".join((state.verdict, *details(state)))
     change, interval = change_text(state.estimate), interval_text(state.estimate)
-    return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches"
+    limit = limit_of_all_calls(state)
+    bound = "" if limit is None else f"; typical call; all calls at most {limit}"
+    return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"

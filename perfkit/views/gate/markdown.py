@@ -21,6 +21,7 @@ from perfkit.views.gate.wording import (
     interval_text,
     is_timed,
     launches_text,
+    limit_of_all_calls,
     times_text,
     without_many_not_reached,
 )
@@ -67,13 +68,15 @@ def _results(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str
 
 def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
     emphasis = "**" if comparison.verdict == "REGRESSED" else ""
+    limit = limit_of_all_calls(comparison)
+    bound = "" if limit is None else f" (typical call; all calls at most {limit})"
     return table_row(
         [
             cell_code(names[comparison.benchmark.name]),
             *times_text(comparison),
             change_text(comparison.estimate),
             interval_text(comparison.estimate),
-            f"{emphasis}{comparison.verdict}{emphasis}",
+            f"{emphasis}{comparison.verdict}{emphasis}{bound}",
             launches_text(comparison.estimate),
         ]
     )

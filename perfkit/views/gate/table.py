@@ -24,6 +24,7 @@ from perfkit.views.gate.wording import (
     interval_text,
     is_timed,
     launches_text,
+    limit_of_all_calls,
     times_text,
     without_many_not_reached,
 )
@@ -65,7 +66,7 @@ def _single_view(report: GateReport) -> Group:
 def result_table(
     comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and the number of launches or runs."""
+    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions."""
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
@@ -75,13 +76,24 @@ def result_table(
             BrokenName(names[found.benchmark.name]),
             *times_text(found),
             change_text(found.estimate),
-            interval_text(found.estimate),
-            verdict_text(found.verdict),
+            *_bounded(found),
             launches_text(found.estimate),
         )
     if others is not None:
         table.add_row(others, "", "", "", "", verdict_text("NOT REACHED"), "")
     return table
+
+
+def _bounded(comparison: Comparison) -> tuple[str, Text]:
+    """Return interval and verdict; where these are of a typical call alone a line below them says so.
+
+    That line goes through both columns, the one of which is justified to the right and the other to the left.
+    """
+    interval, verdict = interval_text(comparison.estimate), verdict_text(comparison.verdict)
+    limit = limit_of_all_calls(comparison)
+    if limit is None:
+        return interval, verdict
+    return f"{interval}\ntypical call; all", Text.assemble(verdict, f"\ncalls ≤ {limit}")
 
 
 def plain_table(*headings: str) -> Table:

@@ -28,6 +28,8 @@ MOST_MOVED = 5
 # So many benchmarks that were not reached are listed.
 _MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
+# Verdicts that say of a benchmark that it did not become slower.
+_NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "IMPROVED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
     "MISSING": "head has no such benchmark any more",
@@ -99,6 +101,17 @@ def upper_text(estimate: Estimate | None) -> str:
     return _factor(estimate.high) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
 
 
+def limit_of_all_calls(comparison: Comparison) -> str | None:
+    """Return what all calls may have slowed down by at most, where a typical call alone made the verdict.
+
+    None where all calls became no slower than the margin either, and where the verdict is about all of them.
+    """
+    judged, whole = comparison.estimate, comparison.other
+    if comparison.verdict not in _NOT_SLOWER or judged is None or whole is None or judged.calls == "all":
+        return None
+    return upper_text(whole) if whole.high > 1 + comparison.margin else None
+
+
 def times_text(comparison: Comparison) -> tuple[str, str]:
     """Return the times of both sides, or none where they would suggest a change that may not exist."""
     if _is_open(comparison):
@@ -130,7 +143,7 @@ def direction_text(estimate: Estimate | None) -> str:
 
 
 def _rests_on(estimate: Estimate) -> str:
-    one, many = ("run", "runs") if estimate.unit == "runs" else ("launch", "launches")
+    one, many = ("occasion", "occasions") if estimate.unit == "occasions" else ("launch", "launches")
     return f"{estimate.launches} {one if estimate.launches == 1 else many}"
 
 
