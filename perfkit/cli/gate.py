@@ -64,7 +64,8 @@ def gate(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="REF", help="Compare head with this release as well, with a budget and a verdict apart."
+            metavar="REF",
+            help="Compare head with this release as well, with a budget and a verdict of its own.",
         ),
     ] = None,
     benchmarks: BenchmarksOption = None,
