@@ -45,6 +45,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     A gate without ``--budget`` may take ``seconds_per_benchmark`` for each, and ``most_seconds`` for all.
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
+    ``against`` is a release that head is compared with besides its base, None for none.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
     numpy, and whatever both sides are seen to import).
 
@@ -68,6 +69,8 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def noise_floor_share(self) -> float:
         """The noise floor as a share: 0.005 for ``"0.5%"``."""
         return parse_percent(self.noise_floor or DEFAULT_NOISE_FLOOR, key="noise_floor", or_zero=True)
+
+    against: str | None = None
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

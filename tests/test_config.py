@@ -69,6 +69,7 @@ fail_on = "proven"
 noise_floor = "0.3%"
 inconclusive = "go on"
 go_on_seconds = 600
+against = "v1.2"
 [[tool.perfkit.rules]]
 match = "*slow*"
 margin = "5%"
@@ -89,6 +90,7 @@ limit = 0.5
         noise_floor="0.3%",
         inconclusive="go on",
         go_on_seconds=600,
+        against="v1.2",
     )
     assert (BenchmarkRule(match="*slow*", margin="5%", gate=False, limit=0.5),) == config.rules
 

@@ -110,9 +110,13 @@ class Forecast:
             f" {'was' if number == 1 else 'were'} reached ({self._cure(budget_s)})"
         )
 
-    def _cure(self, budget_s: float) -> str:
+    def enough_s(self, budget_s: float) -> int:
+        """Return the budget that decides all of them, to ten seconds."""
         whole = budget_s + self.seconds - self.after_s - self.left_s
-        return f"--budget {math.ceil(whole / 10) * 10} for all, or --select to measure fewer"
+        return math.ceil(whole / 10) * 10
+
+    def _cure(self, budget_s: float) -> str:
+        return f"--budget {self.enough_s(budget_s)} for all, or --select to measure fewer"
 
 
 def _order(one: Candidate, left_s: float) -> tuple[bool, bool, bool, bool, float]:

@@ -88,6 +88,11 @@ def _late_looks() -> Iterator[int]:
         launches *= _GROWTH
 
 
+def counting_s(launch_s: float, call_s: float) -> float:
+    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
+    return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
+
+
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """The terms on which a person wants two sides compared; what is None follows from the configuration.
@@ -223,7 +228,7 @@ def compare_sides(
         RecordingError: the record cannot be written while it measures; what is in it is kept.
         RunInterruptedError: it was interrupted; its launches so far are kept.
     """
-    context = _describe(sides, surveyed, method, record)
+    context = describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
     with recorded(
         record.ledger, source=context.source, run_id=context.run_id, recorded_at=context.recorded_at
@@ -256,7 +261,7 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
         raise RunInterruptedError(f"interrupted; {_kept(run)}") from None
 
 
-def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
+def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
     """Return what all rows of the run have in common: its commits, machine, environment and rules."""
     environment = dict(os.environ)
     if not sides.scope.as_is:
@@ -308,10 +313,8 @@ class _Comparing:
     _failing: bool = False
 
     def __post_init__(self) -> None:
-        self._compared = {
-            one.benchmark.name: dataclasses.replace(one, prior=self.prior.pairs_for(one))
-            for one in self.surveyed.compared
-        }
+        continued = self.prior.continued(self.surveyed.compared)
+        self._compared = {one.benchmark.name: one for one in continued}
 
     def complete(self) -> CompletedComparison:
         """Time and count until all is decided or the budget is spent, judge, and publish the record."""
@@ -368,7 +371,7 @@ class _Comparing:
         """Return about how long counting a benchmark will take."""
         if not self.method.counted or state.launch_s is None or state.call_s is None:
             return 0.0
-        return _COUNTED_AS_LAUNCHES * state.launch_s + _COUNTED_AS_CALLS * state.call_s
+        return counting_s(state.launch_s, state.call_s)
 
     def _announce(self, forecast: Forecast) -> None:
         method = self.method

@@ -29,13 +29,13 @@ from perfkit.verdict.judge import WELL_KNOWN, compare, pair_location
 
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.
-_USUAL_SD = 0.015
+USUAL_SD = 0.015
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
 # At most this share of the time that is left is kept for counting.
-_MOST_KEPT = 0.25
+MOST_KEPT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class BenchmarkState:
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
-        return max(_usual_look(policy, found.margin) - len(self.pairs), 1)
+        return max(usual_look(policy, found.margin) - len(self.pairs), 1)
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
@@ -339,7 +339,7 @@ class SequentialComparison:
     def _kept_s(self) -> float:
         """Return the seconds that are kept for what follows."""
         left_s = max(self.deadline - self.clock(), 0.0)
-        return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
+        return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
 
 
 def _by_groups(found: Comparison) -> bool:
@@ -349,10 +349,10 @@ def _by_groups(found: Comparison) -> bool:
 
 
 @functools.cache
-def _usual_look(policy: Policy, margin: float) -> int:
+def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    found = deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    found = deciding_look(0.0, USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
     return found or policy.looks[-1]
 
 

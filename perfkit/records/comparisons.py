@@ -23,6 +23,9 @@ Inconclusive = Literal["fail", "pass", "go on"]
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 
+# Where the scatter of a benchmark is known from.
+KnownFrom = Literal["its gates", "other benchmarks", "usual"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -212,7 +215,8 @@ class GateReport:
     budget is for both, except for the counting of training steps and instructions. Before it began, another
     perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
     kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
-    of this one could not be written to the ledger.
+    of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
+    head, against a release; in that report, ``release`` is the name of the release.
     """
 
     run_id: str
@@ -235,6 +239,58 @@ class GateReport:
     from_ledger: bool = False
     cut_off: bool = False
     unrecorded: str | None = None
+    release: str | None = None
+    against: GateReport | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBenchmark:
+    """What a gate would find of one benchmark in its time, if that alone became slower.
+
+    It would get ``launches``, those of earlier gates on the pair included, up to the last look that the time
+    reaches, and be timed for ``seconds``; a slowdown of ``effect`` (a relative change) would then be found 19
+    times of 20. Without a look there are no launches and no effect; there is none either where no number is
+    as large. ``launch_sd`` is the deviation over launches of the log ratio, as wide as the interval takes it,
+    and ``launch_s`` what a launch takes in seconds. ``known_from`` says where they come from: ``gates``
+    earlier gates of the benchmark on this machine, other benchmarks' gates there, or what is usual.
+    ``decided`` is the verdict where earlier gates on the pair have one: then it would not be timed any more.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    launch_sd: float
+    launch_s: float
+    known_from: KnownFrom
+    gates: int
+    launches: int
+    seconds: float
+    effect: float | None
+    decided: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatePlan:
+    """What a gate would find in its time, told before anything is timed.
+
+    ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
+    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then
+    decide all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    policy: Policy
+    budget_s: float
+    set_up_s: float
+    unchanged_s: float
+    enough_s: float | None
+    benchmarks: tuple[PlannedBenchmark, ...]
+    findings: tuple[Comparison, ...]
+    notes: tuple[str, ...] = ()
+    release: str | None = None
+    against: GatePlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from statistics import NormalDist
 
 from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
+
+# Beyond this, less a margin, a logarithm has no number.
+_LARGEST_LOG = math.log(sys.float_info.max) - 1
 
 
 def expected_half_width(sd: float, units: int, *, error: float, trimmed_from: int = TRIMMED_FROM) -> float:
@@ -30,12 +34,14 @@ def minimum_detectable_effect(
     """Return the smallest slowdown that is judged REGRESSED with probability ``power``, after ``launches``.
 
     ``sd`` is that of the launches' log ratios. The centre must lie the half-width above the margin; both
-    scatter, the half-width by about one part in the root of twice its degrees of freedom.
+    scatter, the half-width by about one part in the root of twice its degrees of freedom. It is infinite
+    where no number is as large.
     """
     half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
     degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
     scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))
-    return (1 + margin) * math.exp(half_width + NormalDist().inv_cdf(power) * scatter) - 1
+    above = half_width + NormalDist().inv_cdf(power) * scatter
+    return (1 + margin) * math.exp(above) - 1 if above < _LARGEST_LOG else math.inf
 
 
 def deciding_look(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 
 _CODES: dict[Verdict, int] = {
@@ -21,7 +21,7 @@ _CODES: dict[Verdict, int] = {
     "IMPROVED": EXIT_PASS,
     "UNCHANGED": EXIT_PASS,
 }
-_WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
+_WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
@@ -39,6 +39,11 @@ def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: 
     codes = {_code(comparison) for comparison in found}
     if not recorded or uncounted_instructions(found):
         codes.add(EXIT_NOT_MEASURED)
+    return worst(codes)
+
+
+def worst(codes: Collection[int]) -> int:
+    """Return the exit code that counts where several hold."""
     return next(code for code in _WORST_FIRST if code in codes)
 
 

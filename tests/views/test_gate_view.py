@@ -556,3 +556,27 @@ def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
         ' to let it pass: perfkit accept test_a --reason "…"'
     ) in words
     assert "NOT MEASURED: 1 count that decides could not be counted on head" in words
+
+
+def test_a_gate_against_a_release_says_both() -> None:
+    """Each of two results says against what it is; the last line has both words, and the code that counts."""
+    release = replace(build_report(A_SLOWER), release="v1.2")
+    report = replace(build_report(B_SAME), against=release)
+    both = (
+        "PASS against its base, REGRESSED against v1.2: together they end with exit code 1. Each had its own"
+        " budget, and its own probability of any wrong verdict: at most 1 %, for both together at most 2 %."
+    )
+
+    text, comment = _text(report), render_comment(report)
+
+    words = " ".join(text.split())
+    assert words.endswith(both)
+    assert ", against v1.2 base aaaaaaaaaa" in words
+    assert "PASS: the benchmark did not become slower" in words
+    assert "REGRESSED against v1.2: 1 of 1 benchmark became slower" in words
+    assert words.index("by itself ends with exit code 0") < words.index("by itself ends with exit code 1")
+    assert 80 >= max(map(len, text.splitlines()))
+    assert both == comment.splitlines()[0]
+    assert ["## perfkit gate: PASS", "## perfkit gate against v1.2: REGRESSED"] == [
+        line for line in comment.splitlines() if line.startswith("## ")
+    ]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport, Verdict
 from perfkit.units import counted, human_seconds, listed
-from perfkit.verdict.exit_code import exit_code, uncounted_instructions
+from perfkit.verdict.exit_code import exit_code, uncounted_instructions, worst
 from perfkit.views.counts import amount_text
 from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
@@ -65,7 +65,7 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
     told = causes + (excused if report.exit_code == EXIT_PASS else [])
     besides = [found for found in in_order(report.comparisons) if _is_news(found, told)]
     return [
-        f"{decision_word(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
+        f"{_decision(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
         *_rule(report, causes),
         *([f"Besides: {_tally(besides)}."] if besides else []),
         *_unread(report.comparisons),
@@ -83,6 +83,29 @@ def _rule(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> Ite
             if proven
             else f"What is slower by more than {limit} fails."
         )
+
+
+def both_sentence(report: GateReport) -> str | None:
+    """Return what a gate and the one against a release came to together; None where there is one alone."""
+    other = report.against
+    if other is None:
+        return None
+    code = worst((report.exit_code, other.exit_code))
+    decided = f"{decision_word(report)} against its base, {_decision(other)}"
+    told = f"{decided}: together they end with exit code {code}."
+    if other.exact and not other.comparisons:
+        return told
+    each, both = other.policy.alpha, report.policy.alpha + other.policy.alpha
+    return (
+        f"{told} Each had its own budget, and its own probability of any wrong verdict: at most"
+        f" {percent(each)}, for both together at most {percent(both)}."
+    )
+
+
+def _decision(report: GateReport | ApartReport) -> str:
+    """Return the decision, and against which release it is where it is against one."""
+    release = report.release if isinstance(report, GateReport) else None
+    return decision_word(report) + (f" against {release}" if release else "")
 
 
 def _judged(report: GateReport | ApartReport) -> GateReport | ApartReport:
@@ -106,7 +129,9 @@ def _closing(report: GateReport | ApartReport) -> Iterator[str]:
         yield "The same command again goes on from here."
     if isinstance(report, GateReport) and report.unrecorded is not None:
         took += "could not be recorded, and "
-    yield f"It {took}ends with exit code {report.exit_code}."
+    # Where it is one of two, the command ends with the exit code of both.
+    alone = isinstance(report, GateReport) and (report.release or report.against)
+    yield f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
     if report.comparisons or not report.exact:
         yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
     yield f"Every word and number is explained in {_EXPLAINED_IN}."

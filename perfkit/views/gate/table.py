@@ -13,7 +13,7 @@ from rich.text import Text
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.explain.terminal import listed, section_table
-from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
+from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.wording import (
     MOST_MOVED,
@@ -41,6 +41,14 @@ _OTHER_STYLE = "yellow"
 
 def gate_view(report: GateReport) -> Group:
     """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
+    both = both_sentence(report)
+    if report.against is None or both is None:
+        return _single_view(report)
+    parts = (_single_view(report), _single_view(report.against))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
+
+
+def _single_view(report: GateReport) -> Group:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
@@ -107,6 +115,7 @@ def verdict_text(verdict: Verdict) -> Text:
 
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
+    how += f", against {report.release}" if report.release else ""
     sides = (
         f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
     )
