@@ -98,6 +98,7 @@ class Launcher:
         self._spares: list[Preloader] = []
         self._servers: dict[Side, SideServer] = {}
         self._generations = 0
+        self._alone = False
         self._groups = 0
         self._children = 0
         self.serves = False
@@ -162,10 +163,16 @@ class Launcher:
         except ForkServerLostError:
             self._replace_lost()
 
-    def renew(self) -> None:
-        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed."""
+    def renew(self, *, alone: bool = False) -> None:
+        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed.
+
+        A group that is one launch ``alone`` has no servers: its processes import and collect for themselves,
+        which takes less time than a generation of which nothing else is forked.
+        """
         self._end_servers()
         self._groups += 1
+        self._alone = alone
+        self._generations += alone
         if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
             self._teach(self._modules)
         else:
@@ -334,7 +341,7 @@ class Launcher:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
-        if nodes and self.serves and not self._servers:
+        if nodes and self.serves and not self._servers and not self._alone:
             self._collected(SIDES)
         self._children += 1
         # Both sides have paths of the same length, since a longer path moves what follows it in memory.
