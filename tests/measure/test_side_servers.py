@@ -110,14 +110,14 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
     with trees.launcher() as launcher:
         launcher.survey()
         numbers = []
-        for _ in range(6):
+        for _ in range(9):
             launch(launcher)
             numbers.append(launcher.preloader)
             launcher.renew()
 
-    assert 6 == len(set(numbers))
+    assert 9 == len(set(numbers))
     imported = said(trees, "imported")
-    assert 6 == len({one["pid"] for one in imported})
+    assert 9 == len({one["pid"] for one in imported})
     assert 2 == len({one["hash"] for one in imported})
 
 

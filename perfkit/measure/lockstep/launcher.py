@@ -3,7 +3,7 @@
 A preloader has imported what both sides share. From it, a server of each side is forked that imports the
 code of its side and collects its benchmarks. These two servers are a generation: launches are forked from
 them until a new generation replaces them. The layout of their memory biases all their launches alike, so
-generations are a level of replication of their own. Every fourth time the preloader is replaced, too.
+generations are a level of replication of their own. Every eighth time the preloader is replaced, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Found = TypeVar("_Found")
 # Children of one preloader share its address layout and hash seed, which bias all their times alike. Where
 # there are servers, that bias is small against that of a generation.
 LAUNCHES_PER_PRELOADER = 4
-_GENERATIONS_PER_PRELOADER = 4
+_GENERATIONS_PER_PRELOADER = 8
 _MOST_REUSE_FAULTS = 100
 _RAISED_TOGETHER = 2
 
