@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import math
 import os
 import sys
@@ -280,12 +281,28 @@ def _counts(timed: Timed, root: Path, since: Compilation, *, everything: bool) -
         return None
     from perfkit.agent.counted import counts_of_call
 
+    if "torch" in sys.modules:
+        _begin_counting(root)
     most = math.inf if everything else _FEWEST_CALLS
     try:
         found = counts_of_call(timed.within(seconds), root=root, most_calls=most, since=since, as_guest=True)
     except Exception:  # noqa: BLE001 (whatever the user's function does when it is watched: the test goes on)
         return None
     return dataclasses.replace(found, not_counted={})
+
+
+@functools.cache
+def _begin_counting(root: Path) -> None:
+    """Count a call of torch once: the first count of a process imports much of torch, which takes long.
+
+    Where torch was built for CUDA that takes longer than a cheap benchmark's calls may.
+    """
+    from perfkit.agent.counted import counts_of_call
+
+    call = functools.partial(sys.modules["torch"].ones, 1)
+    # Whatever does not work here does not work for benchmarks either, and is told there.
+    with contextlib.suppress(Exception):
+        counts_of_call(call, root=root, most_calls=_FEWEST_CALLS, as_guest=True)
 
 
 def _identify(item: pytest.Item, group: str | None) -> Benchmark:
