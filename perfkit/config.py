@@ -6,12 +6,14 @@ import difflib
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from perfkit.errors import ConfigError
+from perfkit.records.comparisons import FailOn, Inconclusive
 
 DEFAULT_LEDGER = "benchmarks/ledger"
 # What can be counted, as rows and reports name it.
@@ -19,6 +21,8 @@ COUNTS = (
     "operators", "syncs", "allowed_syncs", "allocated", "peak", "saved", "flops", "to_device", "to_host",
     "kernels", "python_calls", "python_peak", "graph_breaks", "graphs", "resident", "instructions",
 )  # fmt: skip
+# So much slower code seems that does the same, since it lies elsewhere in memory.
+DEFAULT_NOISE_FLOOR = "0.5%"
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -41,8 +45,13 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     A gate without ``--budget`` may take ``seconds_per_benchmark`` for each, and ``most_seconds`` for all.
     ``select`` (as pytest's ``-k``) is what is measured where nothing else is asked for, None for everything.
+    ``against`` is a release that head is compared with besides its base, None for none.
     ``preload`` are libraries that both sides share, imported once for many launches (not given: torch,
     numpy, and whatever both sides are seen to import).
+
+    ``fail_on`` "proven" fails a slowdown that is proven to be above ``noise_floor``, however small it is.
+    ``inconclusive`` says what becomes of a benchmark that the budget leaves undecided (not given: it fails,
+    but with "proven" it passes); with "go on" measuring may go on for ``go_on_seconds`` after the budget.
     """
 
     alpha: float = 0.01
@@ -51,6 +60,17 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: float = 30.0
     select: str | None = None
     preload: tuple[str, ...] | None = None
+    fail_on: FailOn = "margin"
+    noise_floor: str | None = None
+    inconclusive: Inconclusive | None = None
+    go_on_seconds: float = 3600.0
+
+    @property
+    def noise_floor_share(self) -> float:
+        """The noise floor as a share: 0.005 for ``"0.5%"``."""
+        return parse_percent(self.noise_floor or DEFAULT_NOISE_FLOOR, key="noise_floor", or_zero=True)
+
+    against: str | None = None
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,15 +175,16 @@ def load_project(start: Path) -> Project:
     return Project(root=start, config=Config())
 
 
-def parse_percent(text: str, *, key: str) -> float:
+def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
     """Return "2%" as 0.02.
 
     Raises:
-        ConfigError: the text is not a positive percentage.
+        ConfigError: the text is not a positive percentage, nor zero where that may be.
     """
     match = _PERCENT.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
-        raise ConfigError(f'{key} must be a percentage above zero such as "2%", found "{text}"')
+    if match is None or (float(match[1]) == 0 and not or_zero):
+        least = 'of at least zero such as "0.5%"' if or_zero else 'above zero such as "2%"'
+        raise ConfigError(f'{key} must be a percentage {least}, found "{text}"')
     return float(match[1]) / 100
 
 
@@ -196,9 +217,24 @@ def _check_names(section: object, kind: type[msgspec.Struct], where: str, file: 
 def _check_nested(value: object, hint: Any, where: str, file: Path) -> None:  # noqa: ANN401 (a type hint)
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         _check_names(value, hint, where, file)
+    elif isinstance(value, str) and (words := _words(hint)) and value not in words:
+        raise ConfigError(f'{file}: {where} must be {told_choices(words)}, found "{value}"')
     elif get_origin(hint) is tuple and isinstance(value, list):
         for index, item in enumerate(value):
             _check_nested(item, get_args(hint)[0], f"{where}[{index}]", file)
+
+
+def told_choices(words: Sequence[str]) -> str:
+    """Return the words of a choice: '"fail", "pass" or "go on"'."""
+    *first, last = (f'"{word}"' for word in words)
+    return f"{', '.join(first)} or {last}"
+
+
+def _words(hint: object) -> tuple[str, ...]:
+    """Return the words that a key may be, where its type is a choice of words; nothing elsewhere."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(word for part in get_args(hint) for word in _words(part))
 
 
 def nearest_key(key: str, names: list[str]) -> str:
@@ -216,7 +252,7 @@ def _type_message(error: msgspec.ValidationError, file: Path) -> str:
 
 def _check_values(config: Config, file: Path) -> None:
     _check_percent(config.margin, "tool.perfkit.margin", file)
-    _check_gate(config.gate, file)
+    _check_gate(config, file)
     _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit", file)
     _check_exact(config, file)
     for index, rule in enumerate(config.rules):
@@ -232,12 +268,21 @@ def _check_values(config: Config, file: Path) -> None:
             )
 
 
-def _check_gate(gate: GateConfig, file: Path) -> None:
+def _check_gate(config: Config, file: Path) -> None:
+    gate = config.gate
     if not 0 < gate.alpha < 1:
         raise ConfigError(f"{file}: tool.perfkit.gate.alpha must lie between 0 and 1, found {gate.alpha:g}")
     _check_above_zero(gate.seconds_per_benchmark, "tool.perfkit.gate.seconds_per_benchmark", file)
     _check_above_zero(gate.most_seconds, "tool.perfkit.gate.most_seconds", file)
     _check_above_zero(gate.limit, "tool.perfkit.gate.limit", file)
+    _check_above_zero(gate.go_on_seconds, "tool.perfkit.gate.go_on_seconds", file)
+    if gate.noise_floor is not None:
+        _check_percent(gate.noise_floor, "tool.perfkit.gate.noise_floor", file, or_zero=True)
+        if gate.noise_floor_share > config.margin_share:
+            raise ConfigError(
+                f"{file}: tool.perfkit.gate.noise_floor must not be above tool.perfkit.margin"
+                f' ("{config.margin}"), found "{gate.noise_floor}"'
+            )
 
 
 def _check_exact(config: Config, file: Path) -> None:
@@ -251,9 +296,9 @@ def _check_exact(config: Config, file: Path) -> None:
                 )
 
 
-def _check_percent(text: str, key: str, file: Path) -> None:
+def _check_percent(text: str, key: str, file: Path, *, or_zero: bool = False) -> None:
     try:
-        parse_percent(text, key=key)
+        parse_percent(text, key=key, or_zero=or_zero)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
 

@@ -21,7 +21,7 @@ from perfkit.records import (
     Row,
     RowPolicy,
 )
-from perfkit.records.comparisons import Policy, Verdict
+from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
 from perfkit.records.experiments import Experiment, Factor, Fingerprint
 from perfkit.records.policies import (
     CalibrationPolicy,
@@ -48,6 +48,9 @@ judged = {
         alpha=numbers,
         family=st.integers(),
         looks=st.lists(st.integers(), min_size=1).map(tuple),
+        fail_on=st.sampled_from(get_args(FailOn)),
+        noise_floor=numbers,
+        inconclusive=st.sampled_from(get_args(Inconclusive)),
     ),
     "margin": numbers,
     "gating": st.booleans(),

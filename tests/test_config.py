@@ -65,6 +65,11 @@ seconds_per_benchmark = 4
 limit = 90
 select = "loss"
 preload = []
+fail_on = "proven"
+noise_floor = "0.3%"
+inconclusive = "go on"
+go_on_seconds = 600
+against = "v1.2"
 [[tool.perfkit.rules]]
 match = "*slow*"
 margin = "5%"
@@ -74,7 +79,19 @@ limit = 0.5
     config = load_project(_write(tmp_path, text)).config
 
     assert (("src/*.so",), ("data",), "make ext") == (config.copy, config.link, config.prepare)
-    assert GateConfig(alpha=0.05, seconds_per_benchmark=4, limit=90, select="loss", preload=()) == config.gate
+    assert 0.003 == config.gate.noise_floor_share
+    assert config.gate == GateConfig(
+        alpha=0.05,
+        seconds_per_benchmark=4,
+        limit=90,
+        select="loss",
+        preload=(),
+        fail_on="proven",
+        noise_floor="0.3%",
+        inconclusive="go on",
+        go_on_seconds=600,
+        against="v1.2",
+    )
     assert (BenchmarkRule(match="*slow*", margin="5%", gate=False, limit=0.5),) == config.rules
 
 
@@ -91,6 +108,29 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
         config.gate.preload,
     )
     assert (BenchmarkRule(match="*", margin=None, gate=None, limit=None),) == config.rules
+    assert ("margin", 0.005, None, 3600.0) == (
+        config.gate.fail_on,
+        config.gate.noise_floor_share,
+        config.gate.inconclusive,
+        config.gate.go_on_seconds,
+    )
+
+
+@pytest.mark.parametrize("margin", ["0.5%", "0.2%"])
+def test_a_narrow_margin_needs_no_noise_floor_of_its_own(tmp_path: Path, margin: str) -> None:
+    """Only a floor that was written down is refused where it is above the margin; it may be as large."""
+    file = _write(tmp_path, f'[tool.perfkit]\nmargin = "{margin}"\n[tool.perfkit.gate]\nfail_on = "proven"\n')
+
+    assert 0.005 == load_project(file).config.gate.noise_floor_share
+    (file / "pyproject.toml").open("a").write(f'noise_floor = "{margin}"\n')
+    assert pytest.approx(float(margin[:-1]) / 100) == load_project(file).config.gate.noise_floor_share
+
+
+def test_the_noise_floor_may_be_zero(tmp_path: Path) -> None:
+    """Then any slowdown that is proven fails."""
+    file = _write(tmp_path, '[tool.perfkit.gate]\nnoise_floor = "0%"\n')
+
+    assert 0.0 == load_project(file).config.gate.noise_floor_share
 
 
 @pytest.mark.parametrize(
@@ -116,6 +156,24 @@ def test_a_gate_has_defaults(tmp_path: Path) -> None:
         ("[tool.perfkit.gate]\nalpha = nan", "tool.perfkit.gate.alpha must lie between 0 and 1, found nan"),
         ("[tool.perfkit.gate]\nalpha = '1%'", '"tool.perfkit.gate.alpha": expected float, got str'),
         ("[tool.perfkit.gate]\nlimit = 0", "tool.perfkit.gate.limit must be a number of seconds above zero"),
+        (
+            "[tool.perfkit.gate]\nfail_on = 'provn'",
+            'tool.perfkit.gate.fail_on must be "margin" or "proven", found "provn"',
+        ),
+        ("[tool.perfkit.gate]\nfail_on = true", 'perfkit.gate.fail_on": expected str, got bool'),
+        (
+            "[tool.perfkit.gate]\ninconclusive = 'go'",
+            'tool.perfkit.gate.inconclusive must be "fail", "pass" or "go on", found "go"',
+        ),
+        (
+            "[tool.perfkit.gate]\nnoise_floor = '-1%'",
+            'gate.noise_floor must be a percentage of at least zero such as "0.5%", found "-1%"',
+        ),
+        (
+            "[tool.perfkit.gate]\nnoise_floor = '2.1%'",
+            'gate.noise_floor must not be above tool.perfkit.margin ("2%"), found "2.1%"',
+        ),
+        ("[tool.perfkit.gate]\ngo_on_seconds = 0", "gate.go_on_seconds must be a number of seconds above"),
         ("[tool.perfkit.backfill]\nlimit = 0", "backfill.limit must be a number of seconds above zero"),
         ("[tool.perfkit.gate]\nlimit = inf", "gate.limit must be a number of seconds above zero, found inf"),
         (

@@ -151,7 +151,7 @@ def gated(case: dict[str, Any], root: Path) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "run_id": found["run_id"],
         "verdicts": dict(Counter(one["verdict"] for one in found["comparisons"])),
-        "said": _last_words(done, told=report.exists()),
+        "said": _sentence(done, told=report.exists()),
     }
 
 
@@ -179,14 +179,11 @@ def _counts(output: str) -> dict[str, int]:
     return {kind.rstrip("s"): int(number) for number, kind in _COUNT.findall(lines[-1] if lines else "")}
 
 
-def _last_words(done: subprocess.CompletedProcess[str], *, told: bool) -> str:
+def _sentence(done: subprocess.CompletedProcess[str], *, told: bool) -> str:
     """Return the sentence of the decision, or the line of an error."""
     if not told:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
-    text = " ".join(done.stdout.split())
-    words = ("PASS: ", "REGRESSED: ", "INCONCLUSIVE: ", "NOT MEASURED: ")
-    begins = max(text.rfind(word) for word in words)
-    return text[begins:].partition(" It took")[0].partition(" The same command")[0]
+    return " ".join(done.stdout.strip().partition("\n\n")[0].split())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from perfkit.cli.options import (
     SelectOption,
     WaitOption,
     check_rates,
+    chosen,
     examples,
     ledger_at,
     margin_share,
@@ -25,6 +27,8 @@ from perfkit.cli.options import (
     project_in,
 )
 from perfkit.cli.output import tell
+from perfkit.errors import UsageError
+from perfkit.records.comparisons import FailOn, Inconclusive
 
 
 def register(app: typer.Typer) -> None:
@@ -35,8 +39,13 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --base v1.2 --margin 1% --markdown comment.md",
             "perfkit gate --base HEAD~3 --select 'loss and not slow' --json gate.json",
             "perfkit gate --base ../before --head ../after --benchmarks tests/test_speed.py",
+            "perfkit gate --fail-on proven --fail-fast",
+            "perfkit gate --inconclusive pass --budget 120",
+            "perfkit gate --inconclusive 'go on'",
             "perfkit gate --exact-only",
             "perfkit gate --exact-only --instructions --select collate",
+            "perfkit gate --against v1.2",
+            "perfkit gate --plan --budget 600",
             "perfkit gate --from-ledger 3f2a",
         )
     )(gate)
@@ -57,6 +66,13 @@ def gate(
             metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when its code has changes."
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REF",
+            help="Compare head with this release as well, with a budget and a verdict of its own.",
+        ),
+    ] = None,
     benchmarks: BenchmarksOption = None,
     select: SelectOption = None,
     margin: MarginOption = None,
@@ -68,6 +84,25 @@ def gate(
             help="For the whole gate, set-up included (default: 20 for each benchmark, at least 30).",
         ),
     ] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="margin|proven",
+            help="Fail what is slower by more than the margin, or (proven) whatever is proven to be slower by"
+            " more than neutral changes cost; undecided benchmarks then pass (default: margin).",
+        ),
+    ] = None,
+    inconclusive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fail|pass|'go on'",
+            help="What becomes of a benchmark that the budget leaves undecided: exit code 3, or 0, or it is"
+            " measured past the budget (default: fail).",
+        ),
+    ] = None,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
+    ] = False,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
     ] = False,
@@ -84,6 +119,10 @@ def gate(
     wait: WaitOption = None,
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Time nothing: say which slowdown the gate would find in its budget."),
+    ] = False,
     from_ledger: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Measure nothing: judge the kept launches of a run anew."),
@@ -99,28 +138,54 @@ def gate(
     Both sides take turns in lockstep, launch after launch, until every benchmark is decided or the budget
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
-    from perfkit.jobs.gate import GateRequest, run_gate
+    from perfkit.compare.engine import Terms
+    from perfkit.jobs.against import Gated, plan_gates, run_gates
+    from perfkit.jobs.gate import GateRequest
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.gate.markdown import render_comment
+    from perfkit.views.gate.plan import plan_markdown, plan_view
     from perfkit.views.gate.table import gate_view
 
     check_rates(alpha=alpha, budget=budget)
+    _refuse_together(
+        {"--plan": plan, "--from-ledger": from_ledger is not None},
+        {"--plan": plan, "--exact-only": exact_only},
+        {"--plan": plan, "--instructions": instructions},
+        {"--against": bool(against), "--from-ledger": from_ledger is not None},
+    )
+    terms = Terms(
+        margin=margin_share(margin),
+        alpha=alpha,
+        budget_s=budget,
+        fail_on=chosen(fail_on, FailOn, "--fail-on"),
+        inconclusive=chosen(inconclusive, Inconclusive, "--inconclusive"),
+        fail_fast=fail_fast,
+    )
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_path)
+
+    def write(text: str) -> None:
+        if markdown is not None:
+            replace_text(markdown, text, option="--markdown")
+
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
 
+        if fail_on or inconclusive or fail_fast:
+            raise UsageError(
+                "--from-ledger judges a run by the rules that it was measured under:"
+                " leave --fail-on, --inconclusive and --fail-fast out"
+            )
         report = recompute_gate(from_ledger, ledger=place, project=project)
+        gated = Gated(report=report, exit_code=report.exit_code)
     else:
         request = GateRequest(
             base=base,
             head=head,
             benchmarks=benchmarks,
             select=select,
-            margin=margin_share(margin),
-            alpha=alpha,
-            budget_s=budget,
+            terms=terms,
             as_is=as_is,
             ledger=place,
             seed=seed,
@@ -129,18 +194,32 @@ def gate(
             wait_s=wait,
         )
         with GateProgress(enabled=True) as progress:
-            report = run_gate(request, project=project, progress=progress)
-
-    def write_comment() -> None:
-        if markdown is not None:
-            replace_text(markdown, render_comment(report), option="--markdown")
-
+            if plan:
+                planned = plan_gates(request, against, project=project, progress=progress)
+            else:
+                gated = run_gates(request, against, project=project, progress=progress)
+    if plan:
+        tell(plan_view(planned), planned, json=json, then=(lambda: write(plan_markdown(planned)),))
+        return
+    report = gated.report
     tell(
         gate_view(report),
         report,
         json=json,
-        then=(write_comment,),
-        unrecorded=report.unrecorded,
-        code=report.exit_code,
+        then=(lambda: write(render_comment(report)),),
+        unrecorded=gated.unrecorded,
+        code=gated.exit_code,
+        failure=gated.failure,
     )
-    sys.exit(report.exit_code)
+    sys.exit(gated.exit_code)
+
+
+def _refuse_together(*pairs: Mapping[str, bool]) -> None:
+    """Refuse options that contradict each other, each pair with whether it was given.
+
+    Raises:
+        UsageError: both of a pair were.
+    """
+    for pair in pairs:
+        if all(pair.values()):
+            raise UsageError(f"{' and '.join(pair)} contradict each other; leave one of them out")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -120,6 +120,20 @@ def margin_share(text: str | None) -> float | None:
     from perfkit.config import parse_percent
 
     return parse_percent(text, key="--margin") if text else None
+
+
+def chosen(text: str | None, words: object, option: str) -> Any:  # noqa: ANN401 (one of the words)
+    """Return which of the words of a choice an option says, None where it was not given.
+
+    Raises:
+        UsageError: it says none of them; it names the option.
+    """
+    from perfkit.config import told_choices
+
+    word = text and text.replace("-", " ")
+    if word is not None and word not in get_args(words):
+        raise UsageError(f'{option} must be {told_choices(get_args(words))}, found "{text}"')
+    return word
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:

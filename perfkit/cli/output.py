@@ -24,21 +24,22 @@ def tell(
     then: tuple[Callable[[], None], ...] = (),
     unrecorded: str | None = None,
     code: int = EXIT_NOT_MEASURED,
+    failure: PerfkitError | None = None,
 ) -> None:
     """Print a view, then do what else is to be done with a result, and write it as JSON.
 
     What was measured is seen before anything is written that a full disk could keep from being written, and
     no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
-    command then ends with ``code``.
+    command then ends with ``code``. ``failure`` is what kept the result from being whole.
 
     Raises:
         PerfkitError: the first thing that failed; others are its notes.
         BrokenPipeError: nobody reads the view, and nothing else failed.
     """
-    failures: list[PerfkitError] = []
+    failures: list[PerfkitError] = [] if failure is None else [failure]
     if unrecorded is not None:
         failures.append(RecordingError(unrecorded))
-        failures[0].exit_code = code
+        failures[-1].exit_code = code
     closed: BrokenPipeError | None = None
     steps: list[Callable[[], None]] = [
         functools.partial(show, view, to_json=json),

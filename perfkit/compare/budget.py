@@ -24,8 +24,8 @@ class Candidate:
 
     ``next_look_s`` are the seconds to its next look, ``decision_s`` those to the look that will decide it if
     its ratio and scatter stay as they are, None where none would. It is ``suspect`` where its ratio is above
-    its margin, ``changed`` where it may run code that differs between the sides, and ``begun`` where it has
-    had a launch in this run.
+    what is allowed, ``changed`` where it may run code that differs between the sides, and ``begun`` where it
+    has had a launch in this run.
     """
 
     node: str
@@ -77,17 +77,30 @@ class Forecast:
             number += spent <= self.left_s
         return number
 
-    def announced(self, margins: str, *, budget_s: float) -> str:
-        """Return a sentence on how long measuring takes, and what a budget that is too small leaves out."""
+    def announced(self, margins: str, *, budget_s: float, goes_on: bool = False) -> str:
+        """Return a sentence on how long measuring takes, and what a budget that is too small leaves out.
+
+        Where measuring ``goes_on`` after the budget, nothing is left out.
+        """
         told = (
             f"measuring {counted(len(self.costs_s), 'benchmark')}: about"
             f" {human_seconds(self.seconds, digits=2)} at {margins}"
         )
         if self.seconds - self.after_s <= self.left_s:
             return told
+        others = "after which measuring goes on for the others" if goes_on else self._cure(budget_s)
         return (
             f"{told}; the {human_seconds(self.left_s, digits=2)} that are left are enough for about"
-            f" {self.affordable}, those of changed code first ({self._cure(budget_s)})"
+            f" {self.affordable}, those of changed code first ({others})"
+        )
+
+    def going_on(self, *, budget_s: float, most_s: float) -> str:
+        """Return a sentence on what is measured after the budget, for ``most_s`` seconds at most."""
+        return (
+            f"the budget of {human_seconds(budget_s)} is over: going on with"
+            f" {counted(len(self.costs_s), 'undecided benchmark')}, which takes about"
+            f" {human_seconds(self.seconds, digits=2)} and {human_seconds(most_s)} at most"
+            ' (inconclusive = "go on")'
         )
 
     def not_reached(self, number: int, *, budget_s: float) -> str:
@@ -97,9 +110,13 @@ class Forecast:
             f" {'was' if number == 1 else 'were'} reached ({self._cure(budget_s)})"
         )
 
-    def _cure(self, budget_s: float) -> str:
+    def enough_s(self, budget_s: float) -> int:
+        """Return the budget that decides all of them, to ten seconds."""
         whole = budget_s + self.seconds - self.after_s - self.left_s
-        return f"--budget {math.ceil(whole / 10) * 10} for all, or --select to measure fewer"
+        return math.ceil(whole / 10) * 10
+
+    def _cure(self, budget_s: float) -> str:
+        return f"--budget {self.enough_s(budget_s)} for all, or --select to measure fewer"
 
 
 def _order(one: Candidate, left_s: float) -> tuple[bool, bool, bool, bool, float]:

@@ -16,15 +16,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from perfkit.compare.accepting import accept
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
-from perfkit.compare.explaining import doubtful_assumptions, not_reached, waiting_threads
+from perfkit.compare.explaining import doubtful_assumptions, waiting_threads, why_not_measured
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
 from perfkit.compare.survey import Rules, Survey, finding_on_failure
-from perfkit.config import Project
+from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
@@ -36,7 +37,7 @@ from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.profiling.targets import Target
 from perfkit.records import SIDES, Row, Source
-from perfkit.records.comparisons import Comparison, ExactComparison, Policy
+from perfkit.records.comparisons import Comparison, ExactComparison, FailOn, Inconclusive, Policy
 from perfkit.records.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.records.progress import ComparisonProgress
 from perfkit.stats.interval import TRIMMED_FROM
@@ -87,6 +88,37 @@ def _late_looks() -> Iterator[int]:
         launches *= _GROWTH
 
 
+def counting_s(launch_s: float, call_s: float) -> float:
+    """Return about how long counting takes of a benchmark whose launches and calls take so many seconds."""
+    return _COUNTED_AS_LAUNCHES * launch_s + _COUNTED_AS_CALLS * call_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms on which a person wants two sides compared; what is None follows from the configuration.
+
+    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for setting up, timing and counting. With
+    ``fail_fast`` measuring stops at the first slowdown that fails the gate.
+    """
+
+    margin: float | None = None
+    alpha: float | None = None
+    budget_s: float | None = None
+    fail_on: FailOn | None = None
+    inconclusive: Inconclusive | None = None
+    fail_fast: bool = False
+
+    def policy(self, config: GateConfig, *, family: int, served: bool) -> Policy:
+        """Return the rules by which ``family`` comparisons are judged."""
+        proven = (self.fail_on or config.fail_on) == "proven"
+        return dataclasses.replace(
+            gate_policy(alpha=self.alpha or config.alpha, family=family, served=served),
+            fail_on="proven" if proven else "margin",
+            noise_floor=config.noise_floor_share if proven else 0.0,
+            inconclusive=self.inconclusive or config.inconclusive or ("pass" if proven else "fail"),
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """How the benchmarks of two sides are compared, decided before anything is measured.
@@ -94,6 +126,8 @@ class Method:
     ``budget_s`` are the seconds for setting up, timing and counting benchmarks; counting steps of ``targets``
     and instructions is not part of it. ``counted`` says that benchmarks and targets are counted,
     ``instructions`` that callgrind counts as well. Without ``timed`` nothing is timed, and the counts decide.
+    For ``go_on_s`` seconds after the budget measuring goes on while anything is undecided. With ``fail_fast``
+    it stops at the first slowdown that fails the gate.
     """
 
     policy: Policy
@@ -105,6 +139,8 @@ class Method:
     counted: bool
     targets: tuple[Target, ...]
     instructions: bool
+    go_on_s: float = 0.0
+    fail_fast: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,10 +180,8 @@ class CompletedComparison:
 def settle_method(
     project: Project,
     surveyed: Survey,
+    terms: Terms,
     *,
-    margin: float | None,
-    alpha: float | None,
-    budget_s: float | None,
     seed: int,
     timed: bool = True,
     counted: bool,
@@ -162,18 +196,19 @@ def settle_method(
     gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
     shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
     most_s = max(min(shared_out, config.gate.most_seconds), _LEAST_BUDGET_S)
+    policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
     return Method(
-        policy=gate_policy(
-            alpha=alpha or config.gate.alpha, family=max(len(gating), 1), served=surveyed.served
-        ),
+        policy=policy,
         exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
-        rules=Rules.of(config, margin=margin),
-        budget_s=budget_s or most_s,
+        rules=Rules.of(config, margin=terms.margin),
+        budget_s=terms.budget_s or most_s,
         seed=seed,
         timed=timed,
         counted=counted,
         targets=targets,
         instructions=instructions,
+        go_on_s=config.gate.go_on_seconds if policy.inconclusive == "go on" else 0.0,
+        fail_fast=terms.fail_fast,
     )
 
 
@@ -193,7 +228,7 @@ def compare_sides(
         RecordingError: the record cannot be written while it measures; what is in it is kept.
         RunInterruptedError: it was interrupted; its launches so far are kept.
     """
-    context = _describe(sides, surveyed, method, record)
+    context = describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
     with recorded(
         record.ledger, source=context.source, run_id=context.run_id, recorded_at=context.recorded_at
@@ -207,6 +242,7 @@ def compare_sides(
             run=run,
             progress=progress,
             began=began,
+            ledger=record.ledger.path,
         ).complete()
 
 
@@ -225,7 +261,7 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
         raise RunInterruptedError(f"interrupted; {_kept(run)}") from None
 
 
-def _describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
+def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
     """Return what all rows of the run have in common: its commits, machine, environment and rules."""
     environment = dict(os.environ)
     if not sides.scope.as_is:
@@ -271,13 +307,14 @@ class _Comparing:
     run: Run
     progress: ComparisonProgress
     began: float
+    ledger: Path
     _compared: Mapping[str, ComparedBenchmark] = field(init=False)
+    _looked_up: tuple[str, ...] = ()
+    _failing: bool = False
 
     def __post_init__(self) -> None:
-        self._compared = {
-            one.benchmark.name: dataclasses.replace(one, prior=self.prior.pairs_for(one))
-            for one in self.surveyed.compared
-        }
+        continued = self.prior.continued(self.surveyed.compared)
+        self._compared = {one.benchmark.name: one for one in continued}
 
     def complete(self) -> CompletedComparison:
         """Time and count until all is decided or the budget is spent, judge, and publish the record."""
@@ -319,6 +356,10 @@ class _Comparing:
         timing.keep = lambda measured: self.run.add(list(launch_rows(measured, self._compared, self.context)))
         timing.announce = self._announce
         timing.after_s = self._counting_s
+        timing.go_on_s = self.method.go_on_s
+        timing.announce_going_on = self._announce_going_on
+        if self.method.fail_fast:
+            timing.is_enough = self._fails
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
@@ -330,10 +371,28 @@ class _Comparing:
         """Return about how long counting a benchmark will take."""
         if not self.method.counted or state.launch_s is None or state.call_s is None:
             return 0.0
-        return _COUNTED_AS_LAUNCHES * state.launch_s + _COUNTED_AS_CALLS * state.call_s
+        return counting_s(state.launch_s, state.call_s)
 
     def _announce(self, forecast: Forecast) -> None:
-        self.progress.say(forecast.announced(self._margins(), budget_s=self.method.budget_s))
+        method = self.method
+        told = forecast.announced(self._margins(), budget_s=method.budget_s, goes_on=method.go_on_s > 0)
+        self.progress.say(told)
+
+    def _announce_going_on(self, forecast: Forecast) -> None:
+        self.progress.say(forecast.going_on(budget_s=self.method.budget_s, most_s=self.method.go_on_s))
+
+    def _fails(self, comparisons: Sequence[Comparison]) -> bool:
+        """Tell whether the gate fails already, by a benchmark that gates, REGRESSED and is not accepted."""
+        regressed = [one for one in comparisons if one.verdict == "REGRESSED" and one.gating]
+        # What was accepted is looked up once for each set of regressions, since git is asked for it.
+        known = tuple(one.benchmark.name for one in regressed)
+        if known and known != self._looked_up:
+            told = accept(comparisons, (), self.sides.pair, ledger=self.ledger).comparisons
+            self._looked_up = known
+            self._failing = any(
+                one.accepted is None for one in told if one.verdict == "REGRESSED" and one.gating
+            )
+        return bool(known) and self._failing
 
     def _margins(self) -> str:
         margins = sorted({one.margin for one in self._compared.values()})
@@ -342,7 +401,7 @@ class _Comparing:
 
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
-            yield from not_reached(timing, budget_s=self.method.budget_s)
+            yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
             yield from doubtful_assumptions(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
@@ -359,7 +418,9 @@ class _Comparing:
                 tallies.append(
                     count_compared(benchmarks, launcher, say=self._say_counting, decide=not method.timed)
                 )
-            tallies.append(count_targets(method.targets, self.sides.project, launcher, method.rules))
+            stopped = timing is not None and timing.stopped
+            targets = () if stopped else method.targets
+            tallies.append(count_targets(targets, self.sides.project, launcher, method.rules))
         if method.instructions:
             tallies.append(
                 count_instructions(benchmarks, self.sides.callgrind, say=self._say_counting_instructions)
@@ -405,8 +466,11 @@ class _Comparing:
 def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
     """Tell whether a benchmark is counted: it has had a launch, and uses torch or has short calls.
 
-    Without torch no count decides, so only cheap ones are made.
+    Without torch no count decides, so only cheap ones are made. Where measuring stopped at a regression, the
+    benchmark that has regressed is counted alone.
     """
+    if timing.stopped and timing.verdict(one.benchmark.name) != "REGRESSED":
+        return False
     call_s = timing.states[one.benchmark.name].call_s
     return call_s is not None and (timing.uses_torch or call_s <= _LONGEST_COUNTED_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from pathlib import Path
 
 from perfkit.compare.prior import Prior
@@ -18,7 +19,8 @@ from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
 from perfkit.records import SIDES, Side
-from perfkit.records.comparisons import Comparison, Explanation
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
+from perfkit.records.differences import Section
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.readings import Reading
 from perfkit.repo.checkout import Roots
@@ -26,31 +28,75 @@ from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
 from perfkit.units import listed
 from perfkit.verdict.assumptions import doubts
+from perfkit.verdict.disagreement import Disagreement, disagreements
 
 _MOST_LISTED = 5
 _PROFILED_S = 0.5
 _MOST_CALLS = 200
+_MOST_PROFILED_NO_FASTER = 3
 
 
-def explain_regressions(
+def explain_benchmarks(
     comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
     compared: Sequence[ComparedBenchmark],
     sides: OpenSides,
     progress: ComparisonProgress,
 ) -> tuple[Explanation, ...]:
-    """Profile regressed benchmarks on both sides and return what moved; those that failed are left out."""
+    """Profile what regressed and return what moved, and say where a time did not follow its counts.
+
+    Some benchmarks of much less work that became no faster are profiled as well: where their time is spent is
+    shown. What could not be profiled is left out, unless there is something else to say.
+    """
     known = {one.benchmark.name: one for one in compared}
-    regressed = [one for one in comparisons if one.verdict == "REGRESSED"]
-    if regressed:
-        progress.say("profiling what regressed")
-    found = (_explain(one, known[one.benchmark.name], sides.launcher, sides.roots) for one in regressed)
+    apart = {one.benchmark: one for one in disagreements(comparisons, exact)}
+    regressed = {one.benchmark.name for one in comparisons if one.verdict == "REGRESSED"}
+    no_faster = {*[name for name, one in apart.items() if one.elsewhere][:_MOST_PROFILED_NO_FASTER]}
+    if regressed or no_faster:
+        progress.say(f"profiling what {'regressed' if regressed else 'became no faster'}")
+    explained = {
+        name: _explain(one, known[name], sides.launcher, sides.roots)
+        for one in comparisons
+        if (name := one.benchmark.name) in regressed | no_faster
+    }
+    told = dict.fromkeys([*explained, *apart])
+    found = (_with_disagreement(explained.get(name), apart.get(name)) for name in told)
     return tuple(explanation for explanation in found if explanation is not None)
+
+
+def explain_counts(
+    comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
+) -> tuple[Explanation, ...]:
+    """Say where a time did not follow its counts, without a profile."""
+    found = (_with_disagreement(None, one) for one in disagreements(comparisons, exact))
+    return tuple(explanation for explanation in found if explanation is not None)
+
+
+def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
+    """Return an explanation that begins with what the time and the counts say, where they disagree."""
+    if found is None:
+        return explained
+    if explained is None:
+        return Explanation(benchmark=found.benchmark, section=None, findings=(found.said,))
+    said = found.said
+    if found.elsewhere and explained.section is not None:
+        said += _where_time_is_spent(explained.section)
+    return replace(explained, findings=(said, *explained.findings))
+
+
+def _where_time_is_spent(section: Section) -> str:
+    """Return the function to look at, since it takes most of the time of a call on head."""
+    part = max(section.parts, key=lambda one: one.amount.head_s, default=None)
+    if part is None or not section.whole.head_s:
+        return ""
+    place = f" ({part.place})" if part.place else ""
+    return f", look at {part.name}{place}: {100 * part.amount.head_s / section.whole.head_s:.0f} % of a call"
 
 
 def _explain(
     comparison: Comparison, one: ComparedBenchmark, launcher: Launcher, roots: Roots
 ) -> Explanation | None:
-    """Profile a regressed benchmark on both sides and return what moved; None where that failed."""
+    """Profile a benchmark on both sides and return what moved; None where that failed."""
     name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
     try:
@@ -93,8 +139,11 @@ def notes_on(
     yield from _unseen_changes(sides, loaded)
 
 
-def not_reached(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
-    """Yield a note on the benchmarks that the budget was too small for."""
+def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:
+    """Yield a note on the benchmarks that the budget was too small for, or that a regression cut short."""
+    if timing.stopped:
+        yield "stopped at the first regression (--fail-fast)"
+        return
     number = sum(one.verdict == "NOT REACHED" for one in timing.comparisons())
     if number:
         yield timing.forecast().not_reached(number, budget_s=budget_s)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from perfkit.compare.filing import RunContext
 from perfkit.compare.sequential import ComparedBenchmark
@@ -28,6 +28,10 @@ class Prior:
             [row for row in rows if row.outcome.benchmark == one.benchmark] for rows in self.runs.values()
         ]
         return joined_pairs([pairs_of(rows) for rows in found])
+
+    def continued(self, compared: Iterable[ComparedBenchmark]) -> tuple[ComparedBenchmark, ...]:
+        """Return benchmarks with their earlier launches."""
+        return tuple(replace(one, prior=self.pairs_for(one)) for one in compared)
 
 
 def earlier_rows(ledger: Ledger, pair: SidePair) -> list[Row]:
@@ -78,7 +82,7 @@ def _fits(row: Row, context: RunContext) -> bool:
         and row.machine.machine_id == context.machine.machine_id
         and row.environment.env_id == context.environment.env_id
         and isinstance(row.policy, JudgedPolicy)
-        and row.policy.rules == context.policy
+        and row.policy.rules.tests_like(context.policy)
     )
 
 

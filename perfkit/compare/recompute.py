@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perfkit.compare.accepting import find_acceptances
+from perfkit.compare.explaining import explain_counts
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
 from perfkit.ledger.store import Ledger
@@ -71,6 +72,7 @@ def _report(
         comparisons=tuple(comparisons),
         # Launches may be missing, so a gate that was cut off never passes.
         exit_code=EXIT_NOT_MEASURED if first.partial and code == EXIT_PASS else code,
+        explanations=explain_counts(comparisons, exact),
         exact=tuple(exact),
         notes=("This gate was cut off: launches and counts of it may be missing.",) if first.partial else (),
         from_ledger=True,

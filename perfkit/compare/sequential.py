@@ -20,7 +20,7 @@ from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport, s
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
-from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
+from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.records.progress import ComparisonProgress
 from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import deciding_look
@@ -29,13 +29,13 @@ from perfkit.verdict.judge import WELL_KNOWN, compare, pair_location
 
 # A benchmark's log ratios usually have this standard deviation over launches, shared variance of generations
 # included. It is assumed while there are too few launches to show the benchmark's own.
-_USUAL_SD = 0.015
+USUAL_SD = 0.015
 # Where, in most launches, the slowest round takes so many times as long as the fastest, the cause is not the
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
 # At most this share of the time that is left is kept for counting.
-_MOST_KEPT = 0.25
+MOST_KEPT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class BenchmarkState:
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
-        return max(_usual_look(policy, found.margin) - len(self.pairs), 1)
+        return max(usual_look(policy, found.margin) - len(self.pairs), 1)
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
@@ -162,6 +162,11 @@ def _announce_nothing(_: Forecast) -> None:
     """Announce nothing, for a comparison that nobody waits for."""
 
 
+def _never_enough(_: Sequence[Comparison]) -> bool:
+    """Go on until all is decided."""
+    return False
+
+
 @dataclass
 class SequentialComparison:
     """Measures benchmarks until they are decided; what it has measured survives an interruption.
@@ -169,7 +174,9 @@ class SequentialComparison:
     ``deadline`` is a reading of ``clock``, a monotonic clock in seconds; ``now`` returns the date. ``keep``
     is called with what each launch measured before the next one is made, and ``announce`` once, after the
     first launch. Of the time that is left, the seconds that ``after_s`` says of each benchmark are kept for
-    the counting that follows.
+    the counting that follows. Where the deadline leaves something undecided, measuring goes on for
+    ``go_on_s`` seconds after it, and ``announce_going_on`` is called before. As soon as what was found
+    ``is_enough``, it is ``stopped``.
     """
 
     launches: Launches
@@ -179,10 +186,15 @@ class SequentialComparison:
     keep: Callable[[Sequence[MeasuredLaunch]], None] = _keep_nothing
     announce: Callable[[Forecast], None] = _announce_nothing
     after_s: Callable[[BenchmarkState], float] = _nothing_after
+    go_on_s: float = 0.0
+    announce_going_on: Callable[[Forecast], None] = _announce_nothing
+    is_enough: Callable[[Sequence[Comparison]], bool] = _never_enough
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
     loaded: set[str] = field(default_factory=set)
     uses_torch: bool = False
+    stopped: bool = False
+    _goes_on: bool = False
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
 
@@ -203,7 +215,8 @@ class SequentialComparison:
         begun = self.clock()
         for number, slot in enumerate(slots):
             progress.update(self.comparisons(), self.clock() - begun, self._left_s())
-            nodes = self._next_nodes()
+            self.stopped = bool(self._candidates()) and self.is_enough(self.comparisons())
+            nodes = [] if self.stopped else self._next_nodes() or self._nodes_after_the_deadline()
             if not nodes:
                 return
             self._launch(slot, nodes)
@@ -213,6 +226,10 @@ class SequentialComparison:
     def comparisons(self) -> tuple[Comparison, ...]:
         """Return the verdict so far of every benchmark that has not failed."""
         return tuple(self.judge(node) for node, state in self.states.items() if state.failure is None)
+
+    def verdict(self, node: str) -> Verdict | None:
+        """Return the verdict so far of a benchmark, None where it has failed."""
+        return None if self.states[node].failure is not None else self.judge(node).verdict
 
     def forecast(self) -> Forecast:
         """Return how long it would take to decide every benchmark that is still undecided."""
@@ -266,6 +283,15 @@ class SequentialComparison:
         chosen = share_out(self._candidates(), self._left_s())
         return [node for node in self.states if node in chosen]
 
+    def _nodes_after_the_deadline(self) -> list[str]:
+        """Return what is measured beyond the deadline, once that is over and where it is asked for."""
+        if self._goes_on or not self.go_on_s or not self._candidates():
+            return []
+        self._goes_on = True
+        self.deadline += self.go_on_s
+        self.announce_going_on(self.forecast())
+        return self._next_nodes()
+
     def _candidates(self) -> list[Candidate]:
         """Return the undecided benchmarks that have a look left."""
         # The first launch imports what later ones have from their preloader, so its overhead is not typical.
@@ -292,7 +318,8 @@ class SequentialComparison:
             node=node,
             next_look_s=(look - len(state.pairs)) * launch_s,
             decision_s=None if launches is None else launches * launch_s,
-            suspect=found.estimate is not None and found.estimate.ratio > 1 + found.margin,
+            suspect=found.estimate is not None
+            and found.estimate.ratio > 1 + self.policy.threshold(found.margin),
             changed=state.compared.changed,
             begun=bool(state.own),
         )
@@ -312,7 +339,7 @@ class SequentialComparison:
     def _kept_s(self) -> float:
         """Return the seconds that are kept for what follows."""
         left_s = max(self.deadline - self.clock(), 0.0)
-        return min(sum(map(self.after_s, self.states.values())), _MOST_KEPT * left_s)
+        return min(sum(map(self.after_s, self.states.values())), MOST_KEPT * left_s)
 
 
 def _by_groups(found: Comparison) -> bool:
@@ -322,10 +349,10 @@ def _by_groups(found: Comparison) -> bool:
 
 
 @functools.cache
-def _usual_look(policy: Policy, margin: float) -> int:
+def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    found = deciding_look(0.0, _USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    found = deciding_look(0.0, USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
     return found or policy.looks[-1]
 
 

@@ -14,7 +14,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records import Row
 from perfkit.records.comparisons import Comparison, ExactComparison
-from perfkit.records.policies import JudgedPolicy
+from perfkit.records.policies import GatePolicy, JudgedPolicy
 from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
@@ -35,6 +35,9 @@ class Accepted:
 def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: str, ref: str) -> Accepted:
     """Accept one blocking finding of the newest gate whose head is ``ref``, uncommitted changes or not.
 
+    A gate may have compared that head with a release as well: of the newest gates against each base, the
+    newest one counts in which the benchmark blocks.
+
     Raises:
         LedgerError: the ledger cannot be read or written.
         RepositoryError: the commit is not known.
@@ -44,10 +47,11 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
     repository = open_repository(project.root)
     kept = Ledger(ledger)
-    gate = _newest_gate(kept, resolve(repository, ref).sha)
-    head = next(row for row in gate if _is_judged(row))
-    exact = exact_comparisons_of(gate)
-    finding = _finding([*judge_anew(gate, kept), *exact], benchmark, run=head.run_id[-_RUN_DIGITS:])
+    gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
+    gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
+    head = next(row for row in gate.rows if _is_judged(row))
+    exact = gate.exact
+    finding = _finding([*gate.timed, *exact], benchmark, run=head.run_id[-_RUN_DIGITS:])
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and _blocks(one)]
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
@@ -65,14 +69,37 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     return Accepted(acceptance=acceptance, file=keep_acceptance(ledger, acceptance))
 
 
-def _newest_gate(kept: Ledger, sha: str) -> list[Row]:
-    """Return the rows, of both sides, of the newest gate that came to verdicts on a commit."""
-    rows = [row for row in kept.rows() if row.source == "gate"]
+@dataclass(frozen=True, kw_only=True)
+class _Gate:
+    """The rows of a gate, both sides, and what it found in times and in counts."""
+
+    rows: Sequence[Row]
+    timed: Sequence[Comparison]
+    exact: Sequence[ExactComparison]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], kept: Ledger) -> _Gate:
+        """Judge the rows of a gate anew."""
+        return cls(rows=rows, timed=judge_anew(rows, kept), exact=exact_comparisons_of(rows))
+
+    def is_blocked_by(self, benchmark: str) -> bool:
+        """Tell whether a benchmark that is named by as much of its end as names one is a blocking finding."""
+        found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
+        meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
+        return len(meant) == 1 and any(_blocks(one) for one in found if one.benchmark.name == meant[0])
+
+
+def _newest_gates(kept: Ledger, sha: str) -> list[list[Row]]:
+    """Return the rows of the newest gate on a commit against each base, the very newest first."""
+    rows = kept.rows_from("gate")
     judged = [row for row in rows if _is_judged(row) and row.commit.sha == sha]
     if not judged:
         raise UsageError(f"no gate of commit {sha[:SHOWN_DIGITS]} in {kept.path}; run `perfkit gate` first")
-    newest = max(judged, key=lambda row: (row.recorded_at, row.run_id)).run_id
-    return [row for row in rows if row.run_id == newest]
+    ordered = sorted(judged, key=lambda row: (row.recorded_at, row.run_id), reverse=True)
+    newest: dict[str | None, str] = {}
+    for row in ordered:
+        newest.setdefault(row.policy.base if isinstance(row.policy, GatePolicy) else None, row.run_id)
+    return [[row for row in rows if row.run_id == run] for run in newest.values()]
 
 
 def _is_judged(row: Row) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.compare.calibration import Case, plan_cases
-from perfkit.compare.engine import Record, compare_sides, settle_method
+from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
 from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
 from perfkit.config import Project
@@ -123,6 +123,8 @@ def _rehearse(
         plants = {case.benchmark: case.plant}
     rehearsal = Rehearsal(study=study, case=case.number, plant=case.plant, planted=case.benchmark)
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
+    # What accuses is what would fail a gate, as configured; what is undecided stays so.
+    terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
     with measuring(progress.say, wait_s=request.wait_s):
         began = time.monotonic()
         with open_sides(pair, project, _scope(request, seed=seed, plants=plants)) as sides:
@@ -130,9 +132,7 @@ def _rehearse(
             method = settle_method(
                 project,
                 surveyed,
-                margin=request.margin,
-                alpha=request.alpha,
-                budget_s=request.budget_s,
+                terms,
                 seed=seed,
                 counted=False,
             )
@@ -174,6 +174,8 @@ def _tell(
 def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str]) -> str:
     """Return a hash that identifies a study: gates of different studies are never counted together."""
     config = project.config
+    # Studies that were begun before this could be configured keep their names.
+    proven = {"proven above": repr(config.gate.noise_floor_share)} if config.gate.fail_on == "proven" else {}
     return fingerprint(
         {
             "commit": pair.head.commit.sha,
@@ -186,6 +188,7 @@ def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: S
             "alpha": repr(request.alpha or config.gate.alpha),
             "budget": repr(request.budget_s or config.gate.seconds_per_benchmark),
             "seed": str(request.seed),
+            **proven,
         }
     )
 

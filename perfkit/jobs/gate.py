@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perfkit.compare.accepting import accept, check_acceptances
 from perfkit.compare.counts import check_valgrind, targets_to_count
-from perfkit.compare.engine import Record, compare_sides, settle_method
-from perfkit.compare.explaining import explain_regressions, notes_on
+from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
+from perfkit.compare.explaining import explain_benchmarks, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
@@ -27,18 +27,15 @@ from perfkit.verdict.exit_code import exit_code
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    ``margin`` and ``alpha`` are shares, ``budget_s`` seconds for setting up, timing and counting. With
-    ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long to
-    wait for another perfkit, in seconds, None for as long as it takes.
+    With ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long
+    to wait for another perfkit, in seconds, None for as long as it takes.
     """
 
     base: str | None
     head: str | None
     benchmarks: str | None
     select: str | None
-    margin: float | None
-    alpha: float | None
-    budget_s: float | None
+    terms: Terms
     as_is: bool
     ledger: Path
     seed: int
@@ -68,13 +65,11 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         progress.say("checking out both sides")
         with open_sides(pair, project, scope) as sides:
             progress.say("collecting benchmarks")
-            surveyed = take_survey(sides, margin=request.margin, say=progress.say)
+            surveyed = take_survey(sides, margin=request.terms.margin, say=progress.say)
             method = settle_method(
                 project,
                 surveyed,
-                margin=request.margin,
-                alpha=request.alpha,
-                budget_s=request.budget_s,
+                request.terms,
                 seed=seed,
                 timed=not request.exact_only,
                 counted=project.config.exact.count or request.exact_only,
@@ -83,7 +78,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             )
             record = Record(ledger=ledger, source="gate", earlier=earlier)
             found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
-            explanations = explain_regressions(found.comparisons, surveyed.compared, sides, progress)
+            explanations = explain_benchmarks(
+                found.comparisons, found.exact, surveyed.compared, sides, progress
+            )
             notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
     return GateReport(

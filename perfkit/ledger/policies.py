@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from perfkit.records import RowPolicy
-from perfkit.records.comparisons import Policy, Verdict
+from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
 from perfkit.records.experiments import Experiment, Fingerprint, Level
 from perfkit.records.policies import (
     CalibrationPolicy,
@@ -66,7 +66,7 @@ def _from_items(source: str, items: tuple[tuple[str, str], ...]) -> RowPolicy:
     entries = dict(items)
     for kind in _KINDS.get(source, ()):
         # Something may be missing, or say something else than it should.
-        with contextlib.suppress(TypeError, ValueError, KeyError):
+        with contextlib.suppress(TypeError, ValueError, KeyError, msgspec.ValidationError):
             return _build(kind, entries)
     return OtherPolicy(entries=entries)
 
@@ -101,8 +101,8 @@ def _read_steps(text: str) -> int | None:
     return None if text == "all" else int(text)
 
 
-def _read_verdict(text: str) -> str:
-    if text not in get_args(Verdict):
+def _read_word(words: tuple[str, ...], text: str) -> str:
+    if text not in words:
         raise ValueError(text)
     return text
 
@@ -119,6 +119,10 @@ def _read_json(kind: Any, text: str) -> Any:  # noqa: ANN401 (a type, and what i
 
 def _json(kind: object) -> _Text:
     return _Text(_write_json, functools.partial(_read_json, kind))
+
+
+def _one_of(words: object) -> _Text:
+    return _Text(str, functools.partial(_read_word, get_args(words)))
 
 
 _WORD = _Text(str, str)
@@ -141,9 +145,12 @@ _JUDGED: _Entries = {
     "rules.shared_variance": ("shared_variance", _NUMBER),
     "rules.least_sd": ("least_sd", _NUMBER),
     "rules.trimmed_from": ("trimmed_from", _WHOLE),
+    "rules.fail_on": ("fail_on", _one_of(FailOn)),
+    "rules.noise_floor": ("noise_floor", _NUMBER),
+    "rules.inconclusive": ("inconclusive", _one_of(Inconclusive)),
     "margin": ("margin", _NUMBER),
     "gating": ("gating", _FLAG),
-    "verdict": ("verdict", _Text(str, _read_verdict)),
+    "verdict": ("verdict", _one_of(Verdict)),
     "wall_s": ("wall_s", _NUMBER),
     "continues": ("continues", _WORDS),
     "faults": ("minor_faults_per_iteration", _NUMBER),

@@ -133,6 +133,14 @@ class Ledger:
         wanted = frozenset(commits)
         return self._rows_where("commit", wanted.__contains__)
 
+    def rows_from(self, source: str) -> list[Row]:
+        """Return the rows of the runs of one source, in the order of recording.
+
+        Raises:
+            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
+        """
+        return self._rows_where("source", source.__eq__)
+
     def rows_of(self, run: str) -> list[Row]:
         """Return the rows of the run whose id begins or ends with ``run``.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
@@ -16,8 +16,15 @@ Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
     "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
+# What fails a gate: a slowdown beyond the margin, or any that is proven to be above the noise floor.
+FailOn = Literal["margin", "proven"]
+# What a gate makes of a benchmark that its budget leaves undecided.
+Inconclusive = Literal["fail", "pass", "go on"]
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
+
+# Where the scatter of a benchmark is known from.
+KnownFrom = Literal["its gates", "other benchmarks", "usual"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +36,9 @@ class Policy:
     parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
     to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
     Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
-    ``trimmed_from`` launches on, a tenth of them is left out at each end.
+    ``trimmed_from`` launches on, a tenth of them is left out at each end. ``noise_floor``, a relative change,
+    is what "proven" slowdowns are beyond; with "margin" it is not used. ``inconclusive`` is what becomes of a
+    benchmark that is still undecided at the end.
     """
 
     alpha: float
@@ -39,6 +48,19 @@ class Policy:
     shared_variance: float = 0.0
     least_sd: float = 0.0
     trimmed_from: int = 10
+    fail_on: FailOn = "margin"
+    noise_floor: float = 0.0
+    inconclusive: Inconclusive = "fail"
+
+    def threshold(self, margin: float) -> float:
+        """Return the relative change beyond which a slowdown fails; it is never above the margin."""
+        return margin if self.fail_on == "margin" else min(self.noise_floor, margin)
+
+    def tests_like(self, other: Policy) -> bool:
+        """Tell whether intervals under both rules are the same, whatever becomes of them."""
+        return self == replace(
+            other, fail_on=self.fail_on, noise_floor=self.noise_floor, inconclusive=self.inconclusive
+        )
 
     def error_at(self, look: int) -> float:
         """Return the two-sided error of a comparison at one of the looks.
@@ -116,8 +138,8 @@ class Comparison:
     ``estimate``, ``base_s`` and ``head_s`` (seconds per iteration, at the median launch's speed) are None
     where nothing could be compared; ``message`` then says why. ``other`` is the estimate that did not make
     the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
-    the reason a person gave for letting the finding pass. A comparison that is not ``gating`` is shown and
-    ignored by the exit code.
+    the reason a person gave for letting the finding pass, ``excused_by`` the setting by which an undecided
+    benchmark passes. A comparison that is not ``gating`` is shown and ignored by the exit code.
     """
 
     benchmark: Benchmark
@@ -131,6 +153,7 @@ class Comparison:
     need: Need | None = None
     message: str | None = None
     accepted: str | None = None
+    excused_by: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,13 +194,14 @@ class ExactComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What differs between the profiles of a regressed benchmark, per call of it.
+    """What differs between the profiles of a benchmark, per call of it, and what its time and counts say.
 
-    ``findings`` are sentences about what the times of the functions in ``section`` do not show.
+    ``findings`` are sentences about what the times of the functions in ``section`` do not show. It is None
+    where the benchmark was not profiled.
     """
 
     benchmark: str
-    section: Section
+    section: Section | None
     findings: tuple[str, ...] = ()
 
 
@@ -191,7 +215,8 @@ class GateReport:
     budget is for both, except for the counting of training steps and instructions. Before it began, another
     perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
     kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
-    of this one could not be written to the ledger.
+    of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
+    head, against a release; in that report, ``release`` is the name of the release.
     """
 
     run_id: str
@@ -214,6 +239,58 @@ class GateReport:
     from_ledger: bool = False
     cut_off: bool = False
     unrecorded: str | None = None
+    release: str | None = None
+    against: GateReport | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedBenchmark:
+    """What a gate would find of one benchmark in its time, if that alone became slower.
+
+    It would get ``launches``, those of earlier gates on the pair included, up to the last look that the time
+    reaches, and be timed for ``seconds``; a slowdown of ``effect`` (a relative change) would then be found 19
+    times of 20. Without a look there are no launches and no effect; there is none either where no number is
+    as large. ``launch_sd`` is the deviation over launches of the log ratio, as wide as the interval takes it,
+    and ``launch_s`` what a launch takes in seconds. ``known_from`` says where they come from: ``gates``
+    earlier gates of the benchmark on this machine, other benchmarks' gates there, or what is usual.
+    ``decided`` is the verdict where earlier gates on the pair have one: then it would not be timed any more.
+    """
+
+    benchmark: Benchmark
+    margin: float
+    gating: bool
+    launch_sd: float
+    launch_s: float
+    known_from: KnownFrom
+    gates: int
+    launches: int
+    seconds: float
+    effect: float | None
+    decided: Verdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatePlan:
+    """What a gate would find in its time, told before anything is timed.
+
+    ``findings`` are those benchmarks that cannot be compared. Setting up took ``set_up_s`` seconds, and where
+    nothing has changed the whole gate would take ``unchanged_s``. ``enough_s`` is the budget that would then
+    decide all benchmarks, None where this one does. ``release`` and ``against`` are as in a report.
+    """
+
+    base: Commit
+    head: Commit
+    machine: Machine
+    policy: Policy
+    budget_s: float
+    set_up_s: float
+    unchanged_s: float
+    enough_s: float | None
+    benchmarks: tuple[PlannedBenchmark, ...]
+    findings: tuple[Comparison, ...]
+    notes: tuple[str, ...] = ()
+    release: str | None = None
+    against: GatePlan | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,11 +103,25 @@ def _find_repository(start: Path) -> git.Repo | None:
 def _head(repository: git.Repo) -> git.Commit:
     try:
         return repository.head.commit
-    except ValueError as error:
+    except (ValueError, OSError) as error:
+        _check_trust(repository)
         raise RepositoryError(
             f"{repository.working_tree_dir} has no commit yet, so results could not be filed under one; "
             "run `git commit` first"
         ) from error
+
+
+def _check_trust(repository: git.Repo) -> None:
+    """Refuse a repository in which git does nothing, since it belongs to another user (as in containers)."""
+    try:
+        repository.git.rev_parse("--git-dir")
+    except git.exc.GitCommandError as error:
+        if "dubious ownership" in str(error.stderr):
+            tree = repository.working_tree_dir
+            raise RepositoryError(
+                f"git does not trust {tree}, since it belongs to another user; "
+                f"run `git config --global --add safe.directory {tree}`"
+            ) from error
 
 
 def _describe(repository: git.Repo, head: git.Commit, ignored: Sequence[Path]) -> Commit:

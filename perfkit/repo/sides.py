@@ -77,7 +77,7 @@ def resolve_sides(
         RepositoryError: a side cannot be found, or both are one commit.
     """
     head_side, remarks = _head(start, head, ignored)
-    base_side = _default_base(head_side) if base is None else _named(start, base)
+    base_side = _default_base(head_side) if base is None else named_side(start, base)
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
     return replace(pair, remarks=(*remarks, *_no_code_differs(pair, ignored)))
@@ -91,6 +91,24 @@ def identical_sides(start: Path, ref: str | None = None) -> SidePair:
     """
     side = _commit_side(_open(start), ref or "HEAD")
     return SidePair(base=side, head=side)
+
+
+def named_side(start: Path, name: str) -> Side:
+    """Return the commit or directory of a name; one that is both is the commit.
+
+    Raises:
+        RepositoryError: it is neither.
+    """
+    folder = Path(name)
+    if name and folder.is_dir() and _find(start, name) is None:
+        folder = folder.resolve()
+        return Side(kind="directory", commit=describe_folder(folder), source=folder)
+    return _commit_side(_open(start), name)
+
+
+def is_same_code(one: Side, other: Side) -> bool:
+    """Tell whether two sides are one commit, without a change."""
+    return one.commit.sha == other.commit.sha and not one.commit.dirty and not other.commit.dirty
 
 
 def names_commit(start: Path, name: str) -> bool:
@@ -121,7 +139,7 @@ def _title(commit: records.Commit) -> str:
 def _head(start: Path, name: str | None, ignored: Sequence[Path]) -> tuple[Side, tuple[str, ...]]:
     """Return head, and a remark where it is HEAD although the working tree differs from that."""
     if name not in (None, WORKTREE):
-        return _named(start, name), ()
+        return named_side(start, name), ()
     top = _top(_open(start))
     commit = describe_working_tree(top, ignored=ignored)
     if name or not commit.dirty:
@@ -145,14 +163,6 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
     if not any(map(is_code, files)) and not submodules(pair.head.source):
         only = f", only {listed(files, _MOST_LISTED)}" if files else ""
         yield f"no code differs between base and head{only}: what is found says nothing of a change"
-
-
-def _named(start: Path, name: str) -> Side:
-    folder = Path(name)
-    if name and folder.is_dir() and _find(start, name) is None:
-        folder = folder.resolve()
-        return Side(kind="directory", commit=describe_folder(folder), source=folder)
-    return _commit_side(_open(start), name)
 
 
 def _commit_side(repository: git.Repo, ref: str) -> Side:
@@ -182,8 +192,8 @@ def _default_base(head: Side) -> Side:
 
 
 def _refuse_equal(pair: SidePair) -> None:
-    base, head = pair.base.commit, pair.head.commit
-    if base.sha == head.sha and not base.dirty and not head.dirty:
+    if is_same_code(pair.base, pair.head):
+        head = pair.head.commit
         raise RepositoryError(
             f'base and head are one commit, {head.sha[:_SHOWN_DIGITS]} "{head.subject}", without a change;'
             " change something, or name another commit with --base"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfkit.stats.interval import student_quantile
@@ -21,13 +21,15 @@ class Spread:
     degrees: int
 
 
-def pooled_spread(samples: Sequence[Sequence[float]]) -> Spread | None:
+def pooled_spread(
+    samples: Sequence[Sequence[float]], variance: Callable[[Sequence[float]], float] = statistics.variance
+) -> Spread | None:
     """Return the deviation within samples, pooled over them; None where no sample has two values."""
     repeated = [sample for sample in samples if len(sample) > 1]
     degrees = sum(len(sample) - 1 for sample in repeated)
     if not degrees:
         return None
-    squares = sum(statistics.variance(sample) * (len(sample) - 1) for sample in repeated)
+    squares = sum(variance(sample) * (len(sample) - 1) for sample in repeated)
     return Spread(sd=math.sqrt(squares / degrees), degrees=degrees)
 
 

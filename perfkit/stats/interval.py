@@ -110,13 +110,30 @@ def _trimmed_from_each_end(units: int, trimmed_from: int) -> int:
     return int(_TRIMMED * units) if units >= trimmed_from else 0
 
 
+def trimmed_variance(values: npt.ArrayLike, *, trimmed_from: int = TRIMMED_FROM) -> float:
+    """Return the variance of units whose plain mean would have the standard error of the trimmed one."""
+    found = np.asarray(values, dtype=np.float64)
+    _, standard_error = _trimmed_mean(found, trimmed_from)
+    return found.size * float(standard_error**2)
+
+
 def _trimmed_t(
     values: FloatArray, error: float, trimmed_from: int, least_sd: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return trimmed mean and half-width over the last axis (Tukey and McLaughlin 1963)."""
+    """Return trimmed mean and half-width over the last axis."""
     units = values.shape[-1]
     if units < 2:  # noqa: PLR2004 (a deviation needs two)
         return values.mean(axis=-1), np.full(values.shape[:-1], math.inf)
+    centre, standard_error = _trimmed_mean(values, trimmed_from, least_sd)
+    degrees = degrees_of_freedom(units, trimmed_from=trimmed_from)
+    return centre, student_quantile(degrees, error) * standard_error
+
+
+def _trimmed_mean(
+    values: FloatArray, trimmed_from: int, least_sd: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
+    """Return trimmed mean and its standard error over the last axis (Tukey and McLaughlin 1963)."""
+    units = values.shape[-1]
     cut = _trimmed_from_each_end(units, trimmed_from)
     kept = units - 2 * cut
     ordered = np.sort(values, axis=-1)
@@ -124,7 +141,7 @@ def _trimmed_t(
     winsorised = np.clip(ordered, inner[..., :1], inner[..., -1:])
     scale = math.sqrt((units - 1) / (kept * (kept - 1)))
     sd = np.maximum(winsorised.std(axis=-1, ddof=1), least_sd)
-    return inner.mean(axis=-1), student_quantile(kept - 1, error) * scale * sd
+    return inner.mean(axis=-1), scale * sd
 
 
 def _group_means(values: FloatArray, groups: npt.NDArray[np.intp]) -> FloatArray:

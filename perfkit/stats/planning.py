@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from statistics import NormalDist
 
 from perfkit.stats.interval import TRIMMED_FROM, degrees_of_freedom, student_quantile
+
+# Beyond this, less a margin, a logarithm has no number.
+_LARGEST_LOG = math.log(sys.float_info.max) - 1
 
 
 def expected_half_width(sd: float, units: int, *, error: float, trimmed_from: int = TRIMMED_FROM) -> float:
@@ -30,12 +34,14 @@ def minimum_detectable_effect(
     """Return the smallest slowdown that is judged REGRESSED with probability ``power``, after ``launches``.
 
     ``sd`` is that of the launches' log ratios. The centre must lie the half-width above the margin; both
-    scatter, the half-width by about one part in the root of twice its degrees of freedom.
+    scatter, the half-width by about one part in the root of twice its degrees of freedom. It is infinite
+    where no number is as large.
     """
     half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
     degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
     scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))
-    return (1 + margin) * math.exp(half_width + NormalDist().inv_cdf(power) * scatter) - 1
+    above = half_width + NormalDist().inv_cdf(power) * scatter
+    return (1 + margin) * math.exp(above) - 1 if above < _LARGEST_LOG else math.inf
 
 
 def deciding_look(
@@ -44,15 +50,17 @@ def deciding_look(
     *,
     errors: Mapping[int, float],
     margin: float,
+    threshold: float | None = None,
     launches_per_unit: float = 1.0,
     trimmed_from: int = TRIMMED_FROM,
 ) -> int | None:
     """Return the first look whose interval around ``centre`` would decide, None where none would.
 
     ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts; ``errors``
-    holds the looks in their order, with the two-sided error of each.
+    holds the looks in their order, with the two-sided error of each. A change beyond ``threshold`` (not
+    given: the margin) accuses or praises.
     """
-    distance = distance_to_margin(centre, margin)
+    distance = distance_to_margin(centre, margin, threshold=threshold)
     for look, error in errors.items():
         units = int(look / launches_per_unit)
         if units > 1 and expected_half_width(sd, units, error=error, trimmed_from=trimmed_from) < distance:
@@ -73,11 +81,20 @@ def launches_per_generation(
     return max(1, min(round(best), most))
 
 
-def distance_to_margin(centre: float, margin: float) -> float:
-    """Return how far, on the log scale, a ratio lies from the nearer of the two margins."""
+def distance_to_margin(centre: float, margin: float, *, threshold: float | None = None) -> float:
+    """Return how wide, on the log scale, half of an interval around a ratio may be that still decides.
+
+    It lies wholly between the margins, or wholly beyond ``threshold`` on either side (not given: the margin).
+    """
+    faster, slower = _limits(margin)
+    praised, accused = _limits(margin if threshold is None else threshold)
+    return max(min(centre - faster, slower - centre), centre - accused, praised - centre)
+
+
+def _limits(change: float) -> tuple[float, float]:
+    """Return the log ratios of becoming faster and slower by a relative change."""
     # Nothing is faster by 100 % or more.
-    lower = math.log1p(-margin) if margin < 1 else -math.inf
-    return min(abs(centre - math.log1p(margin)), abs(centre - lower))
+    return math.log1p(-change) if change < 1 else -math.inf, math.log1p(change)
 
 
 def decidable_margin(

@@ -204,8 +204,8 @@ def _reach(
         return None, None
     sd = statistics.stdev(logs)
     error = interval_error([pair for pairs in launches for pair in pairs], policy, look=reached)
-    trimmed_from = policy.trimmed_from
-    effect = minimum_detectable_effect(sd, reached, error=error, margin=margin, trimmed_from=trimmed_from)
+    threshold, trimmed_from = policy.threshold(margin), policy.trimmed_from
+    effect = minimum_detectable_effect(sd, reached, error=error, margin=threshold, trimmed_from=trimmed_from)
     return effect, decidable_margin(sd, reached, error=error, trimmed_from=trimmed_from)
 
 

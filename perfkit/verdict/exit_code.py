@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, EXIT_USAGE
 from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 
 _CODES: dict[Verdict, int] = {
@@ -21,14 +21,15 @@ _CODES: dict[Verdict, int] = {
     "IMPROVED": EXIT_PASS,
     "UNCHANGED": EXIT_PASS,
 }
-_WORST_FIRST = (EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
+_WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
 
 def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: bool = True) -> int:
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
-    Accepted findings and comparisons that do not gate pass. A benchmark that is new, or that both sides skip,
-    passes beside compared ones. Where nothing was compared only an acceptance of all can let that pass.
+    Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
+    that is new, or that both sides skip, passes beside compared ones. Where nothing was compared only an
+    acceptance of all can let that pass.
     Instructions are counted where they were asked for: a gate that could count none has not measured them.
     What was not ``recorded`` whole never passes.
     """
@@ -38,6 +39,11 @@ def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: 
     codes = {_code(comparison) for comparison in found}
     if not recorded or uncounted_instructions(found):
         codes.add(EXIT_NOT_MEASURED)
+    return worst(codes)
+
+
+def worst(codes: Collection[int]) -> int:
+    """Return the exit code that counts where several hold."""
     return next(code for code in _WORST_FIRST if code in codes)
 
 
@@ -60,5 +66,6 @@ def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:
 
 
 def _code(comparison: Comparison | ExactComparison) -> int:
-    passes = comparison.accepted is not None or not comparison.gating
+    excused = isinstance(comparison, Comparison) and comparison.excused_by is not None
+    passes = comparison.accepted is not None or not comparison.gating or excused
     return EXIT_PASS if passes else _CODES[comparison.verdict]

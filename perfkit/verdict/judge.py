@@ -79,16 +79,23 @@ def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
     return location(*pair.sides(calls))
 
 
-def timed_verdict(estimate: Estimate, margin: float) -> TimedVerdict:
+def timed_verdict(estimate: Estimate, margin: float, *, threshold: float | None = None) -> TimedVerdict:
     """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
-    return interval_verdict(estimate.low, estimate.high, margin)
+    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold)
 
 
-def interval_verdict(low: float, high: float, margin: float) -> TimedVerdict:
-    """Return what an interval of a ratio says, where lower is better."""
-    if low > 1 + margin:
+def interval_verdict(
+    low: float, high: float, margin: float, *, threshold: float | None = None
+) -> TimedVerdict:
+    """Return what an interval of a ratio says, where lower is better.
+
+    It accuses or praises where it lies wholly beyond ``threshold`` (not given: the margin), although that may
+    still be within the margin.
+    """
+    beyond = margin if threshold is None else threshold
+    if low > 1 + beyond:
         return "REGRESSED"
-    if high < 1 - margin:
+    if high < 1 - beyond:
         return "IMPROVED"
     if 1 - margin < low and high < 1 + margin:
         return "UNCHANGED"
@@ -116,9 +123,10 @@ def compare(
     """Judge one benchmark by its launches; ``launch_s`` is what one more of them takes, in seconds."""
     judged = estimate(pairs, policy)
     other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
-    verdict: Verdict = timed_verdict(judged, margin) if judged else "NOT REACHED"
+    threshold = policy.threshold(margin)
+    verdict: Verdict = timed_verdict(judged, margin, threshold=threshold) if judged else "NOT REACHED"
     if judged and other:
-        verdict, judged, other = _weighed(judged, other, margin)
+        verdict, judged, other = _weighed(judged, other, margin, threshold)
     told: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
@@ -134,7 +142,18 @@ def compare(
         head_s=head_s,
         need=missing if verdict in UNDECIDED else None,
         message=None if judged else _before_first_look(len(pairs), policy),
+        excused_by=_excuse(judged, policy) if verdict == "INCONCLUSIVE" else None,
     )
+
+
+def _excuse(judged: Estimate | None, policy: Policy) -> str | None:
+    """Return the setting by which an undecided benchmark passes; None where it fails.
+
+    What has no upper limit was as good as not measured, and never passes.
+    """
+    if policy.inconclusive != "pass" or judged is None or math.isinf(judged.high):
+        return None
+    return 'fail_on = "proven"' if policy.fail_on == "proven" else 'inconclusive = "pass"'
 
 
 def need(
@@ -172,7 +191,7 @@ def last_look(launches: int, policy: Policy) -> int | None:
 
 
 def _weighed(
-    typical: Estimate, whole: Estimate, margin: float
+    typical: Estimate, whole: Estimate, margin: float, threshold: float
 ) -> tuple[TimedVerdict, Estimate, Estimate | None]:
     """Return the verdict of both estimates, the one that made it, and the other.
 
@@ -180,7 +199,10 @@ def _weighed(
     inside the margin is not enough for UNCHANGED while the ratio of all calls lies outside: some calls may
     have become slower.
     """
-    verdicts = timed_verdict(typical, margin), timed_verdict(whole, margin)
+    verdicts = (
+        timed_verdict(typical, margin, threshold=threshold),
+        timed_verdict(whole, margin, threshold=threshold),
+    )
     for accusing in ("REGRESSED", "IMPROVED"):
         if accusing in verdicts:
             by_typical = verdicts[0] == accusing
@@ -223,6 +245,7 @@ def _deciding_look(
             if look > len(pairs)
         },
         margin=margin,
+        threshold=policy.threshold(margin),
         launches_per_unit=judged.launches / units,
         trimmed_from=policy.trimmed_from,
     )

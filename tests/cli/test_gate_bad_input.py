@@ -44,6 +44,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         (("--alpha", "nan"), "--alpha must lie between 0 and 1, found nan"),
         (("--budget", "0"), "--budget must be above zero seconds, found 0"),
         (("--budget", "nan"), "--budget must be above zero seconds, found nan"),
+        (("--fail-on", "any"), '--fail-on must be "margin" or "proven", found "any"'),
+        (("--inconclusive", "go"), '--inconclusive must be "fail", "pass" or "go on", found "go"'),
+        (("--from-ledger", "0199", "--fail-on", "proven"), "leave --fail-on, --inconclusive and --fail-fast"),
         (("--budget", "soon"), "Invalid value for '--budget'"),
         (("--benchmarks", "nowhere"), "--benchmarks nowhere: neither side has such a file or folder"),
         (("--benchmarks", "work.py"), "no benchmark was found"),
@@ -223,14 +226,14 @@ SIDES = 2
 
 
 def _interrupt(
-    project: GitProject, number: signal.Signals, *, after: int
+    project: GitProject, number: signal.Signals, *arguments: str, after: int
 ) -> subprocess.CompletedProcess[str]:
     """Send a gate a signal in the launch that follows so many; return how it ended, no process left."""
     pipe = project.root.with_name("pipe")
     os.mkfifo(pipe)
     counted = {"COUNTED": str(project.root.with_name("counted")), "LAUNCHES": str(SIDES * after)}
     process = subprocess.Popen(
-        project.command("--budget", "60"),
+        project.command("--budget", "60", *arguments),
         cwd=project.root,
         env=project.environment({**counted, "PIPE": str(pipe)}),
         stdout=subprocess.PIPE,
@@ -281,6 +284,19 @@ def test_an_interruption_before_the_first_launch_says_so(waiting: GitProject) ->
     assert [] == list(waiting.ledger.glob("*.parquet"))
     assert set() == waiting.left_behind()
     assert 1 == len(waiting.worktrees())
+
+
+def test_the_first_result_is_told_where_the_second_is_interrupted(waiting: GitProject) -> None:
+    """Ctrl-C while a release is compared is exit code 130, and does not hide the verdict against the base."""
+    waiting.repository.git.create_tag("v1", "HEAD~1")
+    waiting.commit({"unused.txt": "more"})
+
+    done = _interrupt(waiting, signal.SIGINT, "--budget", "0.01", "--against", "v1", after=1)
+
+    assert 130 == done.returncode, done.stderr
+    assert "INCONCLUSIVE: it is still open" in done.stdout
+    assert "perfkit: against v1: interrupted; no launch was complete" in done.stderr
+    assert set() == waiting.left_behind()
 
 
 def test_an_interrupted_gate_is_continued(waiting: GitProject) -> None:

@@ -31,6 +31,7 @@ FILES = {
 }
 VERBS = {
     "gate": ("gate",),
+    "plan": ("gate", "--plan"),
     "backfill": ("backfill", "HEAD", "--benchmarks", "tests"),
     "calibrate": ("calibrate", "--gates", "1", "--benchmarks", "tests"),
     "doctor": ("doctor", "--seconds", "1"),

@@ -95,6 +95,20 @@ def test_a_forecast_says_what_it_takes_and_what_the_budget_leaves_out() -> None:
     ) == short.announced("a margin of 2 %", budget_s=50)
 
 
+def test_where_measuring_goes_on_nothing_is_left_out() -> None:
+    """The budget is no end then, which is said at the beginning, and what follows it when it is over."""
+    short = Forecast(costs_s=[10.0] * 9 + [5.0], left_s=41.0)
+
+    assert (
+        "measuring 10 benchmarks: about 95 s at a margin of 2 %; the 41 s that are left are enough for about"
+        " 4, those of changed code first (after which measuring goes on for the others)"
+    ) == short.announced("a margin of 2 %", budget_s=50, goes_on=True)
+    assert (
+        "the budget of 50.0 s is over: going on with 10 undecided benchmarks, which takes about 95 s and"
+        ' 3600 s at most (inconclusive = "go on")'
+    ) == short.going_on(budget_s=50, most_s=3600)
+
+
 def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
     """The budget that would have been enough is that of the rest on top of what there was."""
     forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)

@@ -95,6 +95,7 @@ def _without_values(row: Row) -> Row:
         pytest.param(_each(lambda row: _under(row, replace(POLICY, alpha=0.05))), id="alpha"),
         pytest.param(_each(lambda row: _under(row, replace(POLICY, family=3))), id="family"),
         pytest.param(_each(lambda row: _under(row, replace(POLICY, looks=(10,)))), id="looks"),
+        pytest.param(_each(lambda row: _under(row, replace(POLICY, least_sd=0.01))), id="least scatter"),
         pytest.param(_each(_without_values), id="nothing measured"),
         pytest.param(_one_side_dirty, id="uncommitted changes"),
         pytest.param(lambda rows: [row for row in rows if row.placement.side == "head"], id="one side"),
@@ -116,6 +117,14 @@ def test_another_question_is_not_continued(change: Callable[[Sequence[Row]], lis
     rows = _gate("r1")
 
     assert {} == find_prior(change(rows), CONTEXT).runs
+    assert ["r1"] == list(find_prior(rows, CONTEXT).runs)
+
+
+def test_another_answer_to_the_same_launches_is_continued() -> None:
+    """What fails, and what becomes of undecided benchmarks, changes no launch and no interval."""
+    answer = replace(POLICY, fail_on="proven", noise_floor=0.005, inconclusive="pass")
+    rows = [_under(row, answer) for row in _gate("r1")]
+
     assert ["r1"] == list(find_prior(rows, CONTEXT).runs)
 
 

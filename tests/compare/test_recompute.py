@@ -11,11 +11,17 @@ from synthetic import START, build_row
 
 from perfkit.compare.recompute import recompute_gate
 from perfkit.config import Config, Project
-from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, LedgerError
+from perfkit.errors import (
+    EXIT_INCONCLUSIVE,
+    EXIT_NOT_MEASURED,
+    EXIT_PASS,
+    EXIT_REGRESSED,
+    LedgerError,
+)
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
 from perfkit.records import SIDES, Placement, Row
-from perfkit.records.comparisons import GateReport, Policy
+from perfkit.records.comparisons import GateReport, Policy, Verdict
 from perfkit.records.policies import GatePolicy
 from perfkit.views.gate.decision import decision_lines
 
@@ -30,12 +36,15 @@ POLICY = GatePolicy(
 )
 
 
-def _launches(ratio: float) -> list[Row]:
-    """Return three launches of both sides, a minute apart."""
+PROVEN = replace(POLICY.rules, fail_on="proven", noise_floor=0.005, inconclusive="pass")
+
+
+def _launches(*ratios: float) -> list[Row]:
+    """Return three launches of both sides, a minute apart, with one ratio or a ratio each."""
     return [
         replace(
             build_row(
-                *(0.1 * (ratio if side == "head" else 1.0),) * 3,
+                *(0.1 * (ratios[launch % len(ratios)] if side == "head" else 1.0),) * 3,
                 sha=("a" if side == "base" else "b") * 40,
                 minute=launch,
                 source="gate",
@@ -68,6 +77,29 @@ def test_a_whole_gate_passes(tmp_path: Path) -> None:
     report = _report(tmp_path)
 
     assert (EXIT_PASS, 41.3, ()) == (report.exit_code, report.wall_s, report.notes)
+
+
+@pytest.mark.parametrize(
+    ("rules", "ratios", "verdict", "code"),
+    [
+        (PROVEN, (1.01,), "REGRESSED", EXIT_REGRESSED),
+        (POLICY.rules, (1.01,), "UNCHANGED", EXIT_PASS),
+        (PROVEN, (0.99, 1.0, 1.01), "INCONCLUSIVE", EXIT_PASS),
+        (POLICY.rules, (0.99, 1.0, 1.01), "INCONCLUSIVE", EXIT_INCONCLUSIVE),
+        (replace(POLICY.rules, inconclusive="pass"), (0.99, 1.0, 1.01), "INCONCLUSIVE", EXIT_PASS),
+    ],
+)
+def test_what_failed_a_gate_fails_it_again(
+    tmp_path: Path, rules: Policy, ratios: tuple[float, ...], verdict: Verdict, code: int
+) -> None:
+    """The rows know on what terms the gate was made: what is proven, and what lets undecided ones pass."""
+    settled = replace(POLICY, rules=rules, verdict=verdict, wall_s=41.3)
+    Ledger(tmp_path).append([replace(row, policy=settled) for row in _launches(*ratios)])
+
+    report = _report(tmp_path)
+
+    assert (verdict, code) == (report.comparisons[0].verdict, report.exit_code)
+    assert rules == report.policy
 
 
 @pytest.mark.parametrize(("ratio", "code"), [(1.0, EXIT_NOT_MEASURED), (1.5, EXIT_REGRESSED)])

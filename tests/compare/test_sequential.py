@@ -248,6 +248,90 @@ def test_time_is_kept_for_what_follows() -> None:
     assert POLICY.looks[1] == len(setting.launches.made)
 
 
+def _regressed(found: Sequence[Comparison]) -> bool:
+    return any(one.verdict == "REGRESSED" for one in found)
+
+
+def test_the_first_regression_may_be_enough() -> None:
+    """No launch is made after it; what was not decided by then is told as what it is."""
+    names = {"close": 1.0202, "clear": 1.5, **{f"elsewhere{number:02}": 1.0 for number in range(12)}}
+    setting = _setting(names)
+    setting.comparison.is_enough = _regressed
+
+    verdicts = setting.run()
+
+    assert setting.comparison.stopped
+    assert POLICY.looks[0] == len(setting.launches.made)
+    assert ("REGRESSED", "INCONCLUSIVE") == (verdicts["clear"], verdicts["close"])
+    assert "NOT REACHED" in verdicts.values()
+
+
+def test_what_is_decided_as_a_whole_was_not_stopped() -> None:
+    """A regression that is found together with the last verdict ends nothing early."""
+    setting = _setting({"clear": 1.5, "same": 1.0})
+    setting.comparison.is_enough = _regressed
+
+    assert {"clear": "REGRESSED", "same": "UNCHANGED"} == setting.run()
+    assert not setting.comparison.stopped
+
+
+def test_a_regression_of_earlier_gates_is_enough() -> None:
+    """It is known without a launch, so none is made."""
+    prior = tuple(
+        LaunchPair(launch=number, preloader=1 + number // 2, base_s=(1.0,) * 5, head_s=(1.5,) * 5)
+        for number in range(POLICY.looks[0])
+    )
+    setting = _setting({"clear": 1.5}, prior=prior)
+    setting.comparison.states = {
+        **setting.comparison.states,
+        "new": BenchmarkState(_benchmark("new")),
+    }
+    setting.comparison.is_enough = _regressed
+
+    assert {"clear": "REGRESSED", "new": "NOT REACHED"} == setting.run()
+    assert [] == setting.launches.made
+
+
+def test_measuring_may_go_on_after_the_budget() -> None:
+    """It is announced once, when the budget is over, and ends as soon as all is decided."""
+    setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=20.0)
+    told: list[tuple[float, Forecast]] = []
+    setting.comparison.go_on_s = 1000.0
+    setting.comparison.announce_going_on = lambda forecast: told.append(
+        (setting.launches.clock.seconds - 1000.0, forecast)
+    )
+
+    verdicts = setting.run()
+
+    assert {"UNCHANGED"} == set(verdicts.values())
+    ((at_s, forecast),) = told
+    assert at_s <= 20
+    assert 0 < len(forecast.costs_s) <= 12
+    assert sum(map(len, setting.launches.made)) < 1000
+
+
+def test_what_is_open_when_going_on_is_over_stays_open() -> None:
+    """The time after the budget has an end, too, and is announced even where no look fits into it."""
+    setting = _setting({"clear": 1.5}, budget_s=3.0)
+    told: list[Forecast] = []
+    setting.comparison.go_on_s = 0.5
+    setting.comparison.announce_going_on = told.append
+
+    assert {"clear": "NOT REACHED"} == setting.run()
+    assert 1 == len(told)
+
+
+def test_nothing_goes_on_where_all_is_decided_or_no_look_is_left() -> None:
+    """Neither a decided benchmark nor one that no look can decide is measured past the budget."""
+    setting = _setting({"clear": 1.5, "close": 1.02})
+    told: list[Forecast] = []
+    setting.comparison.go_on_s = 1000.0
+    setting.comparison.announce_going_on = told.append
+
+    assert {"clear": "REGRESSED", "close": "INCONCLUSIVE"} == setting.run()
+    assert [] == told
+
+
 @pytest.mark.parametrize("side", ["base", "head"])
 def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
     """It is remembered with its cause, its benchmark is measured no more, and the others go on."""

@@ -21,7 +21,7 @@ from perfkit.ledger.acceptances import acceptances_for
 from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Row, Status
 from perfkit.records.comparisons import Comparison, Policy, Verdict
-from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.records.policies import GatePolicy, JudgedPolicy, judged_policy
 from perfkit.repo.trailers import commits_in
 from perfkit.verdict.acceptance import apply
 
@@ -140,6 +140,35 @@ def test_the_launches_of_continued_gates_count(repository: Repository) -> None:
 
     assert ("r2", "REGRESSED") == (acceptance.run_id, acceptance.verdict)
     assert pytest.approx(1.08) == acceptance.ratio
+
+
+def test_both_findings_of_a_gate_against_a_release_can_be_accepted(repository: Repository) -> None:
+    """It is two gates of one head: where the newer one lets a benchmark pass, the finding is the other's."""
+    sha = repository.commit({"pyproject.toml": ""})
+    names = ("bench_a.py::test_a", "bench_a.py::test_b")
+    verdicts: tuple[tuple[Verdict, Verdict], ...] = (("REGRESSED", "UNCHANGED"), ("UNCHANGED", "REGRESSED"))
+    for minute, (base, found) in enumerate(zip("cd", verdicts, strict=True)):
+        rows = _gate(sha, dict(zip(names, found, strict=True)), run=f"r{minute}", minute=minute)
+        _record(repository, [_against(row, base * 40) for row in rows])
+
+    assert ["r0", "r1"] == [_accept(repository, name).acceptance.run_id for name in names]
+
+
+def _against(row: Row, base: str) -> Row:
+    """Return a row of a gate against another base."""
+    judged = judged_policy(row)
+    policy = GatePolicy(
+        rules=POLICY,
+        margin=judged.margin,
+        gating=judged.gating,
+        verdict=judged.verdict,
+        base=base,
+        budget_s=60.0,
+        mode="forked",
+        as_is=False,
+    )
+    commit = replace(row.commit, sha=base) if row.placement.side == "base" else row.commit
+    return replace(row, commit=commit, policy=policy)
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,16 @@ def test_inside_a_repository_a_given_commit_must_be_head(
 def test_without_any_commit_the_way_out_is_named(
     tmp_path: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No repository, no commit and a malformed PERFKIT_COMMIT each have one clear line."""
+    """No repository, no commit, no trust and a malformed PERFKIT_COMMIT each have one clear line."""
     outside = tmp_path / "outside"
     outside.mkdir()
     with pytest.raises(RepositoryError, match="is in no git repository"):
         read_commit(outside)
     with pytest.raises(RepositoryError, match="has no commit yet"):
+        read_commit(repository.root)
+    repository.commit({"a.py": "1"})
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(RepositoryError, match="belongs to another user; run `git config --global --add safe"):
         read_commit(repository.root)
     monkeypatch.setenv("PERFKIT_COMMIT", "HEAD")
     with pytest.raises(RepositoryError, match='must be 40 lower-case hex digits, found "HEAD"'):

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.interval import Interval, error_per_look, location_interval
+from perfkit.stats.interval import (
+    TRIMMED_FROM,
+    Interval,
+    error_per_look,
+    location_interval,
+    trimmed_variance,
+)
+from perfkit.stats.planning import expected_half_width
 
 logs = st.lists(st.floats(min_value=-1, max_value=1), min_size=2, max_size=40)
 
@@ -137,3 +144,17 @@ def test_the_order_of_launches_does_not_matter(values: list[float], order: Rando
 def test_alpha_is_shared_over_comparisons_and_looks() -> None:
     """All shares together make alpha."""
     assert pytest.approx(0.01) == 6 * 7 * error_per_look(0.01, family=6, looks=7)
+
+
+@pytest.mark.parametrize("units", [5, 10, 40])
+def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
+    """A plain mean of units with this variance has the interval's width; one burst adds next to nothing."""
+    values = np.random.default_rng(2).normal(0, 0.02, units)
+    width = float(location_interval(values, [0] * units, error=0.01).half_width)
+
+    sd = math.sqrt(trimmed_variance(values))
+
+    assert pytest.approx(width) == expected_half_width(sd, units, error=0.01)
+    if units >= TRIMMED_FROM:
+        burst = np.append(values[:-1], 5.0)
+        assert trimmed_variance(burst) < 3 * sd**2

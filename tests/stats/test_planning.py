@@ -69,6 +69,26 @@ def test_a_clear_slowdown_is_decided_sooner_than_a_slight_one() -> None:
     assert (10, 42) == (clear, slight)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_change_within_the_margin_is_decided_by_a_lower_threshold(sign: int) -> None:
+    """A change as large as the margin is beyond a threshold of 0.5 %, at the look that is narrow enough."""
+    centre = math.log1p(sign * 0.02)
+    look = deciding_look(centre, 0.015, errors=ERRORS, margin=0.02, threshold=0.005)
+
+    assert look is not None
+    distance = abs(centre - math.log1p(sign * 0.005))
+    before = max((one for one in LOOKS if one < look), default=2)
+    assert expected_half_width(0.015, look, error=ERROR) < distance
+    assert expected_half_width(0.015, before, error=ERROR) > distance
+
+
+def test_identical_code_is_decided_alike_whatever_the_threshold() -> None:
+    """Nothing is below a threshold that is not within the margin."""
+    looks = [deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02, threshold=one) for one in (None, 0.005)]
+
+    assert [20, 20] == looks
+
+
 def test_units_of_several_launches_need_more_of_them() -> None:
     """Where preloaders of four launches are the unit, their number decides."""
     look = deciding_look(0.0, 0.003, errors=ERRORS, margin=0.02, launches_per_unit=4.0)

@@ -9,10 +9,19 @@ from perfkit.records.comparisons import Comparison, ExactComparison, Verdict
 from perfkit.verdict.exit_code import exit_code
 
 
-def _found(*verdicts: Verdict, gating: bool = True, accepted: str | None = None) -> list[Comparison]:
+def _found(
+    *verdicts: Verdict, gating: bool = True, accepted: str | None = None, excused_by: str | None = None
+) -> list[Comparison]:
     benchmark = Benchmark(name="bench.py::test", version="v1")
     return [
-        Comparison(benchmark=benchmark, verdict=verdict, margin=0.02, gating=gating, accepted=accepted)
+        Comparison(
+            benchmark=benchmark,
+            verdict=verdict,
+            margin=0.02,
+            gating=gating,
+            accepted=accepted,
+            excused_by=excused_by,
+        )
         for verdict in verdicts
     ]
 
@@ -47,6 +56,16 @@ def test_accepted_and_advisory_findings_pass(verdict: Verdict) -> None:
     """What a person accepted, and what does not gate, is shown and decides nothing."""
     assert 0 == exit_code(_found("UNCHANGED") + _found(verdict, accepted="known"))
     assert 0 == exit_code(_found("UNCHANGED") + _found(verdict, gating=False))
+
+
+def test_what_a_setting_lets_pass_covers_nothing_else() -> None:
+    """An undecided benchmark that is let pass is compared, and passes; beside it the others decide."""
+    excused = _found("INCONCLUSIVE", excused_by='inconclusive = "pass"')
+
+    assert 0 == exit_code(excused)
+    assert 0 == exit_code(excused + _found("UNCHANGED"))
+    assert 3 == exit_code(excused + _found("NOT REACHED"))
+    assert 1 == exit_code(excused + _found("REGRESSED"))
 
 
 def test_an_accepted_finding_covers_no_other() -> None:

@@ -24,10 +24,11 @@ from noise import (
 )
 
 from perfkit.records import Benchmark
-from perfkit.records.comparisons import Estimate, LaunchPair, Policy
+from perfkit.records.comparisons import Comparison, Estimate, LaunchPair, Policy
 from perfkit.verdict.judge import compare, direction, estimate, need, pair_location, timed_verdict
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
+PROVEN = replace(POLICY, fail_on="proven", noise_floor=0.005, inconclusive="pass")
 times = st.floats(min_value=1e-3, max_value=1e3)
 launches = st.lists(st.lists(st.tuples(times, times), min_size=1, max_size=5), min_size=10, max_size=20)
 
@@ -67,6 +68,82 @@ def _noisy(ratio: float, sd: float, count: int) -> list[LaunchPair]:
 def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: float) -> None:
     """An interval wholly on one side of a margin of 2 %, or wholly inside it, decides; nothing else does."""
     assert verdict == timed_verdict(_estimate(low, high), 0.02)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "low", "high"),
+    [
+        ("REGRESSED", 1.021, 1.05),
+        ("REGRESSED", 1.006, 1.05),
+        # Proven, although it is wholly within the margin.
+        ("REGRESSED", 1.006, 1.015),
+        ("INCONCLUSIVE", 1.005, 1.05),
+        ("INCONCLUSIVE", 1.004, 1.05),
+        ("UNCHANGED", 1.004, 1.019),
+        ("UNCHANGED", 0.981, 1.019),
+        ("INCONCLUSIVE", 0.981, 1.02),
+        ("INCONCLUSIVE", 0.9, 1.1),
+    ],
+)
+def test_a_proven_change_is_wholly_beyond_the_noise_floor(verdict: str, low: float, high: float) -> None:
+    """With a floor of 0.5 % and a margin of 2 %; the other side is judged alike, as its mirror image."""
+    mirrored = {"REGRESSED": "IMPROVED"}.get(verdict, verdict)
+
+    assert verdict == timed_verdict(_estimate(low, high), 0.02, threshold=0.005)
+    assert mirrored == timed_verdict(_estimate(2 - high, 2 - low), 0.02, threshold=0.005)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "policy", "ratio"),
+    [
+        ("UNCHANGED", POLICY, 1.012),
+        ("REGRESSED", PROVEN, 1.012),
+        ("IMPROVED", PROVEN, 0.988),
+        ("UNCHANGED", PROVEN, 1.0),
+        ("UNCHANGED", replace(PROVEN, noise_floor=0.05), 1.012),
+    ],
+)
+def test_the_policy_says_what_fails(verdict: str, policy: Policy, ratio: float) -> None:
+    """A slowdown of 1.2 % passes a margin of 2 %; proven, it fails, but for a floor that is above it.
+
+    That is so for a typical call as well as for all of them.
+    """
+    pairs = _noisy(ratio, 0.002, 26)
+
+    assert verdict == compare(BENCHMARK, pairs, policy, margin=0.02).verdict
+    assert verdict == compare(BENCHMARK, _sliced(pairs, pairs), policy, margin=0.02).verdict
+
+
+def test_no_floor_is_above_a_benchmarks_margin() -> None:
+    """What is allowed for one benchmark is not more because neutral changes cost more elsewhere."""
+    assert 0.003 == PROVEN.threshold(0.003)
+    assert 0.005 == PROVEN.threshold(0.02)
+    assert 0.02 == POLICY.threshold(0.02)
+
+
+@pytest.mark.parametrize(
+    ("policy", "setting"),
+    [
+        (POLICY, None),
+        (replace(POLICY, inconclusive="go on"), None),
+        (replace(POLICY, inconclusive="pass"), 'inconclusive = "pass"'),
+        (PROVEN, 'fail_on = "proven"'),
+        (replace(PROVEN, inconclusive="fail"), None),
+    ],
+)
+def test_a_setting_may_let_an_undecided_benchmark_pass(policy: Policy, setting: str | None) -> None:
+    """It is named; what was never judged is not let pass, and nothing that is decided needs it."""
+    noisy = _noisy(1.0, 0.05, 10)
+
+    found = compare(BENCHMARK, noisy, policy, margin=0.02)
+
+    assert ("INCONCLUSIVE", setting) == (found.verdict, found.excused_by)
+    assert ("NOT REACHED", None) == _passing(compare(BENCHMARK, noisy[:2], policy, margin=0.02))
+    assert None is compare(BENCHMARK, _noisy(1.5, 0.01, 10), policy, margin=0.02).excused_by
+
+
+def _passing(found: Comparison) -> tuple[str, str | None]:
+    return found.verdict, found.excused_by
 
 
 @pytest.mark.parametrize(
@@ -232,6 +309,8 @@ def test_what_two_differing_preloaders_say_is_bounded_by_nothing() -> None:
     assert found.estimate is not None
     assert (0.0, math.inf, "preloaders") == (found.estimate.low, found.estimate.high, found.estimate.unit)
     assert ("INCONCLUSIVE", None) == (found.verdict, found.need)
+    # Nor does a setting let pass what has no upper limit: that is as good as not measured.
+    assert ("INCONCLUSIVE", None) == _passing(compare(BENCHMARK, pairs, PROVEN, margin=0.02))
 
 
 @given(sample=launches, exponent=st.integers(min_value=-8, max_value=8))
@@ -315,6 +394,20 @@ def test_what_is_needed_is_enough_as_a_rule() -> None:
         kept += compare(BENCHMARK, pairs[:look], POLICY, margin=0.02).verdict == "UNCHANGED"
 
     assert kept >= 60
+
+
+@pytest.mark.parametrize("ratio", [1.02, 1 / 1.02])
+def test_what_is_needed_is_what_the_policy_asks_for(ratio: float) -> None:
+    """A change as large as the margin is never decided by it, but can be proven; it is told with how much."""
+    pairs = _noisy(ratio, 0.01, 12)
+    seen = estimate(pairs, POLICY)
+    assert seen is not None
+    on_margin = abs(seen.ratio - 1)
+
+    assert None is need(seen, pairs, POLICY, margin=on_margin)
+    wanted = need(seen, pairs, PROVEN, margin=on_margin)
+    assert wanted is not None
+    assert wanted.launches + 12 in POLICY.looks
 
 
 def test_a_ratio_on_the_margin_needs_what_no_look_can_give() -> None:

@@ -114,6 +114,19 @@ def test_a_pipe_gets_a_line_for_each_piece_of_news(variables: dict[str, str]) ->
     assert "1\n" == done.stdout
 
 
+def test_a_second_comparison_begins_anew() -> None:
+    """What was decided in the first one says nothing for the second, in which it is told again."""
+    twice = GATE.replace("ENABLED", "True").replace("    print(", "    progress.begin('again')\n    print(")
+    twice += '    progress.update(states("REGRESSED", 1.043, 18), 2.0, 58.0)\n'
+    done = subprocess.run(
+        [sys.executable, "-c", twice], capture_output=True, text=True, env=_environment(), check=True
+    )
+
+    assert ["again", "[2 s] test_a[red]: REGRESSED +3.0 % (+2.5 to +4.3 %) after 18 launches"] == (
+        done.stderr.splitlines()[-2:]
+    )
+
+
 def test_a_line_says_where_only_a_typical_call_is_bounded(capsys: pytest.CaptureFixture[str]) -> None:
     """As the table does that follows."""
     found = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need, Policy
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.markdown import render_comment
@@ -20,6 +21,9 @@ from perfkit.views.names import short_names
 
 A_SLOWER = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 NEED = Need(launches=12, seconds=21.34)
+EXCUSED = replace(
+    build_comparison("test_c", "INCONCLUSIVE", 1.015, 1.004, 1.026), excused_by='inconclusive = "pass"'
+)
 B_SAME = build_comparison("test_b", "UNCHANGED", 1.0004, 0.9961, 1.0051)
 
 
@@ -74,6 +78,22 @@ def _explanation() -> Explanation:
     )
 
 
+def test_what_time_and_counts_say_needs_no_profile() -> None:
+    """Where a benchmark was not profiled its sentence stands alone, in the terminal and in the comment."""
+    said = "the same counts, 9.0 % slower: the machine, a library or the cache, not more work"
+    explanation = Explanation(benchmark=A_SLOWER.benchmark.name, section=None, findings=(said,))
+    report = build_report(A_SLOWER, explanations=(explanation,))
+
+    assert (
+        "test_a: its time and its counts\n"
+        "  - the same counts, 9.0 % slower: the machine, a library or the cache, not more\n"
+        "    work\n"
+    ) in _text(report)
+    assert (
+        f"<summary><code>test_a</code>: its time and its counts</summary>\n\n- {said}\n\n</details>"
+    ) in render_comment(report)
+
+
 @pytest.mark.parametrize(
     ("verdict", "code"),
     [("REGRESSED", "1;31"), ("IMPROVED", "32"), ("UNCHANGED", "2"), ("INCONCLUSIVE", "33")],
@@ -95,8 +115,8 @@ def test_a_recomputed_verdict_says_so() -> None:
     """Verdicts from kept rows and uncommitted changes are told in the heading."""
     text = _text(build_report(B_SAME, from_ledger=True, head_dirty=True))
 
-    assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[0]
-    assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[2]
+    assert "gate 4e596ef1, recomputed from the ledger" == text.splitlines()[2]
+    assert "head  bbbbbbbbbb with uncommitted changes  Change | more things" == text.splitlines()[4]
 
 
 def test_a_report_without_benchmarks_is_told() -> None:
@@ -191,29 +211,48 @@ def test_what_it_would_take_is_told() -> None:
         ([B_SAME], ["PASS: the benchmark did not become slower by more than 2 %."]),
         (
             [B_SAME, A_SLOWER],
-            ["REGRESSED: 1 of 2 benchmarks became slower by more than 2 %: test_a (+3.1 %)."],
-        ),
-        (
-            [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcde"],
             [
-                (
-                    "REGRESSED: 5 of 5 benchmarks became slower by more than 2 %:"
-                    " test_a (+3.1 %), test_b (+3.1 %), test_c (+3.1 %), and 2 more."
-                )
+                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
+                "What is slower by more than 2 % fails.",
             ],
         ),
         (
-            [B_SAME, build_comparison("test_c", "INCONCLUSIVE", margin=0.005)],
+            [
+                *(build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"),
+                build_comparison("test_e", "REGRESSED", 12.34, 9.5, 13.0),
+            ],
             [
                 (
-                    "INCONCLUSIVE: it is still open whether 1 of 2 benchmarks became slower"
-                    " by more than 0.5 %: test_c."
+                    "FAIL: 5 of 5 benchmarks became slower:"
+                    " test_e is 12.3 times as slow (between 9.5 and 13.0 times),"
+                    " test_a is 3.1 % slower (between 2.6 and 3.6 %),"
+                    " test_b is 3.1 % slower (between 2.6 and 3.6 %), and 2 more."
+                ),
+                "What is slower by more than 2 % fails.",
+            ],
+        ),
+        (
+            [
+                B_SAME,
+                build_comparison("test_c", "INCONCLUSIVE", 1.015, 1.004, 1.026, margin=0.005),
+                build_comparison("test_d", "INCONCLUSIVE", 1.0, 0.0, math.inf, margin=0.005),
+                build_comparison("test_e", "NOT REACHED", margin=0.005),
+            ],
+            [
+                (
+                    "NO ANSWER YET: it is still open whether 3 of 4 benchmarks became slower by more than"
+                    " 0.5 %: test_c (at most +2.6 %), test_d (nothing known yet), test_e (not measured yet)."
                 )
             ],
         ),
         (
             [build_comparison("test_c", "MISSING"), build_comparison("test_d", "CHANGED")],
-            ["NOT MEASURED: 2 of 2 benchmarks could not be compared (1 MISSING, 1 CHANGED): test_c, test_d."],
+            [
+                (
+                    "NOT MEASURED: 2 of 2 benchmarks could not be compared:"
+                    " test_c is missing in the new code, test_d was changed itself."
+                )
+            ],
         ),
         (
             [build_comparison("test_c", "NEW")],
@@ -223,9 +262,11 @@ def test_what_it_would_take_is_told() -> None:
             [A_SLOWER, build_comparison("test_c", "REGRESSED", 1.1, 1.09, 1.2, margin=0.05)],
             [
                 (
-                    "REGRESSED: 2 of 2 benchmarks became slower by more than their margins (2 to 5 %):"
-                    " test_a (+3.1 %), test_c (+10.0 %)."
-                )
+                    "FAIL: 2 of 2 benchmarks became slower:"
+                    " test_c is 10.0 % slower (between 9.0 and 20.0 %),"
+                    " test_a is 3.1 % slower (between 2.6 and 3.6 %)."
+                ),
+                "What is slower by more than their margins (2 to 5 %) fails.",
             ],
         ),
         (
@@ -243,7 +284,8 @@ def test_what_it_would_take_is_told() -> None:
         (
             [A_SLOWER, build_comparison("test_c", "TIMEOUT")],
             [
-                "REGRESSED: 1 of 2 benchmarks became slower by more than 2 %: test_a (+3.1 %).",
+                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
+                "What is slower by more than 2 % fails.",
                 "Besides: 1 TIMEOUT.",
             ],
         ),
@@ -280,6 +322,73 @@ def test_the_last_lines_need_no_explanation(comparisons: list[Comparison]) -> No
 JARGON = ("launch", "look", "quartile", "round", "preloader", "family", "alpha", "interleav", "tolerance")
 
 
+@pytest.mark.parametrize(
+    ("comparisons", "lines"),
+    [
+        (
+            [B_SAME, B_SAME, EXCUSED],
+            [
+                (
+                    "PASS: none of 2 benchmarks became slower by more than 2 %, and 1 of 3 benchmarks is"
+                    ' undecided and let pass by inconclusive = "pass": test_c (at most +2.6 %).'
+                )
+            ],
+        ),
+        (
+            [EXCUSED],
+            [
+                (
+                    "PASS: 1 of 1 benchmark is undecided and let pass by"
+                    ' inconclusive = "pass": test_c (at most +2.6 %).'
+                )
+            ],
+        ),
+        (
+            [A_SLOWER, EXCUSED],
+            [
+                "FAIL: test_a is 3.1 % slower (between 2.6 and 3.6 %).",
+                "What is slower by more than 2 % fails.",
+                "Besides: 1 INCONCLUSIVE (let pass).",
+            ],
+        ),
+    ],
+)
+def test_what_a_setting_lets_pass_is_told_with_the_setting(
+    comparisons: list[Comparison], lines: list[str]
+) -> None:
+    """And with how much slower it may have become, in the sentence and beside the benchmark."""
+    report = build_report(*comparisons)
+
+    assert lines == _decision(report)[:-1]
+    words = " ".join(_text(report).split())
+    assert 'test_c: slower by 0.4 to 2.6 %; let pass by inconclusive = "pass": at most +2.6 %' in words
+    assert 'let pass by inconclusive = "pass": at most +2.6 %' in render_comment(report)
+
+
+def test_a_proven_slowdown_is_told_with_what_proves_it() -> None:
+    """Where 2 % would be allowed, the noise floor that was exceeded is named, and the setting."""
+    proven = Policy(alpha=0.01, family=1, looks=(8,), fail_on="proven", noise_floor=0.005)
+    slower = build_comparison("test_a", "REGRESSED", 1.012, 1.008, 1.016)
+
+    assert [
+        "FAIL: test_a is 1.2 % slower (between 0.8 and 1.6 %).",
+        'What is proven to be slower by more than 0.5 % fails (fail_on = "proven").',
+    ] == _decision(replace(build_report(slower), policy=proven))[:-1]
+
+
+@pytest.mark.parametrize("found", [A_SLOWER, B_SAME, EXCUSED, build_comparison("test_c", "NOT REACHED")])
+def test_the_sentence_comes_first_and_its_word_last(found: Comparison) -> None:
+    """What is read first is the decision, and what stays in sight after a long result is its word."""
+    report = build_report(found)
+    sentence, *others = _decision(report)
+    text = _text(report)
+
+    assert " ".join(text.partition("\n\n")[0].split()) == sentence
+    assert render_comment(report).split("\n")[2].startswith(sentence.partition(":")[0])
+    word = sentence.partition(":")[0]
+    assert f"{word}. {' '.join(others)}" == " ".join(text.rpartition("\n\n")[2].split())
+
+
 def test_an_open_gate_says_how_to_go_on() -> None:
     """A second gate of two commits goes on from the first; of changed files it cannot."""
     undecided = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
@@ -300,7 +409,11 @@ def test_a_decision_that_no_benchmark_explains_leads_to_the_notes() -> None:
 @pytest.mark.parametrize(
     ("count", "code", "said"),
     [
-        (build_count("test_b", "operators", 10, 20), 1, "REGRESSED: 1 count grew by more than is allowed."),
+        (
+            build_count("test_b", "operators", 10, 20),
+            1,
+            "FAIL: 1 count grew by more than is allowed (test_b: operators dispatched, 10 to 20).",
+        ),
         (
             build_count("test_b", "operators", 10, 10),
             0,
@@ -443,3 +556,27 @@ def test_a_count_that_head_lacks_is_told_with_what_to_type() -> None:
         ' to let it pass: perfkit accept test_a --reason "…"'
     ) in words
     assert "NOT MEASURED: 1 count that decides could not be counted on head" in words
+
+
+def test_a_gate_against_a_release_says_both() -> None:
+    """Each of two results says against what it is; the last line has both words, and the code that counts."""
+    release = replace(build_report(A_SLOWER), release="v1.2")
+    report = replace(build_report(B_SAME), against=release)
+    both = (
+        "PASS against its base, REGRESSED against v1.2: together they end with exit code 1. Each had its own"
+        " budget, and its own probability of any wrong verdict: at most 1 %, for both together at most 2 %."
+    )
+
+    text, comment = _text(report), render_comment(report)
+
+    words = " ".join(text.split())
+    assert words.endswith(both)
+    assert ", against v1.2 base aaaaaaaaaa" in words
+    assert "PASS: the benchmark did not become slower" in words
+    assert "REGRESSED against v1.2: 1 of 1 benchmark became slower" in words
+    assert words.index("by itself ends with exit code 0") < words.index("by itself ends with exit code 1")
+    assert 80 >= max(map(len, text.splitlines()))
+    assert both == comment.splitlines()[0]
+    assert ["## perfkit gate: PASS", "## perfkit gate against v1.2: REGRESSED"] == [
+        line for line in comment.splitlines() if line.startswith("## ")
+    ]

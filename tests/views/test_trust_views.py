@@ -197,6 +197,13 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     )
 
 
+def test_runs_that_say_nothing_are_not_called_unmeasured() -> None:
+    """A comparison of runs that cannot judge a benchmark has no limit to tell."""
+    few = build_comparison("test_a", "INCONCLUSIVE", message="too few runs to say anything")
+
+    assert "slower by more than 2 %: test_a (nothing known yet)." in _words(apart_view(_apart(few)))
+
+
 def test_what_holds_for_many_benchmarks_is_said_once() -> None:
     """Benchmarks with the same remark share a line, and without an estimate the message says all."""
     few = "base was measured on 1 occasion and head on 1 (what lies less than an hour apart is one)"

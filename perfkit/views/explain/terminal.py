@@ -61,10 +61,10 @@ def telling_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
-def listed(lines: Sequence[str], begin: str = "") -> list[str]:
-    """Return sentences as the folded entries of a list."""
+def listed(lines: Sequence[str], begin: str = "", *, indent: int = 0) -> list[str]:
+    """Return sentences as the folded entries of a list, which is shown ``indent`` columns to the right."""
     return [
-        textwrap.fill(f"{begin}{line}", width=_COLUMNS, initial_indent="- ", subsequent_indent="  ")
+        textwrap.fill(f"{begin}{line}", width=_COLUMNS - indent, initial_indent="- ", subsequent_indent="  ")
         for line in lines
     ]
 

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records.comparisons import ApartReport, Comparison, ExactComparison, GateReport, Verdict
 from perfkit.units import counted, human_seconds, listed
-from perfkit.verdict.exit_code import exit_code, uncounted_instructions
+from perfkit.verdict.exit_code import exit_code, uncounted_instructions, worst
+from perfkit.views.counts import amount_text
+from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
     after_waiting,
-    change_text,
     decides,
     in_order,
+    is_excused,
     limit_of_all_calls,
+    open_text,
     percent,
+    slower_text,
     upper_text,
 )
+from perfkit.views.names import short_names
 
 _WORDS = {
     EXIT_PASS: "PASS",
-    EXIT_REGRESSED: "REGRESSED",
-    EXIT_INCONCLUSIVE: "INCONCLUSIVE",
+    EXIT_REGRESSED: "FAIL",
+    EXIT_INCONCLUSIVE: "NO ANSWER YET",
     EXIT_NOT_MEASURED: "NOT MEASURED",
 }
 # Verdicts that leave nothing to compare, and what every benchmark is where all have them.
 _NOTHING_TO_COMPARE: Mapping[Verdict, str] = {"NEW": "is new", "SKIPPED": "is skipped"}
+# What became of a benchmark that could not be compared.
+_INSTEAD: Mapping[Verdict, str] = {
+    "MISSING": "is missing in the new code",
+    "CHANGED": "was changed itself",
+    "FAILED": "failed",
+    "TIMEOUT": "took too long",
+}
 # A decision names so many benchmarks.
 _MOST_NAMES = 3
 _EXPLAINED_IN = "perfkit's docs/gate.md"
@@ -48,13 +61,51 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
     report = _judged(report)
     causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
-    besides = [found for found in in_order(report.comparisons) if _is_news(found, causes)]
+    excused = [found for found in in_order(report.comparisons) if is_excused(found)]
+    told = causes + (excused if report.exit_code == EXIT_PASS else [])
+    besides = [found for found in in_order(report.comparisons) if _is_news(found, told)]
     return [
-        f"{decision_word(report)}: {', and '.join(_reasons(report, causes, counts, names))}.",
+        f"{_decision(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
+        *_rule(report, causes),
         *([f"Besides: {_tally(besides)}."] if besides else []),
         *_unread(report.comparisons),
         closing,
     ]
+
+
+def _rule(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> Iterator[str]:
+    """Yield which slowdown fails, where one did."""
+    if causes and report.exit_code == EXIT_REGRESSED:
+        limit = _limit(report, causes)
+        proven = report.policy.fail_on == "proven"
+        yield (
+            f'What is proven to be slower by more than {limit} fails (fail_on = "proven").'
+            if proven
+            else f"What is slower by more than {limit} fails."
+        )
+
+
+def both_sentence(report: GateReport) -> str | None:
+    """Return what a gate and the one against a release came to together; None where there is one alone."""
+    other = report.against
+    if other is None:
+        return None
+    code = worst((report.exit_code, other.exit_code))
+    decided = f"{decision_word(report)} against its base, {_decision(other)}"
+    told = f"{decided}: together they end with exit code {code}."
+    if other.exact and not other.comparisons:
+        return told
+    each, both = other.policy.alpha, report.policy.alpha + other.policy.alpha
+    return (
+        f"{told} Each had its own budget, and its own probability of any wrong verdict: at most"
+        f" {percent(each)}, for both together at most {percent(both)}."
+    )
+
+
+def _decision(report: GateReport | ApartReport) -> str:
+    """Return the decision, and against which release it is where it is against one."""
+    release = report.release if isinstance(report, GateReport) else None
+    return decision_word(report) + (f" against {release}" if release else "")
 
 
 def _judged(report: GateReport | ApartReport) -> GateReport | ApartReport:
@@ -78,7 +129,9 @@ def _closing(report: GateReport | ApartReport) -> Iterator[str]:
         yield "The same command again goes on from here."
     if isinstance(report, GateReport) and report.unrecorded is not None:
         took += "could not be recorded, and "
-    yield f"It {took}ends with exit code {report.exit_code}."
+    # Where it is one of two, the command ends with the exit code of both.
+    alone = isinstance(report, GateReport) and (report.release or report.against)
+    yield f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
     if report.comparisons or not report.exact:
         yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
     yield f"Every word and number is explained in {_EXPLAINED_IN}."
@@ -106,13 +159,16 @@ def _reasons(
     names: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield the reasons for the decision, in times and in counts."""
-    if causes:
-        yield _of_times(report, causes, names)
-    elif not counts:
+    excused = [one for one in causes if is_excused(one)]
+    if deciding := [one for one in causes if one not in excused]:
+        yield _of_times(report, deciding, names)
+    if excused:
+        yield _of_excused(report, excused, names)
+    if not causes and not counts:
         yield _without_cause(report)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
-        yield f"{several} grew by more than is allowed"
+        yield f"{several} grew by more than is allowed ({_largest(counts, names)})"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
     elif counts:
@@ -123,19 +179,21 @@ def _of_times(
     report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]
 ) -> str:
     """Return which benchmarks decided and how."""
-    slower = f"slower by more than {_margin(causes)}"
-    some = f"{len(causes)} of {counted(len(report.comparisons), 'benchmark')}"
+    some = _some(report, causes)
     if report.exit_code == EXIT_PASS:
         none = (
             "the benchmark did not become" if len(causes) == 1 else f"none of {len(causes)} benchmarks became"
         )
-        return f"{none} {slower}{_in_typical_calls(causes, names)}"
-    said = {
-        EXIT_REGRESSED: f"{some} became {slower}",
-        EXIT_INCONCLUSIVE: f"it is still open whether {some} became {slower}",
-        EXIT_NOT_MEASURED: f"{some} could not be compared ({_tally(causes)})",
-    }[report.exit_code]
-    return f"{said}: {', '.join(_named(causes, names))}"
+        limit = _range(one.margin for one in causes)
+        return f"{none} slower by more than {limit}{_in_typical_calls(causes, names)}"
+    if report.exit_code == EXIT_REGRESSED:
+        worst = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
+        told = _named(worst, names, lambda one: f" is {slower_text(one.estimate)}")
+        return told if len(causes) == 1 else f"{some} became slower: {told}"
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        told = _named(causes, names, lambda one: f" ({open_text(one)})")
+        return f"it is still open whether {some} became slower by more than {_limit(report, causes)}: {told}"
+    return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
@@ -150,13 +208,33 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) ->
     return f" ({where} a typical call; {bound}{which})"
 
 
-def _named(causes: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the first benchmarks, with the change of those that regressed, and how many more there are."""
-    for one in causes[:_MOST_NAMES]:
-        told = f" ({change_text(one.estimate)})" if one.verdict == "REGRESSED" else ""
-        yield f"{names[one.benchmark.name]}{told}"
-    if len(causes) > _MOST_NAMES:
-        yield f"and {len(causes) - _MOST_NAMES} more"
+def _of_excused(
+    report: GateReport | ApartReport, excused: Sequence[Comparison], names: Mapping[str, str]
+) -> str:
+    """Return which benchmarks a setting lets pass undecided, and how much slower they may have become."""
+    told = _named(excused, names, lambda one: f" ({open_text(one)})")
+    settings = " and ".join(sorted({one.excused_by for one in excused if one.excused_by is not None}))
+    number = "is" if len(excused) == 1 else "are"
+    return f"{_some(report, excused)} {number} undecided and let pass by {settings}: {told}"
+
+
+def _some(report: GateReport | ApartReport, comparisons: Sequence[Comparison]) -> str:
+    return f"{len(comparisons)} of {counted(len(report.comparisons), 'benchmark')}"
+
+
+def _named(causes: Sequence[Comparison], names: Mapping[str, str], said: Callable[[Comparison], str]) -> str:
+    """Return the first benchmarks, each with what is said of it, and how many more there are."""
+    told = [f"{names[one.benchmark.name]}{said(one)}" for one in causes[:_MOST_NAMES]]
+    more = [f"and {len(causes) - _MOST_NAMES} more"] if len(causes) > _MOST_NAMES else []
+    return ", ".join(told + more)
+
+
+def _largest(counts: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
+    """Return the count that grew most, with its amounts: "test_a: operators dispatched, 10 to 20"."""
+    most = max(counts, key=lambda one: one.ratio or math.inf)
+    amounts = (amount_text(amount, most.metric.unit) for amount in (most.base, most.head))
+    name = names.get(most.benchmark.name) or short_names([most.benchmark.name])[most.benchmark.name]
+    return f"{name}: {count_title(most)}, {' to '.join(amounts)}"
 
 
 def _without_cause(report: GateReport | ApartReport) -> str:
@@ -180,9 +258,14 @@ def _why_nothing(comparisons: Sequence[Comparison]) -> str:
     return " or ".join(said) + (f" ({reasons[0]})" if len(reasons) == 1 and len(said) == 1 else "")
 
 
-def _margin(comparisons: Sequence[Comparison]) -> str:
-    """Return the margin or the range of the margins: "2 %", "their margins (1 to 5 %)"."""
-    margins = sorted({found.margin for found in comparisons})
+def _limit(report: GateReport | ApartReport, comparisons: Sequence[Comparison]) -> str:
+    """Return the slowdown above which benchmarks fail."""
+    return _range(report.policy.threshold(one.margin) for one in comparisons)
+
+
+def _range(changes: Iterable[float]) -> str:
+    """Return a margin or the range of several: "2 %", "their margins (1 to 5 %)"."""
+    margins = sorted(set(changes))
     if len(margins) == 1:
         return percent(margins[0])
     return f"their margins ({percent(margins[0]).removesuffix(' %')} to {percent(margins[-1])})"
@@ -210,6 +293,8 @@ def _tally(comparisons: Sequence[Comparison]) -> str:
 def _kind(comparison: Comparison) -> str:
     if comparison.accepted is not None:
         return f"{comparison.verdict} (accepted)"
+    if is_excused(comparison):
+        return f"{comparison.verdict} (let pass)"
     return comparison.verdict + ("" if comparison.gating else " (does not gate)")
 
 
@@ -236,7 +321,8 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if any(limit_of_all_calls(found) for found in typical):
         # The lines of the table and the decision have the limits.
         return f"Times are of a typical call{short}; all calls means slow ones too."
-    whole = [(found.other.high, found) for found in typical if found.other and found.verdict == "UNCHANGED"]
+    passing = [found for found in typical if found.verdict == "UNCHANGED" or found.excused_by]
+    whole = [(found.other.high, found) for found in passing if found.other]
     if not whole:
         return f"Times are of a typical call{short}."
     _, most = max(whole, key=lambda one: one[0])

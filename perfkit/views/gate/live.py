@@ -55,8 +55,10 @@ class GateProgress:
         self._live.stop()
 
     def begin(self, title: str) -> None:
-        """Say what is compared."""
-        self._title = title
+        """Say what is compared; what was compared before is over."""
+        self._title, self._states, self._drawn_s = title, (), 0.0
+        if self._lines is not None:
+            self._lines.begin()
         self._tell(title)
 
     def say(self, text: str) -> None:
@@ -115,6 +117,10 @@ class PlainLines:
 
     def __init__(self) -> None:
         self._decided: set[str] = set()
+
+    def begin(self) -> None:
+        """Begin with a comparison in which nothing is decided yet."""
+        self._decided.clear()
 
     def say(self, text: str) -> None:
         """Write one line."""

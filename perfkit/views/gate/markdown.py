@@ -10,13 +10,14 @@ from perfkit.records.comparisons import Comparison, Explanation, GateReport
 from perfkit.units import human_seconds
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
-from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
+from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
     change_text,
     details,
+    explanation_title,
     in_order,
     interval_text,
     is_timed,
@@ -35,10 +36,18 @@ _LINE_BREAK = "\\\n"
 
 def render_comment(report: GateReport) -> str:
     """Return the decision, the table, the remarks, and how to reproduce the gate."""
+    both = both_sentence(report)
+    if report.against is None or both is None:
+        return _single_comment(report)
+    return "\n".join((escape(both), "", _single_comment(report), _single_comment(report.against)))
+
+
+def _single_comment(report: GateReport) -> str:
+    against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     sections = (
-        f"## perfkit gate: {decision_word(report)}",
+        f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, decision_lines(report, names))),
         _results(ordered, names),
         _remarks(ordered, names),
@@ -90,10 +99,9 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
     lines = (
         "<details>",
-        f"<summary><code>{name}</code>: what moved, per call under cProfile</summary>",
+        f"<summary><code>{name}</code>: {explanation_title(explanation)}</summary>",
         "",
-        *section_rows(explanation.section, "call", MOST_MOVED),
-        "",
+        *([*section_rows(section, "call", MOST_MOVED), ""] if (section := explanation.section) else []),
         *(f"- {escape(line)}" for line in explanation.findings),
         *([""] if explanation.findings else []),
         "</details>",

@@ -13,13 +13,14 @@ from rich.text import Text
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Explanation, GateReport, Verdict
 from perfkit.views.explain.terminal import listed, section_table
-from perfkit.views.gate.decision import decision_lines, decision_word, reading_guide
+from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
     change_text,
     details,
+    explanation_title,
     in_order,
     interval_text,
     is_timed,
@@ -34,15 +35,25 @@ _ID_DIGITS = 8
 _SHA_DIGITS = 10
 _COLUMNS = 80
 _STYLES: dict[Verdict, str] = {"REGRESSED": "bold red", "IMPROVED": "green", "UNCHANGED": "dim"}
-_DECISION_STYLES = {"PASS": "bold green", "REGRESSED": "bold red"}
+_DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
 
 
 def gate_view(report: GateReport) -> Group:
-    """Return the whole result, the decision last; it fits a terminal of 80 columns."""
+    """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
+    both = both_sentence(report)
+    if report.against is None or both is None:
+        return _single_view(report)
+    parts = (_single_view(report), _single_view(report.against))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
+
+
+def _single_view(report: GateReport) -> Group:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
+    decision, *others = decision_lines(report, names)
     sections = (
+        Text(decision, style=decision_style(report)),
         _heading(report),
         *([result_table(ordered, names)] if ordered else []),
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
@@ -50,7 +61,7 @@ def gate_view(report: GateReport) -> Group:
         *(_explanation(found, names) for found in report.explanations),
         *exact_sections(report.exact),
         *_notes(report.notes),
-        decision_text(report, names),
+        _closing(report, others),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
 
@@ -104,6 +115,7 @@ def verdict_text(verdict: Verdict) -> Text:
 
 def _heading(report: GateReport) -> Text:
     how = ", recomputed from the ledger" if report.from_ledger else ""
+    how += f", against {report.release}" if report.release else ""
     sides = (
         f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
     )
@@ -139,18 +151,23 @@ def _in_columns(command: str) -> str:
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
-    """Return what moved most between the profiles of both sides."""
-    name = names.get(explanation.benchmark, explanation.benchmark)
+    """Return what moved most between the profiles of both sides, and what is to be said besides."""
+    name, section = names.get(explanation.benchmark, explanation.benchmark), explanation.section
     return Group(
-        Text(f"{name}: what moved, per call under cProfile"),
-        Padding(section_table(explanation.section, MOST_MOVED), (0, 0, 0, 2)),
-        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings)),
+        Text(f"{name}: {explanation_title(explanation)}"),
+        *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
+        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
     )
 
 
 def _notes(notes: Sequence[str]) -> Iterator[RenderableType]:
     if notes:
         yield Group(*(Text(f"note: {note}") for note in notes))
+
+
+def _closing(report: GateReport, lines: Sequence[str]) -> Text:
+    """Return the last lines; they begin with the decision, since they stay in sight after a long result."""
+    return Text.assemble((f"{decision_word(report)}.", decision_style(report)), " ", "\n".join(lines))
 
 
 def decision_style(report: GateReport | ApartReport) -> str:

@@ -11,6 +11,7 @@ from perfkit.records.comparisons import (
     Comparison,
     Estimate,
     ExactComparison,
+    Explanation,
     GateReport,
     Need,
     Verdict,
@@ -39,6 +40,8 @@ _CAUSES: dict[Verdict, str] = {
     "SKIPPED": "it was skipped on both sides",
 }
 _LARGEST_IN_PERCENT = 10.0
+# In a sentence "twice as slow" is plainer than "100 % slower".
+_LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
 
 
@@ -62,7 +65,13 @@ def without_many_not_reached(comparisons: Sequence[Comparison]) -> tuple[list[Co
 
 def decides(comparison: Comparison | ExactComparison) -> bool:
     """Tell whether a comparison can change the exit code."""
-    return comparison.gating and comparison.accepted is None
+    return comparison.gating and comparison.accepted is None and not is_excused(comparison)
+
+
+def is_excused(comparison: Comparison | ExactComparison) -> bool:
+    """Tell whether nothing but a setting lets an undecided benchmark pass."""
+    undecided = isinstance(comparison, Comparison) and comparison.excused_by is not None
+    return undecided and comparison.gating and comparison.accepted is None
 
 
 def is_timed(report: GateReport) -> bool:
@@ -92,6 +101,26 @@ def interval_text(estimate: Estimate | None) -> str:
         return f"{_factor(estimate.low)} to {_factor(estimate.high)}"
     low, high = _limits(estimate)
     return f"{_signed(low)} to {_signed(high)} %"
+
+
+def slower_text(estimate: Estimate | None) -> str:
+    """Return how much slower a benchmark became: "3.1 % slower (between 2.6 and 3.6 %)"."""
+    if estimate is None:
+        return "slower"
+    if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
+        return (
+            f"{estimate.ratio:.1f} times as slow (between {estimate.low:.1f} and {estimate.high:.1f} times)"
+        )
+    low, high = _limits(estimate)
+    return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
+
+
+def open_text(comparison: Comparison) -> str:
+    """Return what is known of a benchmark that is not decided: "at most +3.6 %"."""
+    if comparison.verdict == "NOT REACHED":
+        return "not measured yet"
+    bounded = comparison.estimate is not None and math.isfinite(comparison.estimate.high)
+    return f"at most {upper_text(comparison.estimate)}" if bounded else "nothing known yet"
 
 
 def upper_text(estimate: Estimate | None) -> str:
@@ -170,11 +199,19 @@ def details(comparison: Comparison) -> list[str]:
         said.append(f"that is all calls together; a typical one: {typical}")
     if need is not None:
         said.append(need_text(need))
+    if comparison.excused_by is not None:
+        said.append(f"let pass by {comparison.excused_by}: {open_text(comparison)}")
     if not comparison.gating:
         said.append("does not gate")
     if comparison.accepted is not None:
         said.append(f"accepted: {comparison.accepted}")
     return [sentence for sentence in said if sentence]
+
+
+def explanation_title(explanation: Explanation) -> str:
+    """Return the heading of what is said of a benchmark."""
+    profiled = explanation.section is not None
+    return "what moved, per call under cProfile" if profiled else "its time and its counts"
 
 
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:

@@ -1,0 +1,71 @@
+"""``perfkit gate --plan``: what a gate would find in its time, told before anything is timed."""
+
+from __future__ import annotations
+
+import time
+
+from perfkit.compare.engine import Record, describe, settle_method
+from perfkit.compare.explaining import notes_on
+from perfkit.compare.plan import experience_from, foresee
+from perfkit.compare.prior import earlier_rows, find_prior
+from perfkit.compare.sides import Scope, check_selection, open_sides
+from perfkit.compare.survey import take_survey
+from perfkit.config import Project
+from perfkit.jobs.gate import GateRequest
+from perfkit.jobs.measuring import measuring
+from perfkit.ledger.store import Ledger
+from perfkit.records.comparisons import GatePlan
+from perfkit.records.progress import ComparisonProgress
+from perfkit.repo.sides import resolve_sides
+
+
+def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
+    """Collect the benchmarks of both sides and return what a gate of them would find; nothing is recorded.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+        UsageError: there is nothing to measure, or the request times nothing.
+        LedgerError: the ledger cannot be read.
+        NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
+    """
+    check_selection(request.select, project)
+    ignored = (*project.output_paths, request.ledger)
+    pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+    ledger = Ledger(request.ledger)
+    scope = Scope(
+        benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=request.seed
+    )
+    progress.begin("\n".join((*pair.remarks, pair.title)))
+    # Collecting would disturb whoever measures.
+    with measuring(progress.say, wait_s=request.wait_s):
+        began = time.monotonic()
+        progress.say("checking out both sides")
+        with open_sides(pair, project, scope) as sides:
+            progress.say("collecting benchmarks")
+            surveyed = take_survey(sides, margin=request.terms.margin, say=progress.say)
+            set_up_s = time.monotonic() - began
+            method = settle_method(
+                project,
+                surveyed,
+                request.terms,
+                seed=request.seed,
+                counted=project.config.exact.count,
+            )
+            context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
+            prior = find_prior(earlier_rows(ledger, pair), context)
+            notes = tuple(notes_on(sides, surveyed, prior=prior, loaded=None))
+    known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
+    found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
+    return GatePlan(
+        base=pair.base.commit,
+        head=pair.head.commit,
+        machine=context.machine,
+        policy=method.policy,
+        budget_s=method.budget_s,
+        set_up_s=set_up_s,
+        unchanged_s=found.unchanged_s,
+        enough_s=found.enough_s,
+        benchmarks=found.benchmarks,
+        findings=surveyed.findings,
+        notes=notes,
+    )

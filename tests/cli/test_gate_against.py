@@ -1,0 +1,173 @@
+"""`perfkit gate --against` judges head against a release as well; `--plan` tells what a gate would find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
+
+from perfkit.ledger.store import Ledger
+from perfkit.records.policies import gate_policy
+
+TESTS = "import work\n" + benchmark("steady", "work.steady") + benchmark("slower", "work.slower")
+FAST, SLOW = work(steady=10, slower=5), work(steady=10, slower=5 * SLOWER)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a repository whose release v1 is fast and configured, and whose last two commits are slow.
+
+    The suite of an older release, v0, cannot be collected.
+    """
+    made = git_project(tmp_path_factory.mktemp("against"), {"work.py": FAST, "tests/test_speed.py": TESTS})
+    made.commit({"tests/conftest.py": "import nowhere\n"})
+    made.repository.git.create_tag("v0")
+    (made.root / "tests/conftest.py").unlink()
+    configuration = CONFIGURATION.replace("preload = []", 'preload = []\nagainst = "v1"')
+    made.commit({"pyproject.toml": configuration}, "Release")
+    made.repository.git.create_tag("v1")
+    made.commit({"work.py": SLOW}, "Slow things down")
+    made.commit({"work.py": f"{SLOW}\nX = 1\n"}, "Change nothing")
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """Plans before and after a gate against the release, and the gate with its comment."""
+
+    project: GitProject
+    before: Gated
+    gated: Gated
+    comment: str
+    after: Gated
+
+    @property
+    def against(self) -> dict[str, Any]:
+        """The report against the release."""
+        return dict(self.gated.report["against"])
+
+
+@pytest.fixture(scope="module")
+def scene(project: GitProject) -> Scene:
+    """Plan, gate and plan again, the release as configured and the ledger empty at first."""
+    assert not project.ledger.exists()
+    before = project.gate("--plan", "--against", "", "--budget", "60")
+    assert not project.ledger.exists()
+    comment = project.root.with_name("comment.md")
+    gated = project.gate("--budget", "60", "--markdown", str(comment))
+    after = project.gate("--plan", "--budget", "60", "--base", "v1", "--margin", "2%", "--against", "")
+    return Scene(project=project, before=before, gated=gated, comment=comment.read_text(), after=after)
+
+
+@pytest.mark.alone
+def test_the_worse_of_both_counts(scene: Scene) -> None:
+    """Nothing changed since the base, and much since the release: that is exit code 1."""
+    assert {"test_steady": "UNCHANGED", "test_slower": "UNCHANGED"} == scene.gated.verdicts
+    assert {"test_steady": "UNCHANGED", "test_slower": "REGRESSED"} == _verdicts(scene.against)
+    assert (0, 1, 1) == (
+        scene.gated.report["exit_code"],
+        scene.against["exit_code"],
+        scene.gated.exit_code,
+    )
+
+
+@pytest.mark.alone
+def test_each_is_a_whole_gate_of_one_head(scene: Scene) -> None:
+    """Both are recorded, each with its own budget; a reader of one report finds the first as ever."""
+    report, against = scene.gated.report, scene.against
+    tag = scene.project.repository.git.commit("v1").hexsha
+
+    assert ("v1", tag, report["head"]["sha"]) == (
+        against["release"],
+        against["base"]["sha"],
+        against["head"]["sha"],
+    )
+    assert {60.0} == {report["budget_s"], against["budget_s"]}
+    recorded = {row.run_id: gate_policy(row).base for row in Ledger(scene.project.ledger).rows()}
+    assert {report["run_id"]: report["base"]["sha"], against["run_id"]: tag} == recorded
+    again = scene.project.gate("--from-ledger", against["run_id"])
+    assert (1, _verdicts(against)) == (again.exit_code, again.verdicts)
+
+
+@pytest.mark.alone
+def test_the_output_says_against_what(scene: Scene) -> None:
+    """Terminal and comment name the release, both decisions, and the code that counts."""
+    for text in (scene.gated.stderr, scene.comment):
+        words = " ".join(text.split())
+        assert "PASS against its base, REGRESSED against v1: together they end with exit code 1." in words
+        assert "at most 20 %, for both together at most 40 %" in words
+    assert "PASS against its base; now against v1\n" in scene.gated.stderr
+
+
+@pytest.mark.alone
+def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
+    """Without any it says that it assumes; then scatter, cost and what is decided are those of the gates."""
+    before, after = (_planned(plan) for plan in (scene.before, scene.after))
+
+    assert (0, 0) == (scene.before.exit_code, scene.after.exit_code)
+    assert {("usual", 0)} == {(one["known_from"], one["gates"]) for one in before.values()}
+    assert {True} == {one["launches"] in scene.before.report["policy"]["looks"] for one in before.values()}
+    assert scene.before.stderr.splitlines()[3].startswith("In 60 s this gate would find a slowdown of 5")
+    assert "REGRESSED" == after["test_slower"]["decided"]
+    assert ("its gates", 2) == (after["test_steady"]["known_from"], after["test_steady"]["gates"])
+    assert 0 < after["test_steady"]["launch_s"] < 5
+    assert 2 == len({row.run_id for row in Ledger(scene.project.ledger).rows()}), "a plan records nothing"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--against", "nowhere"), '--against nowhere: unknown commit "nowhere"'),
+        (("--plan", "--against", "nowhere"), '--against nowhere: unknown commit "nowhere"'),
+        (
+            ("--against", "HEAD"),
+            "--against HEAD is head itself, so there is nothing to compare; name an earlier",
+        ),
+        (
+            ("--head", "v1", "--base", "v0"),
+            '[tool.perfkit.gate] against = "v1" is head itself, so there is nothing to compare; name an',
+        ),
+        (("--plan", "--exact-only"), "--plan and --exact-only contradict each other; leave one of them out"),
+        (("--plan", "--from-ledger", "1"), "--plan and --from-ledger contradict each other"),
+        (("--against", "v1", "--from-ledger", "1"), "--against and --from-ledger contradict each other"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    project: GitProject, arguments: tuple[str, ...], expected: str
+) -> None:
+    """It is told before anything is checked out."""
+    gated = project.gate("--budget", "0.01", *arguments)
+
+    assert (2, "") == (gated.exit_code, gated.stdout)
+    assert gated.stderr.startswith(f"perfkit: {expected}")
+    assert 1 == len(gated.stderr.splitlines())
+
+
+def test_a_release_that_is_the_base_is_compared_once(project: GitProject) -> None:
+    """That is said, and there is one report."""
+    gated = project.gate("--budget", "0.01", "--base", "v1", "--ledger", str(project.root.with_name("once")))
+
+    assert None is gated.report["against"]
+    assert "v1 is base itself, so head is compared once" in gated.notes
+    assert 3 == gated.exit_code
+
+
+def test_the_first_result_is_told_where_the_second_cannot_be_had(project: GitProject) -> None:
+    """A release whose suite cannot be collected is exit code 4, after the verdict against the base."""
+    gated = project.gate(
+        "--budget", "0.01", "--against", "v0", "--ledger", str(project.root.with_name("none"))
+    )
+
+    assert (4, 3, None) == (gated.exit_code, gated.report["exit_code"], gated.report["against"])
+    assert "perfkit: against v0: pytest could not collect the benchmarks of base: " in gated.stderr
+    assert gated.stderr.index("INCONCLUSIVE: ") < gated.stderr.index("perfkit: against v0")
+
+
+def _verdicts(report: dict[str, Any]) -> dict[str, str]:
+    return {one["benchmark"]["name"].rpartition("::")[2]: one["verdict"] for one in report["comparisons"]}
+
+
+def _planned(plan: Gated) -> dict[str, dict[str, Any]]:
+    return {one["benchmark"]["name"].rpartition("::")[2]: one for one in plan.report["benchmarks"]}

@@ -1,0 +1,269 @@
+"""A plan rests on what earlier gates on this machine showed, and shares its time out as a gate does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from noise import POLICY, decide, normal
+from synthetic import MACHINE, START, build_row
+
+from perfkit.compare.engine import Method
+from perfkit.compare.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
+from perfkit.compare.sequential import USUAL_SD, ComparedBenchmark
+from perfkit.compare.survey import Rules
+from perfkit.records import Benchmark, Machine, Placement, Row, Side
+from perfkit.records.comparisons import LaunchPair, PlannedBenchmark, Policy
+from perfkit.stats.interval import trimmed_variance, widening
+from perfkit.verdict.exact import ExactPolicy
+
+MARGIN = 0.02
+SIDES: tuple[Side, ...] = ("base", "head")
+
+
+def _rows(
+    logs: Sequence[float],
+    *,
+    name: str = "b.py::test_a",
+    run: str = "r1",
+    each_s: float = 2.0,
+    version: str = "v1",
+    machine: Machine = MACHINE,
+) -> list[Row]:
+    """Return the rows of a gate whose launches have these log ratios, one every so many seconds."""
+    rows = []
+    for launch, log in enumerate(logs):
+        for side in SIDES:
+            value = 0.01 * (math.exp(log) if side == "head" else 1.0)
+            row = build_row(*[value] * 5, name=name, run=run, source="gate", version=version, machine=machine)
+            rows.append(
+                replace(
+                    row,
+                    recorded_at=START + timedelta(seconds=launch * each_s),
+                    placement=Placement(side=side, launch=launch, preloader=launch // 4),
+                )
+            )
+    return rows
+
+
+def _known(rows: Sequence[Row], name: str = "b.py::test_a", version: str = "v1") -> Experience:
+    return experience_from(rows, MACHINE.machine_id)[name, version]
+
+
+def _scatter(launches: int, sd: float, *, around: float = 0.0, seed: int = 3) -> list[float]:
+    """Return log ratios that an interval takes for ones of this deviation."""
+    values = np.random.default_rng(seed).normal(0, 1, launches)
+    values *= sd / math.sqrt(trimmed_variance(values))
+    return [around + float(value - values.mean()) for value in values]
+
+
+def test_the_scatter_is_that_within_gates() -> None:
+    """Gates of changes of different size scatter no more for that; generations widen it as in a gate."""
+    rows = _rows(_scatter(20, 0.01)) + _rows(_scatter(20, 0.01, around=0.5, seed=4), run="r2")
+    known = _known(rows)
+
+    wide = widening([pair.preloader for pair in known.pairs], POLICY.shared_variance)
+    assert 2 == len(known.gates)
+    assert pytest.approx(0.01 * wide) == known.wide_sd(POLICY)
+    assert wide > 1.2
+
+
+def test_a_burst_hides_no_more_in_a_plan_than_in_a_gate() -> None:
+    """One launch that a neighbour of the machine slowed is trimmed, as the interval trims it."""
+    steady = _scatter(20, 0.01)
+
+    known = _known(_rows([*steady[:-1], 0.5]))
+
+    assert (known.wide_sd(POLICY) or 1) < 0.03
+
+
+def test_only_gates_on_this_machine_of_this_version_count() -> None:
+    """What scattered elsewhere, in another kind of run, or with another source, says nothing."""
+    rows = [
+        *_rows(_scatter(20, 0.01)),
+        *_rows(_scatter(20, 0.3), run="r2", machine=Machine(machine_id="m2", facts={})),
+        *_rows(_scatter(20, 0.3), run="r3", version="v2"),
+        *(replace(row, source="calibrate") for row in _rows(_scatter(20, 0.3), run="r4")),
+    ]
+
+    assert 1 == len(_known(rows).gates)
+    assert 1 == len(_known(rows, version="v2").gates)
+
+
+def test_few_launches_tell_no_scatter_but_a_cost() -> None:
+    """Four launches show what one takes, and not by how much they scatter."""
+    known = _known(_rows(_scatter(4, 0.01)))
+
+    assert None is known.wide_sd(POLICY)
+    assert pytest.approx(2.0) == known.launch_s
+
+
+def test_a_launch_costs_what_passed_since_the_one_before() -> None:
+    """What is timed is the benchmark's own, and all of the launch share the rest; the first is left out."""
+    rows = [
+        *_rows([0.0] * 6, each_s=3.0),
+        *_rows([0.0] * 6, each_s=3.0, name="b.py::test_b"),
+        *_rows([0.0] * 3, each_s=1.0, run="r2"),
+        *_rows([0.0] * 3, each_s=1.0, run="r3"),
+    ]
+
+    own_s = 3.0 / 2  # both had the same timed in each launch
+    assert pytest.approx(own_s) == _known(rows, "b.py::test_b").launch_s
+    assert pytest.approx(1.0) == _known(rows).launch_s, "the median gate counts"
+
+
+def _compared(
+    name: str, *, changed: bool = True, margin: float = MARGIN, prior: tuple[LaunchPair, ...] = ()
+) -> ComparedBenchmark:
+    return ComparedBenchmark(
+        benchmark=Benchmark(name=name, version="v1"),
+        margin=margin,
+        gating=True,
+        limit_s=30.0,
+        changed=changed,
+        prior=prior,
+    )
+
+
+def _method(budget_s: float, *, policy: Policy = POLICY, counted: bool = False) -> Method:
+    return Method(
+        policy=policy,
+        exact_policy=ExactPolicy(gating=(), tolerance=0.05),
+        rules=Rules(margin=MARGIN, limit_s=30.0, globs=()),
+        budget_s=budget_s,
+        seed=0,
+        timed=True,
+        counted=counted,
+        targets=(),
+        instructions=False,
+    )
+
+
+def _pairs(logs: Sequence[float]) -> tuple[LaunchPair, ...]:
+    return tuple(
+        LaunchPair(launch=launch, preloader=launch, base_s=(0.01,) * 5, head_s=(0.01 * math.exp(log),) * 5)
+        for launch, log in enumerate(logs)
+    )
+
+
+def _experience(sd: float, launch_s: float) -> Experience:
+    return Experience(gates=[_pairs(_scatter(40, sd))], seconds=[launch_s])
+
+
+def _foreseen(
+    budget_s: float, known: dict[str, Experience], *benchmarks: ComparedBenchmark, policy: Policy = POLICY
+) -> Foresight:
+    by_key: dict[Key, Experience] = {(name, "v1"): one for name, one in known.items()}
+    compared = benchmarks or tuple(_compared(name) for name in known)
+    return foresee(compared, by_key, _method(budget_s, policy=policy), set_up_s=5.0)
+
+
+def _one(found: Foresight, name: str) -> PlannedBenchmark:
+    return next(one for one in found.benchmarks if one.benchmark.name == name)
+
+
+def test_each_benchmark_says_where_its_scatter_is_known_from() -> None:
+    """Its own gates come first, then the median of the others on this machine, then what is usual."""
+    known = {"a": _experience(0.01, 0.5), "b": _experience(0.03, 1.5)}
+    found = _foreseen(600, known, _compared("a"), _compared("new"))
+    nothing = _foreseen(600, {}, _compared("a"))
+
+    own, other, usual = _one(found, "a"), _one(found, "new"), _one(nothing, "a")
+    assert ("its gates", 1, 0.5) == (own.known_from, own.gates, own.launch_s)
+    assert pytest.approx(0.01) == own.launch_sd
+    assert ("other benchmarks", 0, 1.0) == (other.known_from, other.gates, other.launch_s)
+    assert pytest.approx(0.02) == other.launch_sd
+    assert ("usual", 0, USUAL_SD, USUAL_LAUNCH_S) == (
+        usual.known_from,
+        usual.gates,
+        usual.launch_sd,
+        usual.launch_s,
+    )
+
+
+def test_with_time_enough_each_has_the_last_look() -> None:
+    """More launches than the rules look at are of no use; where nothing changed, it ends long before."""
+    found = _foreseen(1e5, {"a": _experience(0.01, 0.5), "b": _experience(0.01, 0.5)})
+
+    assert {(POLICY.looks[-1], POLICY.looks[-1] * 0.5)} == {
+        (one.launches, one.seconds) for one in found.benchmarks
+    }
+    assert 5 < found.unchanged_s < 5 + 2 * POLICY.looks[-1] * 0.5
+    assert None is found.enough_s
+
+
+@pytest.mark.parametrize("sd", [0.01, 0.03])
+def test_what_a_plan_says_is_found_19_times_of_20(sd: float) -> None:
+    """So many of simulated gates find such a slowdown in as many launches, and fewer a smaller one."""
+    one = _one(_foreseen(30, {"a": _experience(sd, 0.5)}), "a")
+    assert one.effect is not None
+
+    def found(slowdown: float) -> float:
+        logs = normal(sd)(np.random.default_rng(8), (2000, one.launches)) + math.log1p(slowdown)
+        policy = replace(POLICY, looks=POLICY.looks[: POLICY.looks.index(one.launches) + 1])
+        return float((decide(logs, margin=MARGIN, policy=policy).regressed > 0).mean())
+
+    assert 0.93 <= found(one.effect)
+    assert found(MARGIN + (one.effect - MARGIN) / 2) < 0.8
+
+
+def test_more_time_sees_smaller_slowdowns() -> None:
+    """The looks that a budget reaches decide, and those of the rules alone."""
+    policy = Policy(alpha=0.01, family=1, looks=(5, 80), shares=(0.1, 0.9))
+    plans = [
+        _one(_foreseen(budget_s, {"a": _experience(0.02, 1.0)}, policy=policy), "a")
+        for budget_s in (9, 10.5, 85.5)
+    ]
+
+    assert [0, 5, 80] == [one.launches for one in plans]
+    assert None is plans[0].effect
+    assert (plans[1].effect or 0) > (plans[2].effect or 1) > MARGIN
+
+
+def test_too_little_time_goes_to_changed_code_first() -> None:
+    """As in a gate few benchmarks are decided rather than none; the budget for all is named."""
+    known = {name: _experience(0.01, 1.0) for name in "abcdef"}
+    compared = [_compared(name, changed=name in "ef") for name in known]
+    found = _foreseen(50, known, *compared)
+
+    reached = {one.benchmark.name for one in found.benchmarks if one.launches}
+    assert {"e", "f"} <= reached < set(known)
+    assert found.enough_s is not None
+    whole = _foreseen(found.enough_s, known, *compared)
+    assert set(known) == {one.benchmark.name for one in whole.benchmarks if one.launches}
+
+
+def test_counting_keeps_its_time() -> None:
+    """A gate that counts has less time for launches, as in the engine."""
+    known = {("a", "v1"): _experience(0.01, 1.0)}
+    plain, counting = (
+        foresee([_compared("a")], known, _method(33, counted=counted), set_up_s=5.0).benchmarks[0]
+        for counted in (False, True)
+    )
+
+    assert (26, 20) == (plain.launches, counting.launches)
+
+
+def test_launches_of_earlier_gates_on_the_pair_count() -> None:
+    """A gate that goes on needs only what is missing; what is decided already gets no time."""
+    known = {"open": _experience(0.01, 1.0), "done": _experience(0.01, 1.0)}
+    begun = _compared("open", prior=_pairs(_scatter(10, 0.05)))
+    decided = _compared("done", prior=_pairs(_scatter(60, 0.001, around=0.5)))
+
+    found = _foreseen(16, known, begun, decided)
+
+    going_on, done = _one(found, "open"), _one(found, "done")
+    assert (20, 10.0, None) == (going_on.launches, going_on.seconds, going_on.decided)
+    assert (0.0, "REGRESSED", None) == (done.seconds, done.decided, done.effect)
+
+
+def test_a_long_list_is_planned_in_a_moment() -> None:
+    """Thousands of benchmarks go through as many steps as there are looks, not launches."""
+    compared = [_compared(f"test_{number}") for number in range(2000)]
+    found = foresee(compared, {}, _method(600), set_up_s=5.0)
+
+    assert 0 < sum(one.launches > 0 for one in found.benchmarks) < 2000

@@ -1,0 +1,33 @@
+"""On what terms two sides are compared follows from the command line, and else from the configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.compare.engine import Terms
+from perfkit.config import GateConfig
+from perfkit.records.comparisons import FailOn, Inconclusive
+
+
+@pytest.mark.parametrize(
+    ("terms", "config", "expected"),
+    [
+        (Terms(), GateConfig(), ("margin", 0.0, "fail")),
+        (Terms(fail_on="proven"), GateConfig(), ("proven", 0.005, "pass")),
+        (Terms(), GateConfig(fail_on="proven", noise_floor="0.3%"), ("proven", 0.003, "pass")),
+        (Terms(fail_on="margin"), GateConfig(fail_on="proven"), ("margin", 0.0, "fail")),
+        (Terms(), GateConfig(inconclusive="go on"), ("margin", 0.0, "go on")),
+        (Terms(inconclusive="pass"), GateConfig(inconclusive="go on"), ("margin", 0.0, "pass")),
+        # Whoever says what becomes of undecided benchmarks is obeyed, with proven slowdowns too.
+        (Terms(fail_on="proven"), GateConfig(inconclusive="fail"), ("proven", 0.005, "fail")),
+        (Terms(inconclusive="go on"), GateConfig(fail_on="proven"), ("proven", 0.005, "go on")),
+    ],
+)
+def test_what_is_given_counts_before_what_is_configured(
+    terms: Terms, config: GateConfig, expected: tuple[FailOn, float, Inconclusive]
+) -> None:
+    """What fails a gate decides what becomes of undecided benchmarks, where nobody says that."""
+    policy = terms.policy(config, family=3, served=True)
+
+    assert expected == (policy.fail_on, policy.noise_floor, policy.inconclusive)
+    assert (0.01, 3) == (policy.alpha, policy.family)

@@ -1,0 +1,128 @@
+"""A time that did not follow the counts of its benchmark is told in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from synthetic import build_comparison, build_count
+
+from perfkit.records.comparisons import Comparison, ExactComparison
+from perfkit.verdict.disagreement import disagreements
+
+SLOWER = build_comparison("test_a", "REGRESSED", 1.09, 1.08, 1.1)
+FASTER = build_comparison("test_a", "IMPROVED", 0.91, 0.9, 0.92)
+SAME = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+OPEN = build_comparison("test_a", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+WIDE = build_comparison("test_a", "UNCHANGED", 0.7, 0.6, 0.8, margin=0.5)
+
+
+def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactComparison]:
+    return [build_count("test_a", metric, base, head) for metric, (base, head) in amounts.items()]
+
+
+@pytest.mark.parametrize(
+    ("found", "counts", "said"),
+    [
+        (
+            SAME,
+            _counts(operators=(120, 60)),
+            "half of the operators (120 to 60), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(python_calls=(1000, 300), operators=(0, 0)),
+            "30 % of the Python calls (1,000 to 300), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(operators=(50, 100)),
+            "twice the operators (50 to 100), the same time: what was added takes too little to show",
+        ),
+        (
+            SLOWER,
+            _counts(instructions=(10_000, 10_004), operators=(5, 5)),
+            "the same counts, 9.0 % slower: the machine, a library or the cache, not more work",
+        ),
+        (
+            SLOWER,
+            _counts(operators=(5, 5), flops=(80, 80), syncs=(0, 0)),
+            (
+                "the same counts, 9.0 % slower: the machine, a library, the cache"
+                " or plain Python between operators, not more operators"
+            ),
+        ),
+        (
+            FASTER,
+            _counts(python_calls=(5, 5)),
+            (
+                "the same counts, 9.0 % faster: the machine, a library, the cache"
+                " or a longer loop within a function, not fewer Python calls"
+            ),
+        ),
+        (
+            build_comparison("test_a", "REGRESSED", 3.14, 3.0, 3.3),
+            _counts(instructions=(5, 5)),
+            "the same counts, 3.1 times as slow: the machine, a library or the cache, not more work",
+        ),
+        (
+            SLOWER,
+            _counts(operators=(100, 50)),
+            (
+                "half of the operators (100 to 50), yet 9.0 % slower:"
+                " each takes longer, or something else does"
+            ),
+        ),
+        (
+            FASTER,
+            _counts(operators=(10, 35)),
+            (
+                "3.5 times the operators (10 to 35), yet 9.0 % faster:"
+                " each takes less time, or something else does"
+            ),
+        ),
+    ],
+)
+def test_a_time_that_did_not_follow_is_told(
+    found: Comparison, counts: Sequence[ExactComparison], said: str
+) -> None:
+    """With how much the count moved, and what that leaves as the cause; each way as the other."""
+    assert [(found.benchmark.name, said)] == [
+        (one.benchmark, one.said) for one in disagreements([found], counts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "counts"),
+    [
+        pytest.param(SAME, _counts(operators=(100, 100)), id="nothing moved"),
+        pytest.param(SAME, _counts(operators=(100, 90)), id="too little moved to show in the time"),
+        pytest.param(SLOWER, _counts(operators=(100, 150)), id="more work, slower"),
+        pytest.param(FASTER, _counts(operators=(100, 50)), id="less work, faster"),
+        pytest.param(OPEN, _counts(operators=(100, 50)), id="the time is not decided"),
+        pytest.param(WIDE, _counts(operators=(100, 50)), id="within a wide margin it may have followed"),
+        pytest.param(SLOWER, _counts(operators=(5, 5), flops=(80, 90)), id="more in each operator"),
+        pytest.param(SLOWER, _counts(operators=(5, 5), syncs=(0, 1)), id="a new sync"),
+        pytest.param(SLOWER, _counts(flops=(80, 80)), id="nothing that stands for time"),
+        pytest.param(SLOWER, _counts(operators=(0, 0)), id="nothing to count"),
+        pytest.param(SLOWER, _counts(operators=(None, 5)), id="not known of base"),
+        pytest.param(SLOWER, [build_count("test_a", "operators", 5, 5, exact=False)], id="not repeated"),
+        pytest.param(SLOWER, [build_count("test_b", "operators", 5, 5)], id="another benchmark's"),
+        pytest.param(SAME, _counts(operators=(100, 50), python_calls=(10, 20)), id="counts disagree"),
+    ],
+)
+def test_nothing_is_told_where_nothing_contradicts(
+    found: Comparison, counts: Sequence[ExactComparison]
+) -> None:
+    """Where time and work agree, or one of them is not known, there is no finding."""
+    assert [] == list(disagreements([found], counts))
+
+
+def test_only_much_less_work_without_gain_is_worth_a_profile() -> None:
+    """Where the time is spent is not known then; of the others the sentence says all."""
+    found = {
+        one.verdict: next(iter(disagreements([one], _counts(operators=(100, 50))))).elsewhere
+        for one in (SAME, SLOWER)
+    }
+
+    assert {"UNCHANGED": True, "REGRESSED": False} == found
