@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,7 +73,8 @@ class LockstepLaunches:
         self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s)
         self._paces: dict[str, Pace] = {}
         self._made = 0
-        self._launch_s = 0.0
+        self._alone = False
+        self._benchmark_s, self._measured = 0.0, 0
         self._shared_variance = SHARED_VARIANCE
 
     @property
@@ -82,8 +84,10 @@ class LockstepLaunches:
 
     def prepare(self) -> None:
         """Begin a new group when the present one has had its launches."""
-        if self._made and self._made >= self._share():
-            self._launcher.renew()
+        share = self._share()
+        if self._made and self._made >= share:
+            self._alone = self._launcher.serves and share == 1
+            self._launcher.renew(alone=self._alone)
             self._made = 0
 
     def _share(self) -> int:
@@ -94,7 +98,7 @@ class LockstepLaunches:
             return 1 if differ else self._launcher.launches_per_preloader
         return launches_per_generation(
             generation_s=self._launcher.collected_s,
-            launch_s=self._launch_s,
+            launch_s=self._benchmark_s * self._measured,
             shared_variance=self._shared_variance,
             most=_MOST_PER_GENERATION,
         )
@@ -107,7 +111,10 @@ class LockstepLaunches:
         """
         self._made += 1
         record = self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
-        self._launch_s = sum(record.seconds.values())
+        self._measured = len(record.seconds)
+        # What a launch that stands alone takes includes the import, which others have from their generation.
+        if record.seconds and not self._alone:
+            self._benchmark_s = statistics.fmean(record.seconds.values())
         return record
 
     def expect(self, shared_variance: float) -> None:

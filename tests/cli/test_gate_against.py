@@ -96,7 +96,7 @@ def test_the_output_says_against_what(scene: Scene) -> None:
     """Terminal and comment name the release, both decisions, and the code that counts."""
     for text in (scene.gated.stderr, scene.comment):
         words = " ".join(text.split())
-        assert "PASS against its base, REGRESSED against v1: together they end with exit code 1." in words
+        assert "PASS against its base, FAIL against v1: together they end with exit code 1." in words
         assert "at most 20 %, for both together at most 40 %" in words
     assert "PASS against its base; now against v1\n" in scene.gated.stderr
 
@@ -162,7 +162,7 @@ def test_the_first_result_is_told_where_the_second_cannot_be_had(project: GitPro
 
     assert (4, 3, None) == (gated.exit_code, gated.report["exit_code"], gated.report["against"])
     assert "perfkit: against v0: pytest could not collect the benchmarks of base: " in gated.stderr
-    assert gated.stderr.index("INCONCLUSIVE: ") < gated.stderr.index("perfkit: against v0")
+    assert gated.stderr.index("NO ANSWER YET: ") < gated.stderr.index("perfkit: against v0")
 
 
 def _verdicts(report: dict[str, Any]) -> dict[str, str]:

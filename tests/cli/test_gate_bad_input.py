@@ -294,7 +294,7 @@ def test_the_first_result_is_told_where_the_second_is_interrupted(waiting: GitPr
     done = _interrupt(waiting, signal.SIGINT, "--budget", "0.01", "--against", "v1", after=1)
 
     assert 130 == done.returncode, done.stderr
-    assert "INCONCLUSIVE: it is still open" in done.stdout
+    assert "NO ANSWER YET: it is still open" in done.stdout
     assert "perfkit: against v1: interrupted; no launch was complete" in done.stderr
     assert set() == waiting.left_behind()
 

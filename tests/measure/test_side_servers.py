@@ -110,14 +110,14 @@ def test_a_new_generation_imports_anew(trees: TwoTrees) -> None:
     with trees.launcher() as launcher:
         launcher.survey()
         numbers = []
-        for _ in range(6):
+        for _ in range(9):
             launch(launcher)
             numbers.append(launcher.preloader)
             launcher.renew()
 
-    assert 6 == len(set(numbers))
+    assert 9 == len(set(numbers))
     imported = said(trees, "imported")
-    assert 6 == len({one["pid"] for one in imported})
+    assert 9 == len({one["pid"] for one in imported})
     assert 2 == len({one["hash"] for one in imported})
 
 
@@ -148,6 +148,11 @@ def test_groups_are_as_large_as_their_cost_says(trees: TwoTrees) -> None:
             launcher.collected_s = cost_s
 
     assert [8, 2, 1, 1] == [groups.count(group) for group in dict.fromkeys(groups)]
+    # A group of one launch has no server: the process that was launched has imported the code.
+    imported, launched = ([one["pid"] for one in said(trees, what)] for what in ("imported", "launched"))
+    assert launched[-2:] == imported[-2:]
+    assert 4 == len(imported)
+    assert set(imported[:2]).isdisjoint(launched)
 
 
 def test_groups_that_differ_are_small(trees: TwoTrees) -> None:

@@ -86,7 +86,7 @@ def test_identical_code_is_decided_alike_whatever_the_threshold() -> None:
     """Nothing is below a threshold that is not within the margin."""
     looks = [deciding_look(0.0, 0.015, errors=ERRORS, margin=0.02, threshold=one) for one in (None, 0.005)]
 
-    assert [20, 20] == looks
+    assert looks[0] == looks[1] is not None
 
 
 def test_units_of_several_launches_need_more_of_them() -> None:

@@ -3,7 +3,7 @@
 A preloader has imported what both sides share. From it, a server of each side is forked that imports the
 code of its side and collects its benchmarks. These two servers are a generation: launches are forked from
 them until a new generation replaces them. The layout of their memory biases all their launches alike, so
-generations are a level of replication of their own. Every fourth time the preloader is replaced, too.
+generations are a level of replication of their own. Every eighth time the preloader is replaced, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _Found = TypeVar("_Found")
 # Children of one preloader share its address layout and hash seed, which bias all their times alike. Where
 # there are servers, that bias is small against that of a generation.
 LAUNCHES_PER_PRELOADER = 4
-_GENERATIONS_PER_PRELOADER = 4
+_GENERATIONS_PER_PRELOADER = 8
 _MOST_REUSE_FAULTS = 100
 _RAISED_TOGETHER = 2
 
@@ -98,6 +98,7 @@ class Launcher:
         self._spares: list[Preloader] = []
         self._servers: dict[Side, SideServer] = {}
         self._generations = 0
+        self._alone = False
         self._groups = 0
         self._children = 0
         self.serves = False
@@ -162,10 +163,16 @@ class Launcher:
         except ForkServerLostError:
             self._replace_lost()
 
-    def renew(self) -> None:
-        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed."""
+    def renew(self, *, alone: bool = False) -> None:
+        """Begin a new group of launches: from a new generation, or a new preloader with another hash seed.
+
+        A group that is one launch ``alone`` has no servers: its processes import and collect for themselves,
+        which takes less time than a generation of which nothing else is forked.
+        """
         self._end_servers()
         self._groups += 1
+        self._alone = alone
+        self._generations += alone
         if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
             self._teach(self._modules)
         else:
@@ -334,7 +341,7 @@ class Launcher:
         if self._source is None:
             self.renew()
         assert self._source is not None  # noqa: S101 (renew() set it)
-        if nodes and self.serves and not self._servers:
+        if nodes and self.serves and not self._servers and not self._alone:
             self._collected(SIDES)
         self._children += 1
         # Both sides have paths of the same length, since a longer path moves what follows it in memory.

@@ -119,8 +119,13 @@ def open_text(comparison: Comparison) -> str:
     """Return what is known of a benchmark that is not decided: "at most +3.6 %"."""
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
-    bounded = comparison.estimate is not None and math.isfinite(comparison.estimate.high)
-    return f"at most {upper_text(comparison.estimate)}" if bounded else "nothing known yet"
+    judged, whole = comparison.estimate, comparison.other
+    if judged is None or math.isinf(judged.high):
+        return "nothing known yet"
+    told = f"at most {upper_text(judged)}"
+    if judged.calls == "all" or whole is None or whole.high <= judged.high:
+        return told
+    return f"{told} in a typical call, {upper_text(whole)} in all calls"
 
 
 def upper_text(estimate: Estimate | None) -> str:
