@@ -6,6 +6,7 @@ Each changes the suite's own files, never its benchmarks' files, which a gate ta
 from __future__ import annotations
 
 import ast
+import itertools
 import random
 import re
 from collections.abc import Callable, Mapping
@@ -111,4 +112,4 @@ def _parts(text: str) -> list[str]:
         node.lineno - 1 for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
     ]
     begins = [0, *defined, len(lines)]
-    return ["".join(lines[begin:end]) for begin, end in zip(begins, begins[1:], strict=False)]
+    return ["".join(lines[begin:end]) for begin, end in itertools.pairwise(begins)]

@@ -128,8 +128,7 @@ def run_case(case: Case, repository: git.Repo, ledger: Path) -> dict[str, object
 def gate_command(case: Case, *, root: Path, base: str, ledger: Path) -> list[str]:
     """Return the command that gates a case's sides, with the default budget and settings but for its own."""
     command = [sys.executable, "-m", "perfkit", "gate", "--repo", str(root), "--base", base, "--head", "HEAD"]
-    # Relative paths are taken from the folder that the command is started in.
-    command += ["--benchmarks", str(root / FILES[case.benchmarks]), "--margin", case.margin]
+    command += ["--benchmarks", FILES[case.benchmarks], "--margin", case.margin]
     command += ["--ledger", str(ledger), "--seed", str(case.number), "--json", "-"]
     return command if case.fail_on is None else [*command, "--fail-on", case.fail_on]
 

@@ -1,4 +1,4 @@
-"""The hard works as benchmarks: what workers and threads make of a call depends on the machine's scheduler."""
+"""The hard works as benchmarks: what workers and threads make of a call depends on the scheduler."""
 
 from __future__ import annotations
 
