@@ -1,36 +1,56 @@
-"""The study of the gate's error rates followed its plan, and its document says what the kept rows say."""
+"""The studies of the gate's error rates follow their plans, and their document says what rows say."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import git
 import pytest
+import typer
+
+from perfkit.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"
 DOCUMENT = ROOT / "docs" / "calibration.md"
-_SCRIPTS = ("plan", "study", "readme", "render")
+_SCRIPTS = ("neutral", "plan", "study", "readme", "gates", "render")
+_PROVEN = "+2 % at margin 1 %, --fail-on proven"
 
 
-@pytest.fixture
-def scripts(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[dict[str, ModuleType]]:
     """Return the study's scripts, loaded as they load one another."""
-    monkeypatch.syspath_prepend(str(CALIBRATION))
-    yield {name: importlib.import_module(name) for name in _SCRIPTS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(CALIBRATION))
+        yield {name: importlib.import_module(name) for name in _SCRIPTS}
     for name in _SCRIPTS:
         sys.modules.pop(name, None)
 
 
-def test_the_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
+@pytest.fixture(scope="module")
+def older(scripts: dict[str, ModuleType]) -> list[Any]:
+    """Return the gates of the older study, judged anew from the committed rows."""
+    return list(scripts["gates"].read_gates(scripts["plan"].OLDER))
+
+
+def _cases(scripts: dict[str, ModuleType], study: str) -> list[Any]:
+    plan = scripts["plan"]
+    return list(plan.plan_study(getattr(plan, study)))
+
+
+def test_the_older_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
     """A hundred gates of identical code, sixty plants of each dose, and one in each tenth call."""
-    kinds = Counter(case.kind for case in scripts["plan"].plan_study())
+    kinds = Counter(case.kind for case in _cases(scripts, "OLDER"))
 
     assert {
         "A/A": 100,
@@ -40,46 +60,255 @@ def test_the_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -
     } == kinds
 
 
-def test_plants_rotate_over_all_benchmarks(scripts: dict[str, ModuleType]) -> None:
-    """No benchmark gets a second plant of a dose before every other has had its first."""
+def test_the_newer_plan_is_the_one_that_was_promised(scripts: dict[str, ModuleType]) -> None:
+    """Its counts, margins and options, those of the hard benchmarks apart."""
     plan = scripts["plan"]
-    for kind in ("+3 % at margin 1 %", "+5 % at margin 2 %"):
-        planted = Counter(case.benchmark for case in plan.plan_study() if case.kind == kind)
+    cases = Counter(
+        (case.benchmarks == plan.HARD, case.kind, case.margin, case.fail_on)
+        for case in _cases(scripts, "NEWER")
+    )
 
-        assert set(plan.BENCHMARKS) == set(planted)
-        assert max(planted.values()) - min(planted.values()) <= 1
+    assert {
+        (False, "A/A", "2%", None): 50,
+        (False, "neutral", "2%", None): 30,
+        (False, "+3 % at margin 1 %", "1%", None): 20,
+        (False, "+5 % at margin 2 %", "2%", None): 20,
+        (False, "+2 % at margin 1 %", "1%", None): 20,
+        (False, _PROVEN, "1%", "proven"): 20,
+        (True, "A/A", "2%", None): 6,
+        (True, "+5 % at margin 2 %", "2%", None): 6,
+    } == cases
 
 
-def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType]) -> None:
+def test_plants_and_changes_rotate(scripts: dict[str, ModuleType]) -> None:
+    """No benchmark gets a second plant of a dose, nor a kind of change a second turn, before all others."""
+    plan = scripts["plan"]
+    planted = {(study, one.kind) for study in ("OLDER", "NEWER") for one in plan.OLDER_PLANTS}
+    planted |= {("NEWER", one.kind) for one in plan.PLANTS}
+    for study, kind in planted:
+        turns = Counter(
+            case.benchmark
+            for case in _cases(scripts, study)
+            if case.kind == kind and case.benchmarks == plan.SIX
+        )
+        assert set(plan.SIX) == set(turns)
+        assert max(turns.values()) - min(turns.values()) <= 1
+    changes = Counter(case.neutral for case in _cases(scripts, "NEWER") if case.neutral)
+    assert set(scripts["neutral"].KINDS) == set(changes)
+    assert {4, 5} == set(changes.values())
+    hard = Counter(case.benchmark for case in _cases(scripts, "NEWER") if case.benchmarks == plan.HARD)
+    assert {None: 6, "workers": 3, "threads": 3} == hard
+
+
+@pytest.mark.parametrize("study", ["OLDER", "NEWER"])
+def test_a_resumed_study_knows_its_cases(scripts: dict[str, ModuleType], study: str) -> None:
     """The plan is the same each time it is asked, and no two cases share the subject they are known by."""
-    plan = scripts["plan"]
+    cases = _cases(scripts, study)
 
-    assert plan.plan_study() == plan.plan_study()
-    assert len({case.subject for case in plan.plan_study()}) == len(plan.plan_study())
+    assert cases == _cases(scripts, study)
+    assert len({case.subject for case in cases}) == len(cases)
+    assert list(range(1, len(cases) + 1)) == [case.number for case in cases]
 
 
-def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleType]) -> None:
-    """The texts of the doses that a case commits differ at one place."""
-    for case in scripts["plan"].plan_study():
-        base, head = (scripts["study"].doses(case, side).splitlines() for side in ("base", "head"))
-        changed = [line for line, before in zip(head, base, strict=True) if line != before]
+def test_the_newer_plan_is_mixed_by_lot(scripts: dict[str, ModuleType]) -> None:
+    """What is promised a share of the gates has some of them in each third of the hours."""
+    kinds = [case.kind for case in _cases(scripts, "NEWER")]
+
+    for kind in set(kinds):
+        thirds = Counter(3 * place // len(kinds) for place, found in enumerate(kinds) if found == kind)
+        assert {0, 1, 2} == set(thirds), kind
+
+
+@pytest.mark.parametrize("study", ["OLDER", "NEWER"])
+def test_a_dose_changes_the_planted_benchmark_alone(scripts: dict[str, ModuleType], study: str) -> None:
+    """The files that a case commits differ at one place: its units of work on each side."""
+    for case in _cases(scripts, study):
+        if case.neutral is not None:
+            continue
+        base, head = (scripts["study"].side_files(case, side) for side in ("base", "head"))
+        assert {**base, "doses.py": ""} == {**head, "doses.py": ""}
+        lines = (files["doses.py"].splitlines() for files in (base, head))
+        changed = [(before, line) for before, line in zip(*lines, strict=True) if line != before]
 
         if case.benchmark is None:
             assert [] == changed
         else:
-            assert 1 == len(changed)
-            assert f'"{case.benchmark}"' in changed[0]
-            assert str(case.rare or case.head) in changed[0]
+            ((before, line),) = changed
+            assert f'"{case.benchmark}"' in line
+            assert str(case.rare or case.head) in line
+            assert case.rare or str(case.base) in before
 
 
 def test_a_plant_is_as_large_as_its_kind_says(scripts: dict[str, ModuleType]) -> None:
     """In whole units of work, to a tenth of a percent."""
-    cases = [case for case in scripts["plan"].plan_study() if case.benchmark]
+    cases = [case for study in ("OLDER", "NEWER") for case in _cases(scripts, study) if case.benchmark]
 
-    assert {"+3 % at margin 1 %": {3.0}, "+5 % at margin 2 %": {5.0}, "+20 % in each tenth call": {20.0}} == {
+    assert {
+        "+2 % at margin 1 %": {2.0},
+        _PROVEN: {2.0},
+        "+3 % at margin 1 %": {3.0},
+        "+5 % at margin 2 %": {5.0},
+        "+20 % in each tenth call": {20.0},
+    } == {
         kind: {round(100 * ((one.rare or one.head) / one.base - 1), 1) for one in cases if one.kind == kind}
         for kind in {case.kind for case in cases}
     }
+
+
+def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> None:
+    """Each command names its own file of benchmarks and margin, and only that of a proven case --fail-on."""
+    plan, gate_command = scripts["plan"], scripts["study"].gate_command
+    options = _gate_options()
+    for case in _cases(scripts, "NEWER"):
+        command = gate_command(case, root=Path("suite"), base="abc", ledger=Path("kept"))
+        assert [sys.executable, "-m", "perfkit", "gate"] == command[:4]
+        given = dict(zip(command[4::2], command[5::2], strict=True))
+
+        assert {
+            "--repo": "suite",
+            "--base": "abc",
+            "--head": "HEAD",
+            "--benchmarks": "bench_hard.py" if case.benchmarks == plan.HARD else "bench_six.py",
+            "--margin": case.margin,
+            "--ledger": "kept",
+            "--seed": str(case.number),
+            "--json": "-",
+            **({"--fail-on": "proven"} if case.kind == _PROVEN else {}),
+        } == given
+        assert set(given) <= options
+
+
+def _gate_options() -> set[str]:
+    """Return the names of the options that the gate has."""
+    group = typer.main.get_group(app)
+    return {name for parameter in group.commands["gate"].params for name in parameter.opts}
+
+
+@pytest.fixture(scope="module")
+def suite(scripts: dict[str, ModuleType], tmp_path_factory: pytest.TempPathFactory) -> git.Repo:
+    """Return a repository of the suite."""
+    created: git.Repo = scripts["study"].create_suite(tmp_path_factory.mktemp("study") / "suite")
+    return created
+
+
+def test_each_neutral_change_is_committed_and_imports(
+    scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path
+) -> None:
+    """Head differs from base in work.py or doses.py alone, or in a new module, and does what base does."""
+    cases = {case.neutral: case for case in _cases(scripts, "NEWER") if case.neutral}
+    checkouts = {"": tmp_path / "undosed"}
+    suite.git.worktree("add", "--quiet", "--detach", str(checkouts[""]), "main")
+    for kind, case in cases.items():
+        base, head = scripts["study"].commit_sides(case, suite, case.subject)
+        checkouts[kind] = tmp_path / kind.replace(" ", "-")
+        suite.git.worktree("add", "--quiet", "--detach", str(checkouts[kind]), head)
+        changed = set(suite.git.diff("--name-only", "--no-renames", base, head).split())
+
+        assert str(suite.commit(head).message).strip() == case.subject
+        assert "" == suite.git.diff("main", base)
+        if kind == "a new module":
+            assert 2 == len(changed)
+            assert "work.py" in changed
+        elif kind == "a longer path":
+            assert changed in ({"work.py", "work/__init__.py"}, {"doses.py", "doses/__init__.py"})
+        else:
+            assert {"work.py"} == changed
+
+    said = _works_of(list(checkouts.values()))
+    assert len(cases) + 1 == len(said)
+    assert {said[0]} == set(said)
+
+
+def _works_of(checkouts: list[Path]) -> list[str]:
+    """Return what the works of each checkout give, each imported anew in one process, as torch is slow to."""
+    lines = [
+        "import json, sys, torch",
+        "def works():",
+        "    import work",
+        "    for name in ('tensor', 'loss', 'training', 'loading', 'python', 'allocation'):",
+        "        torch.manual_seed(0)",
+        "        yield name, str(work.dosed(name, getattr(work, name + '_work')())())[:2000]",
+        "for folder in sys.argv[1:]:",
+        "    sys.path.insert(0, folder)",
+        "    print(json.dumps(list(works())))",
+        "    assert sys.modules['work'].__file__.startswith(folder + '/')",
+        "    sys.path.remove(folder)",
+        "    for name in {'work', 'doses'} | {one for one in sys.modules if one.startswith('described')}:",
+        "        sys.modules.pop(name, None)",
+    ]
+    command = [sys.executable, "-B", "-c", "\n".join(lines), *map(str, checkouts)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_no_neutral_change_adds_work(scripts: dict[str, ModuleType]) -> None:
+    """Whatever its lot: the functions of the works are the same but for their names, order and lines."""
+    neutral, files = scripts["neutral"], scripts["study"].suite_files()
+    before = _functions(files)
+    for kind in neutral.KINDS:
+        texts = set()
+        for number in range(25):
+            changed = neutral.change(kind, files, number=number)
+            assert changed == neutral.change(kind, files, number=number)
+            assert changed != files
+            after = _functions(changed)
+            after.pop("unused_work", None)
+            assert set(before) == set(after)
+            if kind != "a renamed local":
+                assert before == after
+            else:
+                assert {name: len(text.split()) for name, text in before.items()} == {
+                    name: len(text.split()) for name, text in after.items()
+                }
+            for name in ("bench_six.py", "bench_hard.py"):
+                assert files[name] == changed[name]
+            texts.add(json.dumps(changed))
+        assert len(texts) > 1, kind
+
+
+def _functions(files: dict[str, str]) -> dict[str, str]:
+    """Return the functions and classes of the works by name, as trees without lines."""
+    text = files.get("work.py") or files["work/__init__.py"]
+    nodes = ast.parse(text).body
+    return {node.name: ast.dump(node) for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
+def test_the_hard_benchmarks_are_what_they_are_called(suite: git.Repo) -> None:
+    """One reads its batches by two worker processes, the other convolves; pytest runs both."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:perfkit"]
+    done = subprocess.run(
+        [*command, "--benchmark-disable", "bench_hard.py", "bench_six.py"],
+        cwd=str(suite.working_tree_dir),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 0 == done.returncode, done.stdout
+    assert "8 passed" in done.stdout
+    text = (CALIBRATION / "suite" / "work.py").read_text()
+    assert "num_workers=2" in text.partition("def workers_work")[2].partition("\ndef ")[0]
+    assert "conv2d" in text.partition("def threads_work")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["a longer path", "a new module", "workers"])
+def test_the_riskiest_cases_are_gated(
+    scripts: dict[str, ModuleType], suite: git.Repo, tmp_path: Path, kind: str
+) -> None:
+    """A little of their gates: modules that moved or are new, and worker processes in a forked launch."""
+    case = next(one for one in _cases(scripts, "NEWER") if kind in {one.neutral, one.benchmark})
+    base, _ = scripts["study"].commit_sides(case, suite, case.subject)
+    root = Path(str(suite.working_tree_dir))
+    command = scripts["study"].gate_command(case, root=root, base=base, ledger=tmp_path)
+    selected = case.benchmark or "python"
+    done = subprocess.run(
+        [*command, "--select", selected, "--budget", "12"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode in {0, 1, 3}, done.stderr
+    (found,) = json.loads(done.stdout)["comparisons"]
+    assert found["benchmark"]["name"].endswith(f"::test_{selected}")
+    assert found["estimate"] is not None
 
 
 def test_a_gate_is_put_off_until_the_machine_is_fit(
@@ -99,12 +328,173 @@ def test_a_gate_is_put_off_until_the_machine_is_fit(
     assert 0 == fitness.await_fit()
 
 
-@pytest.mark.skipif(not DOCUMENT.exists(), reason="the study has not run yet")
-def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType]) -> None:
+def test_a_study_goes_on_where_it_stood(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A case that has a line is not run again, and each that runs has one, those that failed included."""
+    study, (first, second, *_) = scripts["study"], _cases(scripts, "NEWER")
+    (tmp_path / "outcomes.jsonl").write_text(json.dumps({"subject": first.subject}) + "\n")
+
+    def run_case(case: object, *_: object) -> dict[str, object]:
+        if case != second:
+            raise KeyboardInterrupt
+        return {"subject": second.subject, "exit_code": 4, "wall_s": 1.0}
+
+    monkeypatch.setattr(study, "run_case", run_case)
+    monkeypatch.setattr(study.Fitness, "await_fit", lambda _: 0)
+    monkeypatch.setattr(sys, "argv", ["study.py", str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        study.main()
+
+    kept = study.read_outcomes(tmp_path)
+    assert [first.subject, second.subject] == [one["subject"] for one in kept]
+    assert 0 == kept[1]["put_off"]
+
+
+@pytest.fixture(scope="module")
+def newer(scripts: dict[str, ModuleType], older: list[Any]) -> list[Any]:
+    """Return gates of the newer study, made of the older one's: the rows are real, the cases are lent.
+
+    Plants of 2 % get those of 3 %, and each hard benchmark the rows of an easy one.
+    """
+    plan = scripts["plan"]
+    lent_plants = dict.fromkeys(("+2 % at margin 1 %", _PROVEN), "+3 % at margin 1 %")
+    kinds = {**lent_plants, "neutral": "A/A"}
+    left = list(older)
+    found = []
+    for case in _cases(scripts, "NEWER"):
+        hard = case.benchmarks == plan.HARD
+        planted = {"workers": "loading", "threads": "training"}.get(case.benchmark, case.benchmark)
+        kind = kinds.get(case.kind, case.kind)
+        gate = next(
+            (one for one in left if (one.case.kind, one.case.benchmark) == (kind, planted)),
+            next(one for one in older if (one.case.kind, one.case.benchmark) == (kind, planted)),
+        )
+        left = [one for one in left if one is not gate]
+        lent = {"workers": "loading", "threads": "training"} if hard else {name: name for name in plan.SIX}
+        found.append(
+            replace(
+                gate,
+                case=case,
+                comparisons={name: gate.comparisons[other] for name, other in lent.items()},
+                rows={name: gate.rows[other] for name, other in lent.items()},
+            )
+        )
+    return found
+
+
+def test_the_newer_document_holds_promises_against_counts(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """Counts with their exact bounds; the document's other parts are there, and the older promises."""
+    text = scripts["render"].render(newer, older)
+    lines = scripts["render"].lines_for_readme(newer, older)
+
+    assert "| A/A: gates with any REGRESSED or IMPROVED | none of 50 | 0 of 50 (at most 5.8 %) |" in lines
+    assert (
+        "| changes that add no work: gates with any REGRESSED or IMPROVED | none of 30 |"
+        " 0 of 30 (at most 9.5 %) |"
+    ) in lines
+    for kind, promised in (
+        ("+3 % at margin 1 %", "20 of 20"),
+        ("+5 % at margin 2 %", "20 of 20"),
+        ("+2 % at margin 1 %", "at least 17 of 20"),
+        (_PROVEN, "at least 19 of 20"),
+    ):
+        counted = "20 of 20 (at least 86.1 %); another benchmark accused or praised in 0 |"
+        assert f"| {kind}: REGRESSED, that one and no other | {promised} | {counted}" in lines
+    (missed,) = (line for line in lines if "95 % intervals" in line)
+    assert "| at most 8 % of series |" in missed
+    assert " of 180 (" in missed
+    assert set(lines) <= set(text.splitlines())
+    for heading in ("Changes that add no work", "The hard ones", "The history of the suite", "Every gate"):
+        assert f"\n## {heading}\n" in text
+    assert "\n## The study before\n" in text
+    assert (
+        "| A/A: gates with any REGRESSED or IMPROVED | at most 1 of 100 | 0 of 100 (at most 3.0 %) |" in text
+    )
+    assert "172 of 172 gates\nhave run" in text
+    assert "| gates that could not measure all, counted nowhere above | none | none |" in text
+
+
+def test_walls_are_per_benchmark_and_of_their_own_kind(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """The median of A/A gates of the six and of +3 % at margin 1 %, a sixth of each; no hard one is in it."""
+    timed = [
+        replace(
+            gate,
+            wall_s=900.0
+            if gate.case.benchmarks == scripts["plan"].HARD
+            else {"A/A": 12.0, "+3 % at margin 1 %": 36.0}.get(gate.case.kind, 99.0),
+        )
+        for gate in newer
+    ]
+    text = scripts["render"].render(timed, older)
+
+    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
+    assert "+3 % at margin 1 %, set-up included | median 6 s | median 6.0 s, longest 6.0 s |" in text
+    assert "| median 900.0 s |" in text
+
+
+def test_each_neutral_gate_says_which_intervals_miss_no_change(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """A table has each gate's, and they add up to the share that is held to the promise."""
+    neutral = [gate for gate in newer if gate.case.neutral]
+    text = scripts["render"].render(newer, older)
+
+    missed = sum(len(gate.nominal_misses) for gate in neutral)
+    assert f"| {missed} of 180 ({100 * missed / 180:.1f} %; at most" in text
+    assert 0 < missed
+    for gate in neutral:
+        # An interval at a smaller error is wider, unless it was judged before the last launches.
+        assert gate.final_misses <= gate.series
+        nominal, final = (
+            ", ".join(sorted(found)) or "none" for found in (gate.nominal_misses, gate.final_misses)
+        )
+        assert f"| {gate.case.number} | {gate.case.neutral} | {final} | {nominal} | none |" in text
+
+
+def test_an_accusation_and_a_gate_that_broke_are_told(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """One of fifty is counted with its bound; a gate that ended with exit code 4 is counted nowhere else."""
+    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
+    python = replace(alike[0].comparisons["python"], verdict="REGRESSED")
+    accusing = replace(alike[0], comparisons={**alike[0].comparisons, "python": python})
+    broken = replace(alike[1], exit_code=4, comparisons={}, rows={})
+    changed = {id(alike[0]): accusing, id(alike[1]): broken}
+    text = scripts["render"].render([changed.get(id(gate), gate) for gate in newer], older)
+
+    assert "| none of 50 | 1 of 49 (at most 9.3 %) |" in text
+    assert f"counted nowhere above | none | 1: case {broken.case.number} |" in text
+
+
+def test_a_study_that_has_just_begun_is_rendered(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """With its first gate alone, and any other, every table is there."""
+    for gate in (newer[0], next(one for one in newer if len(one.case.benchmarks) == 2)):
+        assert "1 of 172 gates\nhave run" in scripts["render"].render([gate], older)
+
+
+def test_the_older_study_is_rendered_whole(scripts: dict[str, ModuleType], older: list[Any]) -> None:
+    """Judged anew, its gates come to what they came to; until the newer one runs, that is the document."""
+    render = scripts["render"]
+
+    assert 221 == len(older)
+    assert "221 of 221 gates have run" in render.render_older(older)
+    assert render.render([], older) == render.render_older(older)
+    counted = "| A/A at margin 2 %: verdicts that are UNCHANGED | at least 90 % | 595 of 600 (99.2 %) |"
+    assert counted in render.lines_for_readme([], older)
+
+
+def test_the_documents_are_what_the_rows_say(scripts: dict[str, ModuleType], older: list[Any]) -> None:
     """The document and the table in the README, rendered anew from the committed rows, are the same text."""
     render, readme = scripts["render"], scripts["readme"]
-    gates = render.read_gates(scripts["study"].DEFAULT_LEDGER)
+    newer = scripts["gates"].read_gates(scripts["plan"].NEWER)
     text = readme.README.read_text()
 
-    assert DOCUMENT.read_text() == render.render(gates)
-    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(gates))
+    assert DOCUMENT.read_text() == render.render(newer, older)
+    assert text == readme.with_lines(text, render.PLACE, render.lines_for_readme(newer, older))

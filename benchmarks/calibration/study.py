@@ -10,19 +10,20 @@ smallest plant to be found; how often it was put off until then is kept.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import git
-from plan import BENCHMARKS, UNDOSED, Case, plan_study
+from neutral import change
+from plan import FILES, NEWER, UNDOSED, Case, plan_study
 
 HERE = Path(__file__).parent
-DEFAULT_LEDGER = HERE / "ledger"
-_CASE_MINUTES = 1.0
+LEDGERS = HERE / "ledger"
+_CASE_MINUTES = 0.6
 # Counts are off: they are no part of what is studied, and every plant would be given away by them.
 _PYPROJECT = """[tool.pytest.ini_options]
 python_files = ["bench_*.py"]
@@ -35,7 +36,7 @@ _SMALLEST_PLANT, _ITS_MARGIN = 0.03, "1%"
 
 def main() -> None:
     """Run what is left of the study."""
-    ledger = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_LEDGER
+    ledger = Path(sys.argv[1]) if len(sys.argv) > 1 else LEDGERS / NEWER
     ledger.mkdir(parents=True, exist_ok=True)
     cases = plan_study()
     done = {outcome["subject"] for outcome in read_outcomes(ledger)}
@@ -95,7 +96,8 @@ def read_outcomes(ledger: Path) -> list[dict[str, object]]:
 
 def create_suite(root: Path) -> git.Repo:
     """Return a repository whose one commit is the undosed suite."""
-    shutil.copytree(HERE / "suite", root, ignore=shutil.ignore_patterns("__pycache__"))
+    root.mkdir(parents=True)
+    write_files(root, suite_files())
     (root / "pyproject.toml").write_text(_PYPROJECT)
     (root / ".gitignore").write_text("__pycache__/\n")
     repository = git.Repo.init(root, initial_branch="main")
@@ -108,35 +110,65 @@ def create_suite(root: Path) -> git.Repo:
 
 
 def run_case(case: Case, repository: git.Repo, ledger: Path) -> dict[str, object]:
-    """Commit the case's doses of both sides, gate the two, and return what came out."""
+    """Commit both sides of the case, gate the two, and return what came out."""
     base, _ = commit_sides(case, repository, case.subject)
-    root = repository.working_tree_dir
-    command = [sys.executable, "-m", "perfkit", "gate", "--repo", str(root), "--base", base]
-    options = ["--head", "HEAD", "--margin", case.margin, "--ledger", str(ledger), "--seed", str(case.number)]
+    command = gate_command(case, root=Path(str(repository.working_tree_dir)), base=base, ledger=ledger)
     begun = time.monotonic()
-    done = subprocess.run([*command, *options, "--json", "-"], capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return {
         "subject": case.subject,
         "exit_code": done.returncode,
         "wall_s": time.monotonic() - begun,
         "run_id": json.loads(done.stdout)["run_id"] if done.stdout.startswith("{") else None,
-        "benchmarks": len(BENCHMARKS),
+        "benchmarks": len(case.benchmarks),
         "message": "" if done.stdout.startswith("{") else done.stderr.strip().splitlines()[-1:],
     }
 
 
+def gate_command(case: Case, *, root: Path, base: str, ledger: Path) -> list[str]:
+    """Return the command that gates a case's sides, with the default budget and settings but for its own."""
+    command = [sys.executable, "-m", "perfkit", "gate", "--repo", str(root), "--base", base, "--head", "HEAD"]
+    command += ["--benchmarks", FILES[case.benchmarks], "--margin", case.margin]
+    command += ["--ledger", str(ledger), "--seed", str(case.number), "--json", "-"]
+    return command if case.fail_on is None else [*command, "--fail-on", case.fail_on]
+
+
 def commit_sides(case: Case, repository: git.Repo, subject: str) -> tuple[str, str]:
-    """Commit the case's doses on top of the undosed suite, base's and then head's; return both commits."""
+    """Commit the case's base and then its head on top of the undosed suite; return both commits."""
+    root = Path(str(repository.working_tree_dir))
     repository.git.checkout("--quiet", "--detach", "main")
     for side, title in (("base", f"{subject}, base"), ("head", subject)):
-        (Path(str(repository.working_tree_dir)) / "doses.py").write_text(doses(case, side))
-        repository.git.commit("--quiet", "--allow-empty", "--all", "-m", title)
+        write_files(root, side_files(case, side))
+        repository.git.add("--all")
+        repository.git.commit("--quiet", "--allow-empty", "-m", title)
     return repository.git.rev_parse("HEAD~1"), repository.git.rev_parse("HEAD")
 
 
-def doses(case: Case, side: str) -> str:
-    """Return the text of ``doses.py`` on a side of the case."""
-    text = (HERE / "suite" / "doses.py").read_text()
+def write_files(root: Path, files: Mapping[str, str]) -> None:
+    """Write the Python files of a suite; those that stood there and are none of them go."""
+    for file in root.rglob("*.py"):
+        file.unlink()
+    for name, text in files.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(text)
+
+
+def suite_files() -> dict[str, str]:
+    """Return the text of each file of the undosed suite."""
+    return {file.name: file.read_text() for file in sorted((HERE / "suite").glob("*.py"))}
+
+
+def side_files(case: Case, side: str) -> Mapping[str, str]:
+    """Return the text of each file of the suite on a side of the case."""
+    files = suite_files()
+    files["doses.py"] = _dosed(files["doses.py"], case, side)
+    if case.neutral is None or side == "base":
+        return files
+    return change(case.neutral, files, number=case.number)
+
+
+def _dosed(text: str, case: Case, side: str) -> str:
+    """Return ``doses.py`` with the doses of a side."""
     units = case.base if side == "base" else case.head
     text = text.replace(f'"{case.benchmark}": {UNDOSED}', f'"{case.benchmark}": {units}')
     if case.rare is None or side == "base":

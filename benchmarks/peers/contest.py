@@ -19,7 +19,7 @@ from tools import RUN, Scene, ToolError, set_up_asv
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.jsonl"
-LEDGER = HERE / "ledger"
+LEDGER = HERE / "ledger" / "2026-11-22"
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
-from plan import BENCHMARKS, UNDOSED, Case
+from plan import SIX, UNDOSED, Case
 
 from perfkit.compare.calibration import in_turn
 
@@ -35,7 +35,7 @@ class Pair:
 def plan_pairs(*, alike: int = 12, planted: int = 12) -> list[Pair]:
     """Return identical pairs and pairs with +5 % in one benchmark after the other, mixed by lot."""
     source = random.Random(_SEED)  # noqa: S311 (an experiment's order, not a secret)
-    drafts: list[str | None] = [*[None] * alike, *in_turn(source, BENCHMARKS, planted)]
+    drafts: list[str | None] = [*[None] * alike, *in_turn(source, SIX, planted)]
     source.shuffle(drafts)
     return [_pair(number, name) for number, name in enumerate(drafts, start=1)]
 

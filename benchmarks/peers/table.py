@@ -10,7 +10,7 @@ from typing import Any
 
 from contest import LEDGER, read_outcomes
 from pairs import TOOLS, plan_pairs
-from plan import BENCHMARKS
+from plan import SIX
 from readme import README, fill
 
 from perfkit.ledger.store import Ledger
@@ -98,11 +98,11 @@ def _line(tool: str, outcomes: Sequence[Outcome]) -> list[str]:
         return [tool, *["-"] * (len(_COLUMNS) - 1)]
     named = [len(one["slower"]) + len(one["faster"]) for one in alike]
     hits = sum(list(one["slower"]) == [one["benchmark"]] and not one["faster"] for one in planted)
-    walls = [one["wall_s"] / len(BENCHMARKS) for one in found]
+    walls = [one["wall_s"] / len(SIX) for one in found]
     return [
         tool,
         f"{sum(map(bool, named))} of {len(alike)}",
-        f"{sum(named)} of {len(BENCHMARKS) * len(alike)}",
+        f"{sum(named)} of {len(SIX) * len(alike)}",
         f"{hits} of {len(planted)}",
         _error(planted),
         f"{statistics.median(walls):.1f} s",

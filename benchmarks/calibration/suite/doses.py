@@ -13,5 +13,7 @@ UNITS = {
     "loading": 20,
     "python": 20,
     "allocation": 20,
+    "workers": 20,
+    "threads": 20,
 }
 EVERY_TENTH: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Six unlike kinds of work, each done in units that all cost the same."""
+"""Six unlike kinds of work and two hard ones, each done in units that all cost the same."""
 
 from __future__ import annotations
 
@@ -117,5 +117,34 @@ def allocation_work() -> Callable[[int], object]:
             small = [[number, str(number)] for number in range(30)]
             large = [torch.empty(4000 + 1000 * number).fill_(0.0) for number in range(2)]
         return small, large
+
+    return work
+
+
+def workers_work() -> Callable[[int], object]:
+    """Batches that two worker processes read, normalised by the one who asks; a unit is a batch."""
+    batches: list[Iterator[list[np.ndarray]]] = []
+
+    def work(units: int) -> object:
+        if not batches:
+            # Made in the first call, so that the workers belong to the process that times it.
+            loader = DataLoader(Images(20), batch_size=None, num_workers=2, collate_fn=list)
+            batches.append(iter(loader))
+        for _ in range(units):
+            batch = [normalised(image) for image in next(batches[0])]
+        return batch
+
+    return work
+
+
+def threads_work() -> Callable[[int], object]:
+    """A convolution, forward and backward, that torch spreads over its threads: some 0.3 s."""
+    images, kernels = torch.randn(2, 32, 64, 64), torch.randn(32, 32, 3, 3, requires_grad=True)
+
+    def work(units: int) -> object:
+        for _ in range(units):
+            loss = nn.functional.conv2d(images, kernels, padding=1).square().mean()
+            (gradient,) = torch.autograd.grad(loss, kernels)
+        return gradient
 
     return work

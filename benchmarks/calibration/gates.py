@@ -1,0 +1,103 @@
+"""What the gates of a study came to: verdicts are recomputed from the launches in its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plan import Case, plan_study
+from study import LEDGERS, read_outcomes
+
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+from perfkit.records.comparisons import Comparison
+from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
+from perfkit.verdict.judge import look_interval, pair_location
+
+_ACCUSING = ("REGRESSED", "IMPROVED")
+_NOMINAL_ERROR = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """A case that ran: its verdicts by benchmark, its wall time in seconds, and its rows by benchmark.
+
+    ``put_off`` is how often the machine was unfit for it before.
+    """
+
+    case: Case
+    exit_code: int
+    wall_s: float
+    put_off: int
+    comparisons: Mapping[str, Comparison]
+    rows: Mapping[str, Sequence[Row]]
+
+    @property
+    def measured(self) -> bool:
+        """Whether it ended with a verdict on every benchmark."""
+        return self.exit_code in {EXIT_PASS, EXIT_REGRESSED, EXIT_INCONCLUSIVE}
+
+    @property
+    def accused(self) -> set[str]:
+        """The benchmarks judged REGRESSED or IMPROVED."""
+        return {name for name, found in self.comparisons.items() if found.verdict in _ACCUSING}
+
+    @property
+    def finds_plant(self) -> bool:
+        """Whether the planted benchmark was judged REGRESSED, and nothing else accused or praised."""
+        planted = self.case.benchmark
+        return self.accused == {planted} and self.comparisons[str(planted)].verdict == "REGRESSED"
+
+    @property
+    def series(self) -> set[str]:
+        """The benchmarks that have an interval."""
+        return {name for name, found in self.comparisons.items() if found.estimate is not None}
+
+    @property
+    def final_misses(self) -> set[str]:
+        """The benchmarks of which the interval that the verdict rests on leaves out no change."""
+        found = {name: self.comparisons[name].estimate for name in self.series}
+        return {name for name, one in found.items() if one is not None and not one.low <= 1 <= one.high}
+
+    @property
+    def nominal_misses(self) -> set[str]:
+        """The benchmarks of which a 95 % interval over all launches, as if looked at once, does so."""
+        return {name for name in self.series if _misses_no_change(self.rows[name])}
+
+
+def read_gates(study: str, ledger: Path | None = None) -> list[Gate]:
+    """Return the gates of a study that ran, in the order of its plan."""
+    place = LEDGERS / study if ledger is None else ledger
+    outcomes = {outcome["subject"]: outcome for outcome in read_outcomes(place)}
+    rows: dict[str, list[Row]] = {}
+    for row in Ledger(place).rows() if outcomes else []:
+        rows.setdefault(row.run_id, []).append(row)
+    return [
+        _gate(case, outcomes[case.subject], rows.get(str(outcomes[case.subject]["run_id"]), []))
+        for case in plan_study(study)
+        if case.subject in outcomes
+    ]
+
+
+def _gate(case: Case, outcome: Mapping[str, object], rows: Sequence[Row]) -> Gate:
+    by_benchmark: dict[str, list[Row]] = {}
+    for row in rows:
+        by_benchmark.setdefault(row.outcome.benchmark.name.rpartition("test_")[2], []).append(row)
+    return Gate(
+        case=case,
+        exit_code=int(str(outcome["exit_code"])),
+        wall_s=float(str(outcome["wall_s"])),
+        put_off=int(str(outcome["put_off"])),
+        comparisons={name: comparison_of(found) for name, found in by_benchmark.items()},
+        rows=by_benchmark,
+    )
+
+
+def _misses_no_change(rows: Sequence[Row]) -> bool:
+    pairs = pairs_of(rows)
+    logs = [pair_location(pair) for pair in pairs]
+    groups = [pair.preloader for pair in pairs]
+    interval = look_interval(logs, groups, policy_of(rows), error=_NOMINAL_ERROR)
+    return bool(abs(interval.centre) > interval.half_width)
