@@ -46,7 +46,7 @@ hooks: $(INSTALLED)
 	git config core.hooksPath .githooks
 	@echo "Each push is gated from now on; \"git push --no-verify\" goes past it."
 
-# Hours, and only while the machine is fit; goes on where it stood.
+# Some 100 minutes, and only while the machine is fit; goes on where it stood.
 calibration: $(INSTALLED)
 	$(BIN)/python benchmarks/calibration/study.py
 
@@ -66,7 +66,8 @@ faults: $(INSTALLED)
 identical: $(INSTALLED)
 	$(BIN)/python benchmarks/identical/tries.py
 
-# The same pairs of commits through asv, pytest-benchmark and pyperf: hours; goes on where it stood.
+# The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
+# may not allow, pyperf without --fast; goes on where it stood.
 # The first pairs only: make peers PEERS=1
 peers: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'

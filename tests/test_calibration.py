@@ -160,14 +160,14 @@ def test_a_case_is_gated_with_its_options(scripts: dict[str, ModuleType]) -> Non
     plan, gate_command = scripts["plan"], scripts["study"].gate_command
     options = _gate_options()
     for case in _cases(scripts, "NEWER"):
-        command = gate_command(case, root=Path("suite"), base="abc", ledger=Path("kept"))
+        command = gate_command(case, root=Path("suite"), base="abc", head="def", ledger=Path("kept"))
         assert [sys.executable, "-m", "perfkit", "gate"] == command[:4]
         given = dict(zip(command[4::2], command[5::2], strict=True))
 
         assert {
             "--repo": "suite",
             "--base": "abc",
-            "--head": "HEAD",
+            "--head": "def",
             "--benchmarks": "bench_hard.py" if case.benchmarks == plan.HARD else "bench_six.py",
             "--margin": case.margin,
             "--ledger": "kept",
@@ -297,9 +297,9 @@ def test_the_riskiest_cases_are_gated(
 ) -> None:
     """A little of their gates: modules that moved or are new, and worker processes in a forked launch."""
     case = next(one for one in _cases(scripts, "NEWER") if kind in {one.neutral, one.benchmark})
-    base, _ = scripts["study"].commit_sides(case, suite, case.subject)
+    base, head = scripts["study"].commit_sides(case, suite, case.subject)
     root = Path(str(suite.working_tree_dir))
-    command = scripts["study"].gate_command(case, root=root, base=base, ledger=tmp_path)
+    command = scripts["study"].gate_command(case, root=root, base=base, head=head, ledger=tmp_path)
     selected = case.benchmark or "python"
     done = subprocess.run(
         [*command, "--select", selected, "--budget", "12"], capture_output=True, text=True, check=False

@@ -111,8 +111,9 @@ def create_suite(root: Path) -> git.Repo:
 
 def run_case(case: Case, repository: git.Repo, ledger: Path) -> dict[str, object]:
     """Commit both sides of the case, gate the two, and return what came out."""
-    base, _ = commit_sides(case, repository, case.subject)
-    command = gate_command(case, root=Path(str(repository.working_tree_dir)), base=base, ledger=ledger)
+    base, head = commit_sides(case, repository, case.subject)
+    root = Path(str(repository.working_tree_dir))
+    command = gate_command(case, root=root, base=base, head=head, ledger=ledger)
     begun = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return {
@@ -125,9 +126,9 @@ def run_case(case: Case, repository: git.Repo, ledger: Path) -> dict[str, object
     }
 
 
-def gate_command(case: Case, *, root: Path, base: str, ledger: Path) -> list[str]:
+def gate_command(case: Case, *, root: Path, base: str, head: str, ledger: Path) -> list[str]:
     """Return the command that gates a case's sides, with the default budget and settings but for its own."""
-    command = [sys.executable, "-m", "perfkit", "gate", "--repo", str(root), "--base", base, "--head", "HEAD"]
+    command = [sys.executable, "-m", "perfkit", "gate", "--repo", str(root), "--base", base, "--head", head]
     command += ["--benchmarks", FILES[case.benchmarks], "--margin", case.margin]
     command += ["--ledger", str(ledger), "--seed", str(case.number), "--json", "-"]
     return command if case.fail_on is None else [*command, "--fail-on", case.fail_on]

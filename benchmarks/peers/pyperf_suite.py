@@ -1,20 +1,26 @@
-"""The six works as pyperf times them: ``PYTHONPATH=CHECKOUT python pyperf_suite.py -o FILE``."""
+"""The works as pyperf times them: ``PYTHONPATH=CHECKOUT python pyperf_suite.py -o FILE NAME…``."""
 
 from __future__ import annotations
+
+import argparse
 
 import pyperf
 import torch
 import work
 
-NAMES = ("tensor", "loss", "training", "loading", "python", "allocation")
-
 
 def main() -> None:
     """Let pyperf run each in processes of its own, by its defaults."""
-    runner = pyperf.Runner()
-    for name in NAMES:
+    runner = pyperf.Runner(add_cmdline_args=_name_works)
+    runner.argparser.add_argument("names", nargs="+", metavar="NAME")
+    for name in runner.parse_args().names:
         torch.manual_seed(0)
         runner.bench_func(name, _Lazy(name))
+
+
+def _name_works(command: list[str], arguments: argparse.Namespace) -> None:
+    """Tell the processes that pyperf starts which works there are."""
+    command += arguments.names
 
 
 class _Lazy:

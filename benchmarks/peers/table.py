@@ -1,26 +1,33 @@
-"""Renders ``docs/peers.md`` from what the tools said: ``python benchmarks/peers/table.py``."""
+"""Renders ``docs/peers.md`` from what the tools said: ``python benchmarks/peers/table.py``.
+
+It is about the newer contest once that has an outcome; the README has the last one that has run whole.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contest import LEDGER, read_outcomes
-from pairs import TOOLS, plan_pairs
-from plan import SIX
+from contest import LEDGERS, read_outcomes
+from pairs import NEWER, OLDER, QUICK_PYPERF, plan_pairs
+from plan import HARD, SIX
 from readme import README, fill
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
+from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.views.markdown_table import table_head, table_row
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
 PLACE = "make peers"
 _TRUE_CHANGE = 0.05
-_COLUMNS = (
+_OLDER_TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
+_OLDER_PAIRS = 24
+_OLDER_COLUMNS = (
     "tool",
     "identical pairs that it accuses or praises",
     "benchmarks in them",
@@ -28,34 +35,76 @@ _COLUMNS = (
     "error of the planted size",
     "wall time per benchmark",
 )
+_COLUMNS = (
+    "tool and rule",
+    "identical pairs that it accuses or praises",
+    "benchmarks in them",
+    "plants found, no other accused",
+    "undecided pairs",
+    "error of the planted size",
+    "wall time per benchmark",
+)
 Outcome = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What a rule said of a pair: ``benchmark`` is the planted one, ``of`` how many were measured.
+
+    ``undecided`` is None where the rule knows no such answer.
+    """
+
+    rule: str
+    benchmark: str | None
+    of: int
+    slower: Sequence[str]
+    faster: Sequence[str]
+    undecided: Sequence[str] | None
+    ratios: Mapping[str, float]
+    wall_s: float
+
+    @property
+    def named(self) -> int:
+        """How many benchmarks it accuses or praises."""
+        return len(self.slower) + len(self.faster)
+
+    @property
+    def finds_plant(self) -> bool:
+        """Whether it accuses the planted benchmark, and no other, and praises none."""
+        return list(self.slower) == [self.benchmark] and not self.faster
 
 
 def main() -> None:
     """Write the document, and its table into the README."""
-    outcomes = read_outcomes()
-    DOCUMENT.write_text(render(outcomes, name_machines(Ledger(LEDGER).rows())), encoding="utf-8")
-    fill(PLACE, lines_for_readme(outcomes))
+    newer, older = read_outcomes(NEWER), read_outcomes(OLDER)
+    contest = NEWER if newer else OLDER
+    machines = name_machines(Ledger(LEDGERS / contest).rows())
+    DOCUMENT.write_text(render(newer, older, machines), encoding="utf-8")
+    fill(PLACE, lines_for_readme(newer, older))
     print(f"wrote {DOCUMENT}, and its table into {README}")
 
 
-def lines_for_readme(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the table, or nothing until all pairs have run."""
-    return _table(outcomes) if _pairs_done(outcomes) == len(plan_pairs()) else []
+def lines_for_readme(newer: Sequence[Outcome], older: Sequence[Outcome]) -> list[str]:
+    """Return the table of the last contest of which all pairs have run, nothing where none has."""
+    if _pairs_done(newer) == len(plan_pairs()):
+        return _table(newer, SIX)
+    return _older_table(older) if _older_pairs_done(older) == _OLDER_PAIRS else []
 
 
-def render(outcomes: Sequence[Outcome], machines: str) -> str:
+def render(newer: Sequence[Outcome], older: Sequence[Outcome], machines: str) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
-    broken = [one for one in outcomes if "error" in one]
-    notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in broken]
-    head = _INTRODUCTION.format(done=_pairs_done(outcomes), of=len(plan_pairs()), machines=machines)
-    return "\n".join([head, *_table(outcomes), *(["", "Not measured:", "", *notes] if notes else []), _RULES])
-
-
-def _pairs_done(outcomes: Sequence[Outcome]) -> int:
-    """Return how many pairs every tool has had its turn with."""
-    turns = Counter(one["pair"] for one in outcomes)
-    return sum(count == len(TOOLS) for count in turns.values())
+    outcomes = newer or older
+    notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in outcomes if "error" in one]
+    broken = ["", "Not measured:", "", *notes] if notes else []
+    if not newer:
+        head = _OLDER_INTRODUCTION.format(done=_older_pairs_done(older), of=_OLDER_PAIRS, machines=machines)
+        return "\n".join([head, *_older_table(older), *broken, _OLDER_RULES])
+    head = _INTRODUCTION.format(
+        contest=NEWER, done=_pairs_done(newer), of=len(plan_pairs()), machines=machines
+    )
+    before = _BEFORE.format(contest=OLDER, done=_older_pairs_done(older), of=_OLDER_PAIRS)
+    parts = [head, *_table(newer, SIX), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
+    return "\n".join([*parts, before, *_older_table(older), ""])
 
 
 def name_machines(rows: Iterable[Row]) -> str:
@@ -64,13 +113,7 @@ def name_machines(rows: Iterable[Row]) -> str:
     return ", ".join(f"{count} on {cpu}" for cpu, count in Counter(processors.values()).items())
 
 
-def _table(outcomes: Sequence[Outcome]) -> list[str]:
-    of_tools = ([one for one in outcomes if one["tool"] == tool] for tool in TOOLS)
-    lines = (_line(tool, found) for tool, found in zip(TOOLS, of_tools, strict=True))
-    return [*table_head(_COLUMNS), *map(table_row, lines)]
-
-
-_INTRODUCTION = """# Side by side with other tools
+_OLDER_INTRODUCTION = """# Side by side with other tools
 
 <!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
 
@@ -80,7 +123,7 @@ beforehand.
 {done} of {of} pairs have run.
 All tools of a pair ran on one machine: {machines}.
 """
-_RULES = """
+_OLDER_RULES = """
 Each tool decides by its own rule: perfkit at margin 2 % and its defaults; asv by `asv continuous -f 1.02 -a
 rounds=4 --interleave-rounds`; pytest-benchmark by `--benchmark-compare-fail=mean:2%`; pyperf, run with
 `--fast`, by the t-test of `pyperf compare_to`. The error is the median absolute difference between the ratio
@@ -88,33 +131,138 @@ that a tool gives the planted benchmark and 1.05. Known of the others: pyperf's 
 samples of unequal size significant; none of the three corrects for many benchmarks. The wall time of perfkit
 is that of the whole gate, checkouts included.
 """
+_INTRODUCTION = """# Side by side with other tools
+
+<!-- written by `make peers` from benchmarks/peers/outcomes.jsonl -->
+
+The same benchmarks and the same pairs of commits (identical ones, and +5 % of its own work planted in one
+benchmark) through perfkit, three other tools, and a t-test without any, one pair after the other, the tools
+in turns; environments were built beforehand. Pairs, plants and order were settled on {contest}
+(`benchmarks/peers/pairs.py`). {done} of {of} pairs have run.
+All tools of a pair ran on one machine, with the same allocator settings: {machines}.
+A line is one rule of decision; several rules may judge one measurement. In brackets is the exact one-sided
+binomial bound at 95 % (Clopper and Pearson 1934).
+
+## The six benchmarks of short calls
+"""
+_HARD_ONES = """
+## The hard ones
+
+Loading with two worker processes, and calls of some 0.3 s in threads:
+"""
+_RULES = """
+## The rules
+
+- perfkit: the gate at margin 2 % and its defaults. A pair is undecided where it leaves a benchmark
+  INCONCLUSIVE or NOT REACHED. Its wall time is that of the whole gate, checkouts included.
+- asv: `asv continuous -a rounds=4 --interleave-rounds`, judged with its default factor of 1.1 and with 1.02.
+  Undecided is what lies beyond the factor and is not significant, which it prints as "~".
+- pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It praises nothing, and knows no
+  undecided.
+- pyperf: `pyperf compare_to`, whose t-test has no margin, and with `--min-speed=2`, which is one. Run with
+  `--fast` on every second pair, since it takes as long as all others together, and by its defaults where time
+  allowed. It does not tell what is equal from what is open.
+- t-test: twenty fresh processes of each side by turns, each timing every benchmark for a tenth of a second
+  or more, and Welch's test of the logarithms, at 1 %. By the first reading a difference counts that is
+  significant and larger than 2 %, and is undecided where it is larger only; by the second the whole 99 %
+  interval has to lie beyond 2 %, and is undecided where it reaches across.
+
+All get the allocator thresholds that perfkit sets (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`). The
+error is the median absolute difference between the ratio that a rule gives the planted benchmark and 1.05.
+None but perfkit corrects for many benchmarks.
+"""
+_BEFORE = """## The contest before
+
+Settled on {contest}, without allocator settings for the others and with one rule each; {done} of {of} pairs.
+"""
 
 
-def _line(tool: str, outcomes: Sequence[Outcome]) -> list[str]:
-    found = [one for one in outcomes if "error" not in one]
-    alike = [one for one in found if one["benchmark"] is None]
-    planted = [one for one in found if one["benchmark"] is not None]
-    if not found:
-        return [tool, *["-"] * (len(_COLUMNS) - 1)]
-    named = [len(one["slower"]) + len(one["faster"]) for one in alike]
-    hits = sum(list(one["slower"]) == [one["benchmark"]] and not one["faster"] for one in planted)
-    walls = [one["wall_s"] / len(SIX) for one in found]
+def _pairs_done(outcomes: Sequence[Outcome]) -> int:
+    """Return how many pairs have had all the tools that are planned for them."""
+    had = {(one["pair"], one["tool"]) for one in outcomes}
+    return sum(all((pair.number, tool) in had for tool in pair.tools) for pair in plan_pairs())
+
+
+def _older_pairs_done(outcomes: Sequence[Outcome]) -> int:
+    turns = Counter(one["pair"] for one in outcomes)
+    return sum(count == len(_OLDER_TOOLS) for count in turns.values())
+
+
+def _table(outcomes: Sequence[Outcome], benchmarks: Sequence[str]) -> list[str]:
+    """Return the table of the pairs of some benchmarks: a line for each rule."""
+    judged = list(_judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks)))
+    rules = dict.fromkeys(one.rule for one in sorted(judged, key=_place))
+    lines = ([rule, *_cells([one for one in judged if one.rule == rule])] for rule in rules)
+    return [*table_head(_COLUMNS), *map(table_row, lines)]
+
+
+def _place(judged: Judged) -> int:
+    """Return the place of a rule's line: that of its tool."""
+    beginnings = ("perfkit", "asv", "pytest-benchmark", "t-test", QUICK_PYPERF, "pyperf")
+    return next(place for place, begin in enumerate(beginnings) if judged.rule.startswith(begin))
+
+
+def _judged(outcomes: Iterable[Outcome]) -> Iterator[Judged]:
+    """Yield what each rule said, of a newer contest's outcomes."""
+    for one in outcomes:
+        for judgement in one.get("judgements", ()):
+            yield Judged(
+                **judgement, benchmark=one["benchmark"], of=len(one["benchmarks"]), wall_s=one["wall_s"]
+            )
+
+
+def _older_table(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the table of the older contest: a line for each tool, without bounds."""
+    lines = ([tool, *_older_cells(outcomes, tool)] for tool in _OLDER_TOOLS)
+    return [*table_head(_OLDER_COLUMNS), *map(table_row, lines)]
+
+
+def _older_cells(outcomes: Sequence[Outcome], tool: str) -> list[str]:
+    judged = [
+        Judged(
+            rule=tool,
+            benchmark=one["benchmark"],
+            of=len(SIX),
+            slower=one["slower"],
+            faster=one["faster"],
+            undecided=None,
+            ratios=one["ratios"],
+            wall_s=one["wall_s"],
+        )
+        for one in outcomes
+        if one["tool"] == tool and "error" not in one
+    ]
+    if not judged:
+        return ["-"] * (len(_OLDER_COLUMNS) - 1)
+    pairs, benchmarks, plants, _, error, wall = _cells(judged, bounds=False)
+    return [pairs, benchmarks, plants, error, wall]
+
+
+def _cells(judged: Sequence[Judged], *, bounds: bool = True) -> list[str]:
+    alike = [one for one in judged if one.benchmark is None]
+    planted = [one for one in judged if one.benchmark is not None]
+    accused = sum(bool(one.named) for one in alike)
+    hits = sum(one.finds_plant for one in planted)
+    most = f" (at most {100 * upper_bound(accused, len(alike)):.0f} %)" if bounds else ""
+    least = f" (at least {100 * lower_bound(hits, len(planted)):.0f} %)" if bounds else ""
     return [
-        tool,
-        f"{sum(map(bool, named))} of {len(alike)}",
-        f"{sum(named)} of {len(SIX) * len(alike)}",
-        f"{hits} of {len(planted)}",
+        f"{accused} of {len(alike)}{most}",
+        f"{sum(one.named for one in alike)} of {sum(one.of for one in alike)}",
+        f"{hits} of {len(planted)}{least}",
+        _undecided(judged),
         _error(planted),
-        f"{statistics.median(walls):.1f} s",
+        f"{statistics.median(one.wall_s / one.of for one in judged):.1f} s",
     ]
 
 
-def _error(planted: Sequence[Outcome]) -> str:
-    errors = [
-        abs(one["ratios"][one["benchmark"]] - 1 - _TRUE_CHANGE)
-        for one in planted
-        if one["benchmark"] in one["ratios"]
-    ]
+def _undecided(judged: Sequence[Judged]) -> str:
+    answers = [one.undecided for one in judged if one.undecided is not None]
+    return f"{sum(map(bool, answers))} of {len(answers)}" if answers else "-"
+
+
+def _error(planted: Sequence[Judged]) -> str:
+    read = [one.ratios.get(str(one.benchmark)) for one in planted]
+    errors = [abs(ratio - 1 - _TRUE_CHANGE) for ratio in read if ratio is not None]
     return f"{100 * statistics.median(errors):.1f} %" if errors else "-"
 
 

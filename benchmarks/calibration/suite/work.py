@@ -139,7 +139,7 @@ def workers_work() -> Callable[[int], object]:
 
 def threads_work() -> Callable[[int], object]:
     """A convolution, forward and backward, that torch spreads over its threads: some 0.3 s."""
-    images, kernels = torch.randn(2, 32, 64, 64), torch.randn(32, 32, 3, 3, requires_grad=True)
+    images, kernels = torch.randn(10, 32, 96, 96), torch.randn(32, 32, 3, 3, requires_grad=True)
 
     def work(units: int) -> object:
         for _ in range(units):

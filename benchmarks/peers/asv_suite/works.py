@@ -6,7 +6,7 @@ import torch
 import work
 
 
-class _Work:
+class Work:
     """A work made once a process, as pytest makes it once a test."""
 
     name = ""
@@ -17,7 +17,7 @@ class _Work:
         self.call = work.dosed(self.name, getattr(work, f"{self.name}_work")())
 
 
-class Tensor(_Work):
+class Tensor(Work):
     """A tensor operation."""
 
     name = "tensor"
@@ -27,7 +27,7 @@ class Tensor(_Work):
         self.call()
 
 
-class Loss(_Work):
+class Loss(Work):
     """A loss."""
 
     name = "loss"
@@ -37,7 +37,7 @@ class Loss(_Work):
         self.call()
 
 
-class Training(_Work):
+class Training(Work):
     """A training step."""
 
     name = "training"
@@ -47,7 +47,7 @@ class Training(_Work):
         self.call()
 
 
-class Loading(_Work):
+class Loading(Work):
     """Batches from a loader."""
 
     name = "loading"
@@ -57,7 +57,7 @@ class Loading(_Work):
         self.call()
 
 
-class Python(_Work):
+class Python(Work):
     """Plain Python."""
 
     name = "python"
@@ -67,7 +67,7 @@ class Python(_Work):
         self.call()
 
 
-class Allocation(_Work):
+class Allocation(Work):
     """Allocations."""
 
     name = "allocation"
