@@ -471,6 +471,26 @@ def test_an_accusation_and_a_gate_that_broke_are_told(
     assert f"counted nowhere above | none | 1: case {broken.case.number} |" in text
 
 
+def test_a_gate_that_broke_is_in_no_other_count(
+    scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
+) -> None:
+    """Gates that end at once make no median shorter, and a neutral one without intervals is not clean."""
+    alike = [gate for gate in newer if gate.case.kind == "A/A" and len(gate.case.benchmarks) == 6]
+    neutral = next(gate for gate in newer if gate.case.neutral)
+    broken = {id(gate) for gate in (*alike[:30], neutral)}
+    gates = [
+        replace(gate, exit_code=4, wall_s=0.6, comparisons={}, rows={})
+        if id(gate) in broken
+        else replace(gate, wall_s=12.0)
+        for gate in newer
+    ]
+    text = scripts["render"].render(gates, older)
+
+    assert "A/A at margin 2 %, set-up included | median 3 s | median 2.0 s, longest 2.0 s |" in text
+    assert f"\n| {neutral.case.number} | {neutral.case.neutral} |" not in text
+    assert "counted nowhere above | none | 31: case " in text
+
+
 def test_a_study_that_has_just_begun_is_rendered(
     scripts: dict[str, ModuleType], newer: list[Any], older: list[Any]
 ) -> None:

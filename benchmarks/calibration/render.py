@@ -55,7 +55,8 @@ def render(newer: Sequence[Gate], older: Sequence[Gate]) -> str:
 
 def render_newer(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
     """Return the document of the newer study, and what the older one was promised and came to."""
-    six, neutral = _of_six(gates), _neutral(gates)
+    measured = [gate for gate in gates if gate.measured]
+    six, neutral = _of_six(measured), _neutral(measured)
     alike = _alike(six)
     parts = [
         _INTRODUCTION.format(study=NEWER, **_facts(gates, len(plan_study(NEWER)))),
@@ -71,7 +72,7 @@ def render_newer(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
         "\n## Plants\n",
         _table(_OF_PLANT, _plants(_planted(gates))),
         "\n## Each benchmark, in the gates of identical code\n",
-        _table(_PER_BENCHMARK, [*(_of_benchmark(name, alike) for name in SIX), *_hard_alike(gates)]),
+        _table(_PER_BENCHMARK, [*(_of_benchmark(name, alike) for name in SIX), *_hard_alike(measured)]),
         _HISTORY,
         _BEFORE.format(study=OLDER, done=len(older)),
         _table(_PROMISE, [*_older_error_rates(older), *_older_other_promises(older)]),
