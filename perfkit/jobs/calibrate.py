@@ -14,7 +14,7 @@ from perfkit.compare.survey import take_survey
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import fingerprint
-from perfkit.jobs.measuring import measuring
+from perfkit.jobs.surveying import surveyed_sides
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.records.policies import Rehearsal
@@ -125,28 +125,21 @@ def _rehearse(
     seed = request.seed * _SEEDS_PER_CALIBRATION + case.number
     # What accuses is what would fail a gate, as configured; what is undecided stays so.
     terms = Terms(margin=request.margin, alpha=request.alpha, budget_s=request.budget_s, inconclusive="fail")
-    with measuring(progress.say, wait_s=request.wait_s):
-        began = time.monotonic()
-        with open_sides(pair, project, _scope(request, seed=seed, plants=plants)) as sides:
-            surveyed = take_survey(sides, margin=request.margin)
-            method = settle_method(
-                project,
-                surveyed,
-                terms,
-                seed=seed,
-                counted=False,
-            )
-            found = compare_sides(
-                sides,
-                surveyed,
-                method,
-                record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
-                began=began,
-                progress=Quiet(),
-            )
+    scope = _scope(request, seed=seed, plants=plants)
+    with surveyed_sides(
+        pair, project, scope, margin=request.margin, wait_s=request.wait_s, say=progress.say
+    ) as opened:
+        found = compare_sides(
+            opened.sides,
+            opened.survey,
+            settle_method(project, opened.survey, terms, seed=seed, counted=False),
+            record=Record(ledger=Ledger(request.ledger), source="calibrate", rehearsal=rehearsal),
+            began=opened.began,
+            progress=Quiet(),
+        )
     if found.unrecorded is not None:
         raise found.unrecorded
-    return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - began)
+    return _Rehearsed(exit_code=exit_code(found.comparisons), wall_s=time.monotonic() - opened.began)
 
 
 def _scope(request: CalibrateRequest, *, seed: int, plants: Mapping[str, float] | None = None) -> Scope:

@@ -11,10 +11,9 @@ from perfkit.compare.counts import check_valgrind, targets_to_count
 from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
 from perfkit.compare.explaining import explain_benchmarks, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
-from perfkit.compare.sides import Scope, check_selection, open_sides
-from perfkit.compare.survey import take_survey
+from perfkit.compare.sides import Scope, check_selection
 from perfkit.config import Project
-from perfkit.jobs.measuring import measuring
+from perfkit.jobs.surveying import surveyed_sides
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.targets import Target
 from perfkit.records.comparisons import GateReport
@@ -60,28 +59,30 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     seed = continued_seed(request.seed, earlier)
     scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
     progress.begin("\n".join((*pair.remarks, pair.title)))
-    with measuring(progress.say, wait_s=request.wait_s) as waited_s:
-        began = time.monotonic()
-        progress.say("checking out both sides")
-        with open_sides(pair, project, scope) as sides:
-            progress.say("collecting benchmarks")
-            surveyed = take_survey(sides, margin=request.terms.margin, say=progress.say)
-            method = settle_method(
-                project,
-                surveyed,
-                request.terms,
-                seed=seed,
-                timed=not request.exact_only,
-                counted=project.config.exact.count or request.exact_only,
-                targets=targets,
-                instructions=request.instructions,
-            )
-            record = Record(ledger=ledger, source="gate", earlier=earlier)
-            found = compare_sides(sides, surveyed, method, record=record, began=began, progress=progress)
-            explanations = explain_benchmarks(
-                found.comparisons, found.exact, surveyed.compared, sides, progress
-            )
-            notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
+    with surveyed_sides(
+        pair,
+        project,
+        scope,
+        margin=request.terms.margin,
+        wait_s=request.wait_s,
+        say=progress.say,
+        tell_stage=progress.say,
+    ) as opened:
+        sides, surveyed = opened.sides, opened.survey
+        method = settle_method(
+            project,
+            surveyed,
+            request.terms,
+            seed=seed,
+            timed=not request.exact_only,
+            counted=project.config.exact.count or request.exact_only,
+            targets=targets,
+            instructions=request.instructions,
+        )
+        record = Record(ledger=ledger, source="gate", earlier=earlier)
+        found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
+        explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
+        notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
     return GateReport(
         run_id=found.context.run_id,
@@ -92,8 +93,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         environment=found.context.environment,
         policy=method.policy,
         budget_s=method.budget_s,
-        wall_s=time.monotonic() - began,
-        waited_s=waited_s,
+        wall_s=time.monotonic() - opened.began,
+        waited_s=opened.waited_s,
         timed_s=found.timed_s,
         counted_s=found.counted_s,
         comparisons=told.comparisons,

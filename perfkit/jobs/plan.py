@@ -8,11 +8,10 @@ from perfkit.compare.engine import Record, describe, settle_method
 from perfkit.compare.explaining import notes_on
 from perfkit.compare.plan import experience_from, foresee
 from perfkit.compare.prior import earlier_rows, find_prior
-from perfkit.compare.sides import Scope, check_selection, open_sides
-from perfkit.compare.survey import take_survey
+from perfkit.compare.sides import Scope, check_selection
 from perfkit.config import Project
 from perfkit.jobs.gate import GateRequest
-from perfkit.jobs.measuring import measuring
+from perfkit.jobs.surveying import surveyed_sides
 from perfkit.ledger.store import Ledger
 from perfkit.records.comparisons import GatePlan
 from perfkit.records.progress import ComparisonProgress
@@ -37,23 +36,23 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
     )
     progress.begin("\n".join((*pair.remarks, pair.title)))
     # Collecting would disturb whoever measures.
-    with measuring(progress.say, wait_s=request.wait_s):
-        began = time.monotonic()
-        progress.say("checking out both sides")
-        with open_sides(pair, project, scope) as sides:
-            progress.say("collecting benchmarks")
-            surveyed = take_survey(sides, margin=request.terms.margin, say=progress.say)
-            set_up_s = time.monotonic() - began
-            method = settle_method(
-                project,
-                surveyed,
-                request.terms,
-                seed=request.seed,
-                counted=project.config.exact.count,
-            )
-            context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
-            prior = find_prior(earlier_rows(ledger, pair), context)
-            notes = tuple(notes_on(sides, surveyed, prior=prior, loaded=None))
+    with surveyed_sides(
+        pair,
+        project,
+        scope,
+        margin=request.terms.margin,
+        wait_s=request.wait_s,
+        say=progress.say,
+        tell_stage=progress.say,
+    ) as opened:
+        sides, surveyed = opened.sides, opened.survey
+        set_up_s = time.monotonic() - opened.began
+        method = settle_method(
+            project, surveyed, request.terms, seed=request.seed, counted=project.config.exact.count
+        )
+        context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
+        prior = find_prior(earlier_rows(ledger, pair), context)
+        notes = tuple(notes_on(sides, surveyed, prior=prior, loaded=None))
     known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
     found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
     return GatePlan(
