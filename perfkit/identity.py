@@ -15,6 +15,7 @@ from perfkit.agent.source import source_of
 _FACTS_DIGITS = 12
 _SOURCE_DIGITS = 16
 _RANDOM_BYTES = 10
+_RUN_DIGITS = 12
 
 
 def new_run_id() -> str:
@@ -24,6 +25,11 @@ def new_run_id() -> str:
     number = number & ~(0xF << 76) | (0x7 << 76)
     number = number & ~(0x3 << 62) | (0x2 << 62)
     return str(uuid.UUID(int=number))
+
+
+def short_run_id(run_id: str) -> str:
+    """Return the end of a run's id, by which people and file names call it; its beginning is the time."""
+    return run_id[-_RUN_DIGITS:]
 
 
 def fingerprint(facts: Mapping[str, str]) -> str:

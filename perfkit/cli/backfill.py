@@ -45,6 +45,7 @@ def backfill(
     The log then shows the ratio of each commit to the one before it.
     """
     from perfkit.config import load_project
+    from perfkit.identity import short_run_id
     from perfkit.jobs.backfill import BackfillRequest, run_backfill
     from perfkit.views.gate.wording import after_waiting
 
@@ -64,7 +65,7 @@ def backfill(
         progress=lambda number, of, slot: _say(number, of, slot, json),
         say=lambda text: show(text, to_json=json),
     )
-    measured = f"{result.rows} rows of run {result.run_id[-12:]}{after_waiting(result.waited_s)}"
+    measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     tell(f"{measured} -> {result.file}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))

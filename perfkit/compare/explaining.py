@@ -14,6 +14,7 @@ from perfkit.compare.survey import Survey
 from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work
+from perfkit.identity import short_run_id
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames
@@ -134,7 +135,7 @@ def notes_on(
     if launcher.allocator_kept is False and not sides.scope.as_is:
         yield "the allocator does not obey MALLOC_TRIM_THRESHOLD_: page faults add to the noise"
     if prior.runs:
-        runs = ", ".join(run[-12:] for run in prior.runs)
+        runs = ", ".join(map(short_run_id, prior.runs))
         yield f"continues the test of earlier gates on this pair: {runs}"
     yield from _unseen_changes(sides, loaded)
 

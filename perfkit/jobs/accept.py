@@ -9,6 +9,7 @@ from pathlib import Path
 from perfkit.compare.recompute import judge_anew
 from perfkit.config import Project
 from perfkit.errors import UsageError
+from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
@@ -20,8 +21,6 @@ from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS
 from perfkit.verdict.from_rows import exact_comparisons_of
-
-_RUN_DIGITS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
     head = next(row for row in gate.rows if _is_judged(row))
     exact = gate.exact
-    finding = _finding([*gate.timed, *exact], benchmark, run=head.run_id[-_RUN_DIGITS:])
+    finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and _blocks(one)]
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,

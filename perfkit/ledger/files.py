@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.identity import short_run_id
+
 STAGED_FOLDER = ".staged"
 _IGNORED = ".gitignore"
 # Is told each step of writing once it is done: tests end a process there.
 OnStep = Callable[[str], None]
 
-# A file is named after the end of its run's id.
-RUN_DIGITS = 12
 _COMPACTED = "-and-"
 COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
 _MEASURED = frozenset({"values", "mean", "sd", "median"})
@@ -39,7 +39,7 @@ def say_nothing(step: str) -> None:
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
     """Return the name of a run's file without its ending; names sort by time."""
-    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{run_id[-RUN_DIGITS:]}"
+    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{short_run_id(run_id)}"
 
 
 def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
@@ -139,21 +139,30 @@ def replaced_names(ledger: Path) -> frozenset[str]:
 
     A file that cannot be read takes no place: whoever reads it next says that it is damaged.
     """
-    return frozenset().union(*map(_replaced_by, ledger.glob(COMPACTED_FILES)))
+    return frozenset().union(*_replacements(ledger).values())
 
 
-def held_twice(files: Sequence[Path]) -> Mapping[Path, frozenset[str]]:
-    """Return the ends of the runs' ids, by file, whose rows a file holds and an earlier one holds, too.
+def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
+    """Return the files that no other one replaces, oldest first, each with the runs that it holds twice.
 
-    Two branches that each compacted the same files have them after a merge.
+    These are named by the ends of their ids: an earlier file holds their rows, too. Two branches that each
+    compacted the same files have such after a merge.
     """
+    replacements = _replacements(ledger)
+    replaced = frozenset[str]().union(*replacements.values())
     found: dict[Path, frozenset[str]] = {}
-    held: frozenset[str] = frozenset()
-    for file in files:
-        names = _replaced_by(file) if file.match(COMPACTED_FILES) else frozenset()
-        found[file] = frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names & held)
-        held |= names
+    held = frozenset[str]()
+    for file in sorted(ledger.glob("*.parquet")):
+        if file.name not in replaced:
+            names = replacements.get(file.name, frozenset())
+            found[file] = frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names & held)
+            held |= names
     return found
+
+
+def _replacements(ledger: Path) -> Mapping[str, frozenset[str]]:
+    """Return the names of the files that each compacted file replaces."""
+    return {file.name: _replaced_by(file) for file in ledger.glob(COMPACTED_FILES)}
 
 
 def _replaced_by(file: Path) -> frozenset[str]:

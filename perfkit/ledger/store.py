@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError
+from perfkit.identity import short_run_id
 from perfkit.ledger.files import (
     COMPACTED_FILES,
-    RUN_DIGITS,
     OnStep,
     compacted_name,
-    held_twice,
     only_one,
+    present_files,
     remove_temporary,
     replaced_names,
     run_stem,
@@ -113,8 +113,7 @@ class Ledger:
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""
-        replaced = replaced_names(self.path)
-        return [file for file in self._present() if file.name not in replaced]
+        return list(present_files(self.path))
 
     def rows(self) -> list[Row]:
         """Return every row, in the order of recording.
@@ -158,15 +157,14 @@ class Ledger:
         return rows
 
     def _rows_where(self, column: str, wanted: Callable[[str], bool]) -> list[Row]:
-        twice = held_twice(self.files())
-        tables = ((_read_where(file, column, wanted), ends) for file, ends in twice.items())
+        found = ((_read_where(file, column, wanted), ends) for file, ends in present_files(self.path).items())
         return [
-            row for table, ends in tables if table is not None for row in from_table(_without(table, ends))
+            row for table, ends in found if table is not None for row in from_table(_without(table, ends))
         ]
 
     def _tables(self) -> Iterator[pa.Table]:
         """Yield the rows of each file, without those that an earlier one holds, too."""
-        for file, ends in held_twice(self.files()).items():
+        for file, ends in present_files(self.path).items():
             yield _without(read_table(file), ends)
 
     def _present(self) -> list[Path]:
@@ -216,7 +214,7 @@ def _without(table: pa.Table, ends: Collection[str]) -> pa.Table:
     if not ends:
         return table
     runs = table["run_id"].to_pylist()
-    return table.filter(pa.array([run[-RUN_DIGITS:] not in ends for run in runs]))
+    return table.filter(pa.array([short_run_id(run) not in ends for run in runs]))
 
 
 def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Table | None:

@@ -24,7 +24,7 @@ def fail(self):
     error.add_note("its 3 rows so far are in x.jsonl")
     raise error
 
-perfkit.ledger.store.Ledger.files = fail
+perfkit.ledger.store.Ledger.rows = fail
 sys.argv = ["perfkit", "ledger", "list", "--ledger", "."]
 main()
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from perfkit.identity import short_run_id
 from perfkit.records.experiments import level_text
 from perfkit.units import human_seconds
 from perfkit.verdict.tricks import TrickResult, TricksReport, ranked, size_crossings
@@ -117,7 +118,7 @@ def _where(report: TricksReport) -> str:
         *map(escape, known),
         *(f"{name} {escape(facts[name])}" for name in ("python", "torch", "threads") if name in facts),
         f"{report.recorded_at:%Y-%m-%d}",
-        f"run {cell_code(report.run_id[-12:])}",
+        f"run {cell_code(short_run_id(report.run_id))}",
         f"{human_seconds(report.wall_s)} in all",
     ]
     return "Measured: " + ", ".join(told) + "."
