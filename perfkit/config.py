@@ -59,6 +59,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     most_seconds: float = 600.0
     limit: float = 30.0
     select: str | None = None
+    against: str | None = None
     preload: tuple[str, ...] | None = None
     fail_on: FailOn = "margin"
     noise_floor: str | None = None
@@ -69,8 +70,6 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def noise_floor_share(self) -> float:
         """The noise floor as a share: 0.005 for ``"0.5%"``."""
         return parse_percent(self.noise_floor or DEFAULT_NOISE_FLOOR, key="noise_floor", or_zero=True)
-
-    against: str | None = None
 
 
 class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

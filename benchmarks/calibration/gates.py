@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from plan import Case, plan_study
@@ -61,7 +62,7 @@ class Gate:
         found = {name: self.comparisons[name].estimate for name in self.series}
         return {name for name, one in found.items() if one is not None and not one.low <= 1 <= one.high}
 
-    @property
+    @cached_property
     def nominal_misses(self) -> set[str]:
         """The benchmarks of which a 95 % interval over all launches, as if looked at once, does so."""
         return {name for name in self.series if _misses_no_change(self.rows[name])}

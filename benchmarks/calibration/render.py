@@ -44,7 +44,7 @@ def main() -> None:
 
 def lines_for_readme(newer: Sequence[Gate], older: Sequence[Gate]) -> list[str]:
     """Return the table of the error rates, the newer study's once that has a gate."""
-    rates = _error_rates(newer) if newer else _older_error_rates(older)
+    rates = _error_rates(_measured(newer)) if newer else _older_error_rates(older)
     return _table(_PROMISE, rates).splitlines()
 
 
@@ -55,20 +55,20 @@ def render(newer: Sequence[Gate], older: Sequence[Gate]) -> str:
 
 def render_newer(gates: Sequence[Gate], older: Sequence[Gate]) -> str:
     """Return the document of the newer study, and what the older one was promised and came to."""
-    measured = [gate for gate in gates if gate.measured]
+    measured = _measured(gates)
     six, neutral = _of_six(measured), _neutral(measured)
     alike = _alike(six)
     parts = [
         _INTRODUCTION.format(study=NEWER, **_facts(gates, len(plan_study(NEWER)))),
         "## What was promised, and what was measured\n",
-        _table(_PROMISE, [*_error_rates(gates), *_speeds(six), _not_measured(gates)]),
+        _table(_PROMISE, [*_error_rates(measured), *_speeds(six), _not_measured(gates)]),
         _WHAT_IT_MEANS,
         "## Changes that add no work\n",
         _table(_OF_KIND, [_of_kind(kind, neutral) for kind in KINDS]),
         "",
         _table(_OF_NEUTRAL, [_of_neutral(gate) for gate in neutral]),
         _HARD_ONES,
-        _table(_PER_HARD, [_of_hard(name, gates) for name in HARD]),
+        _table(_PER_HARD, [_of_hard(name, measured) for name in HARD]),
         "\n## Plants\n",
         _table(_OF_PLANT, _plants(_planted(gates))),
         "\n## Each benchmark, in the gates of identical code\n",
@@ -201,6 +201,10 @@ def _facts(gates: Sequence[Gate], planned: int) -> dict[str, object]:
     }
 
 
+def _measured(gates: Sequence[Gate]) -> list[Gate]:
+    return [gate for gate in gates if gate.measured]
+
+
 def _of_six(gates: Sequence[Gate]) -> list[Gate]:
     return [gate for gate in gates if gate.case.benchmarks == SIX]
 
@@ -231,8 +235,8 @@ def _rare(gates: Sequence[Gate]) -> list[Gate]:
 
 def _error_rates(gates: Sequence[Gate]) -> list[list[str]]:
     """Return what the newer study promised of errors, by its six benchmarks."""
-    measured = [gate for gate in _of_six(gates) if gate.measured]
-    alike, neutral = _alike(measured), _neutral(measured)
+    six = _of_six(gates)
+    alike, neutral = _alike(six), _neutral(six)
     undecided = sum(gate.exit_code == EXIT_INCONCLUSIVE for gate in alike)
     missed = sum(len(gate.nominal_misses) for gate in neutral)
     series = sum(len(gate.series) for gate in neutral)
@@ -246,7 +250,7 @@ def _error_rates(gates: Sequence[Gate]) -> list[list[str]]:
             "at most 8 % of series",
             f"{missed} of {series} ({100 * missed / max(series, 1):.1f} %; at most {bound:.1f} %)",
         ],
-        *(_found_of_twenty(measured, kind, least) for kind, least in _PROMISED.items()),
+        *(_found_of_twenty(six, kind, least) for kind, least in _PROMISED.items()),
     ]
 
 
@@ -312,7 +316,7 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _of_hard(name: str, gates: Sequence[Gate]) -> list[str]:
-    hard = [gate for gate in _of_hard_ones(gates) if gate.measured]
+    hard = _of_hard_ones(gates)
     alike, planted = _alike(hard), [gate for gate in hard if gate.case.benchmark == name]
     accused = sum(name in gate.accused for gate in alike)
     found = sum(gate.finds_plant for gate in planted)
@@ -337,16 +341,14 @@ def _hard_alike(gates: Sequence[Gate]) -> list[list[str]]:
 
 def _older_error_rates(gates: Sequence[Gate]) -> list[list[str]]:
     alike = _alike(gates)
-    accusing = sum(bool(gate.accused) for gate in alike)
     verdicts = [found.verdict for gate in alike for found in gate.comparisons.values()]
     unchanged = verdicts.count("UNCHANGED")
-    bound = upper_bound(accusing, len(alike))
     share = unchanged / max(len(verdicts), 1)
     return [
         [
             "A/A: gates with any REGRESSED or IMPROVED",
             "at most 1 of 100",
-            f"{accusing} of {len(alike)} (at most {100 * bound:.1f} %)",
+            _accusing(alike),
         ],
         [
             "A/A at margin 2 %: verdicts that are UNCHANGED",

@@ -54,12 +54,17 @@ def _settle(temporary: str) -> None:
     tempfile.tempdir = None
 
 
+def _begin_memory(order: Message) -> int:
+    """Draw a layout, let the collector visit all objects if so ordered, and return a depth of the stack."""
+    if order["as_is"]:
+        gc.unfreeze()
+    return draw_layout(order["layout"])
+
+
 def _measure(assignment: Message, channel: Channel) -> None:
     root = Path(assignment["root"])
     before = set(sys.modules)
-    depth = draw_layout(assignment["layout"])
-    if assignment["as_is"]:
-        gc.unfreeze()
+    depth = _begin_memory(assignment)
     origins = [Path(origin) for origin in assignment["origins"]]
     point_imports(root, origins)
     strangers = check_before_import(root, own_names(root, origins))
@@ -114,9 +119,7 @@ def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int
     """Prepare this process, which was forked for a launch, and return what it is to run."""
     channel = Channel(socket.socket(fileno=descriptor))
     _settle(order["temporary"])
-    depth = draw_layout(order["layout"])
-    if order["as_is"]:
-        gc.unfreeze()
+    depth = _begin_memory(order)
 
     def finish() -> NoReturn:
         channel.send(report())

@@ -81,7 +81,7 @@ def gate(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="For the whole gate, set-up included (default: 20 for each benchmark, at least 30).",
+            help="For the whole gate, set-up included (default: 20 for each benchmark, 60 to 600 in all).",
         ),
     ] = None,
     fail_on: Annotated[
@@ -104,7 +104,10 @@ def gate(
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
     as_is: Annotated[
-        bool, typer.Option("--as-is", help="Leave allocator, hash seed and other settings alone.")
+        bool,
+        typer.Option(
+            "--as-is", help="Leave allocator, garbage collector, hash seed and other settings alone."
+        ),
     ] = False,
     exact_only: Annotated[
         bool, typer.Option("--exact-only", help="Time nothing: count what repeats to the digit.")

@@ -214,8 +214,9 @@ class SequentialComparison:
         """
         begun = self.clock()
         for number, slot in enumerate(slots):
-            progress.update(self.comparisons(), self.clock() - begun, self._left_s())
-            self.stopped = bool(self._candidates()) and self.is_enough(self.comparisons())
+            found = self.comparisons()
+            progress.update(found, self.clock() - begun, self._left_s())
+            self.stopped = self.is_enough(found) and bool(self._candidates())
             nodes = [] if self.stopped else self._next_nodes() or self._nodes_after_the_deadline()
             if not nodes:
                 return

@@ -36,9 +36,9 @@ class Policy:
     parts of alpha that the looks have, empty where all have the same. Launches of one generation are assumed
     to have a variance in common that is ``shared_variance`` times their own, whether it is seen or not.
     Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
-    ``trimmed_from`` launches on, a tenth of them is left out at each end. ``noise_floor``, a relative change,
-    is what "proven" slowdowns are beyond; with "margin" it is not used. ``inconclusive`` is what becomes of a
-    benchmark that is still undecided at the end.
+    ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
+    ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
+    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end.
     """
 
     alpha: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from perfkit.records import SIDES
 from perfkit.records.comparisons import Estimate, LaunchPair
 from perfkit.stats.assumptions import halves_differ, neighbours_alike
 from perfkit.verdict.judge import pair_location
@@ -24,16 +25,10 @@ def doubts(pairs: Sequence[LaunchPair], judged: Estimate | None) -> Iterator[str
         alike = neighbours_alike(logs)
         if alike.p_value < _DOUBTED:
             yield f"launches resemble the ones before them (correlation {alike.size:.2f})"
-    order = halves_differ(
-        *(
-            [log for log, pair in zip(logs, pairs, strict=True) if pair.begins == side]
-            for side in ("base", "head")
-        )
-    )
+    located = list(zip(logs, pairs, strict=True))
+    begun_by = {side: [log for log, pair in located if pair.begins == side] for side in SIDES}
+    order = halves_differ(begun_by["base"], begun_by["head"])
     if order.p_value < _DOUBTED:
-        yield f"the side that begins reads {100 * abs(order.size) / 2:.1f} % {_slower(order.size)}"
-
-
-def _slower(head_above: float) -> str:
-    """Return how the beginning side reads: head / base is larger where base begins, or where head does."""
-    return "faster" if head_above > 0 else "slower"
+        # Where base begins and head / base is larger, it is base that reads faster.
+        word = "faster" if order.size > 0 else "slower"
+        yield f"the side that begins reads {100 * abs(order.size) / 2:.1f} % {word}"

@@ -29,9 +29,9 @@ from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
 _FEWEST_BLOCKS = 2
-# Numbers of blocks at which an experiment is judged, as far as it may run so many.
 # From so many blocks on a tenth of them is left out at each end.
 _TRIMMED_FROM = 10
+# Numbers of blocks at which an experiment is judged, as far as it may run so many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
 

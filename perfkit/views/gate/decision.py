@@ -187,8 +187,8 @@ def _of_times(
         limit = _range(one.margin for one in causes)
         return f"{none} slower by more than {limit}{_in_typical_calls(causes, names)}"
     if report.exit_code == EXIT_REGRESSED:
-        worst = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
-        told = _named(worst, names, lambda one: f" is {slower_text(one.estimate)}")
+        slowest = sorted(causes, key=lambda one: -one.estimate.ratio if one.estimate else 0.0)
+        told = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
         return told if len(causes) == 1 else f"{some} became slower: {told}"
     if report.exit_code == EXIT_INCONCLUSIVE:
         told = _named(causes, names, lambda one: f" ({open_text(one)})")
