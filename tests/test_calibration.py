@@ -19,6 +19,9 @@ import pytest
 import typer
 
 from perfkit.cli.app import app
+from perfkit.stats.interval import location_interval
+from perfkit.stats.location import location
+from perfkit.verdict.from_rows import pairs_of, policy_of
 
 ROOT = Path(__file__).parent.parent
 CALIBRATION = ROOT / "benchmarks" / "calibration"
@@ -454,6 +457,28 @@ def test_each_neutral_gate_says_which_intervals_miss_no_change(
             ", ".join(sorted(found)) or "none" for found in (gate.nominal_misses, gate.final_misses)
         )
         assert f"| {gate.case.number} | {gate.case.neutral} | {final} | {nominal} | none |" in text
+
+
+def test_a_nominal_interval_is_of_the_calls_that_the_verdict_rests_on(older: list[Any]) -> None:
+    """Where all calls decided, the interval of a typical call is another one, and is not what counts."""
+    found = 0
+    for gate in older:
+        for name in gate.series:
+            if gate.comparisons[name].estimate.calls != "all":
+                continue
+            misses = {}
+            for calls in ("typical", "all"):
+                pairs = pairs_of(gate.rows[name])
+                interval = location_interval(
+                    [location(*pair.sides(calls)) for pair in pairs],
+                    [pair.preloader for pair in pairs],
+                    error=0.05,
+                    trimmed_from=policy_of(gate.rows[name]).trimmed_from,
+                )
+                misses[calls] = bool(abs(interval.centre) > interval.half_width)
+            assert misses["all"] == (name in gate.nominal_misses)
+            found += misses["all"] != misses["typical"]
+    assert found > 0
 
 
 def test_an_accusation_and_a_gate_that_broke_are_told(

@@ -13,7 +13,7 @@ from study import LEDGERS, read_outcomes
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
-from perfkit.records.comparisons import Comparison
+from perfkit.records.comparisons import Calls, Comparison
 from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
 from perfkit.verdict.judge import look_interval, pair_location
 
@@ -64,8 +64,16 @@ class Gate:
 
     @cached_property
     def nominal_misses(self) -> set[str]:
-        """The benchmarks of which a 95 % interval over all launches, as if looked at once, does so."""
-        return {name for name in self.series if _misses_no_change(self.rows[name])}
+        """The benchmarks of which a 95 % interval over all launches, as if looked at once, does so.
+
+        It is one of typical calls or of all, as the verdict's own interval is.
+        """
+        rests_on = {name: self.comparisons[name].estimate for name in self.series}
+        return {
+            name
+            for name, one in rests_on.items()
+            if one is not None and _misses_no_change(self.rows[name], one.calls)
+        }
 
 
 def read_gates(study: str, ledger: Path | None = None) -> list[Gate]:
@@ -96,9 +104,9 @@ def _gate(case: Case, outcome: Mapping[str, object], rows: Sequence[Row]) -> Gat
     )
 
 
-def _misses_no_change(rows: Sequence[Row]) -> bool:
+def _misses_no_change(rows: Sequence[Row], calls: Calls) -> bool:
     pairs = pairs_of(rows)
-    logs = [pair_location(pair) for pair in pairs]
+    logs = [pair_location(pair, calls) for pair in pairs]
     groups = [pair.preloader for pair in pairs]
     interval = look_interval(logs, groups, policy_of(rows), error=_NOMINAL_ERROR)
     return bool(abs(interval.centre) > interval.half_width)
