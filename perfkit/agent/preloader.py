@@ -1,6 +1,7 @@
 """A preloader: a fork server that has imported what its children share, and forks one for each order.
 
-It only imports: after a parallel operation, forked children would wait for threads of their parent.
+It only imports: after a parallel operation, forked children would wait for threads of their parent. Packages
+of pytest's plugins are imported as pytest would: its uses of private names of pytest are all here.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from .channel import Channel, ChannelClosedError, Message
 from .imports import preloaded_own
 from .process import adopt_orphans, become_child, die_with, faults_of_reuse
+from .provenance import foreign_modules, loaded_files
 from .tree import children, kill
 
 _HUNG, _RAISED = 3, 4
@@ -60,11 +62,15 @@ class ForkServer:
 
     def _obey(self, order: Message) -> Message:
         if order["kind"] == "preload":
-            return {"kind": "preloaded", "failed": _preload(order["modules"])}
+            return {"kind": "preloaded", "failed": _preload(order["modules"], order["rewritten"])}
         if order["kind"] == "try_fork":
             return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
         if order["kind"] == "tell_own":
             roots, origins = (list(map(Path, order[key])) for key in ("roots", "origins"))
+            for root in roots:
+                # The reports of the children find the caches of paths that this fills.
+                foreign_modules(root, origins)
+                loaded_files(root)
             return {"kind": "own", "names": preloaded_own(roots, origins)}
         _, status = os.waitpid(order["pid"], 0)
         self._forked.discard(order["pid"])
@@ -100,21 +106,46 @@ def _load(entry: str) -> Callable[..., object]:
     return call
 
 
-def _preload(modules: Sequence[str]) -> list[str]:
-    """Import modules, freeze the objects that they made, and return those that could not be imported."""
+def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
+    """Import modules, freeze the objects that they made, and return those that could not be imported.
+
+    Modules of ``rewritten`` packages are imported as pytest imports its plugins.
+    """
     failed = []
     # Nearly all objects that an import makes are kept. Collecting garbage would take a sixth of the import's
     # time during it, and a tenth afterwards.
     gc.disable()
-    for name in [*modules, *_modules_of_sessions()]:
-        try:
-            importlib.import_module(name)
-        except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
-            failed.append(name)
+    with _assertions_rewritten(rewritten):
+        for name in [*modules, *_modules_of_sessions()]:
+            try:
+                importlib.import_module(name)
+            except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
+                failed.append(name)
     gc.enable()
     # A garbage collection does not visit frozen objects, so their pages stay shared with the children.
     gc.freeze()
     return failed
+
+
+@contextlib.contextmanager
+def _assertions_rewritten(packages: Sequence[str]) -> Iterator[None]:
+    """Have pytest rewrite the assertions of packages that are imported now.
+
+    pytest warns of a plugin that was imported otherwise, which a user's settings may turn into an error.
+    """
+    if not packages:
+        yield
+        return
+    from _pytest.assertion import install_importhook
+    from _pytest.config import get_config
+
+    hook = install_importhook(get_config())
+    loaders = {name: getattr(sys.modules.get(name), "__loader__", hook) for name in packages}
+    hook.mark_rewrite(*(name for name, loader in loaders.items() if isinstance(loader, type(hook))))
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(hook)
 
 
 def _modules_of_sessions() -> list[str]:

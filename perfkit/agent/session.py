@@ -221,6 +221,9 @@ def selection_problem(select: str) -> str | None:
 
 
 def _neutral_arguments() -> list[str]:
+    """Return what undoes the options of installed plugins; pytest knows it only where it loads them."""
+    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
+        return []
     return [
         argument
         for module, (_, undo) in _OPPONENTS.items()

@@ -101,7 +101,7 @@ class BenchmarkState:
     @property
     def pairs(self) -> tuple[LaunchPair, ...]:
         """All launches of the test: those of earlier gates, then this run's own."""
-        return joined_pairs([self.compared.prior, self.own])
+        return joined_pairs([self.compared.prior, self.own]) if self.compared.prior else tuple(self.own)
 
     @property
     def call_s(self) -> float | None:

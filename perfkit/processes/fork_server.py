@@ -78,15 +78,17 @@ class ForkServer:
         """The number of the server's process."""
         return self._process.pid
 
-    def begin_preload(self, modules: Sequence[str]) -> None:
+    def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str] = ()) -> None:
         """Order it to import modules, without waiting; those that cannot be imported are skipped.
+
+        pytest rewrites the assertions of ``rewritten`` packages, as it does for its plugins.
 
         Raises:
             ForkServerLostError: it has ended.
         """
         self.finish_preload()
         with self._told_when_lost("import what is shared"):
-            self._channel.send({"kind": "preload", "modules": list(modules)})
+            self._channel.send({"kind": "preload", "modules": list(modules), "rewritten": list(rewritten)})
         self._preloading = True
 
     def finish_preload(self) -> None:

@@ -120,6 +120,54 @@ def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
     assert "no_such_library" not in said["loaded"]
 
 
+WITHOUT_HYPOTHESIS = """[tool.pytest.ini_options]
+python_files = ["bench_*.py"]
+filterwarnings = ["error"]
+addopts = "-p no:hypothesispytest"
+"""
+
+
+@pytest.mark.parametrize(("disabled", "loaded"), [("", {"_hypothesis_pytestplugin"}), ("1", set())])
+def test_plugins_of_pytest_are_loaded_before_the_fork(
+    trees: TwoTrees, disabled: str, loaded: set[str]
+) -> None:
+    """They are there even in a session that does not load them, unless pytest is told to load none."""
+    trees.write({"pyproject.toml": WITHOUT_HYPOTHESIS})
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": disabled}
+    with trees.launcher(environment=environment) as launcher:
+        said, scouted = visit(trees, launcher, "head")
+
+    assert loaded == {"_hypothesis_pytestplugin"} & set(said["loaded"])
+    assert {} == scouted.errors
+
+
+SESSION = """
+import os, pathlib, sys
+import pytest
+# This process has imported perfkit itself, which pytest would load as a plugin.
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+from perfkit.agent.preloader import _preload
+failed = _preload(["xdist.plugin"], {rewritten})
+pathlib.Path("test_it.py").write_text("def test_it(): assert True")
+print(failed, [type(finder).__name__ for finder in sys.meta_path])
+sys.exit(pytest.main(["-p", "no:cacheprovider", "-W", "error", "-p", "xdist.plugin", "test_it.py"]))
+"""
+
+
+@pytest.mark.parametrize(("rewritten", "status"), [(["xdist"], 0), ([], 1)])
+def test_pytest_accepts_plugins_that_were_loaded_before_it(
+    tmp_path: Path, rewritten: list[str], status: int
+) -> None:
+    """Where they were imported without their assertions being rewritten, its warning ends the session."""
+    command = [sys.executable, "-c", SESSION.format(rewritten=rewritten)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (status == 0) == (done.returncode == 0), done.stdout + done.stderr
+    assert done.stdout.startswith("[] ")
+    assert "AssertionRewritingHook" not in done.stdout.splitlines()[0]
+    assert ("cannot be rewritten" in done.stdout + done.stderr) == (status != 0)
+
+
 def test_children_collect_garbage_but_none_of_what_is_shared(trees: TwoTrees) -> None:
     """As in any process; only what was preloaded is never looked at."""
     with trees.launcher(preload=["wave"]) as launcher:

@@ -48,6 +48,8 @@ LAUNCHES_PER_PRELOADER = 4
 _GENERATIONS_PER_PRELOADER = 8
 _MOST_REUSE_FAULTS = 100
 _RAISED_TOGETHER = 2
+# Most runs with servers end before they need a third preloader.
+_RAISED_SINGLY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +94,12 @@ class Launcher:
         self._layout = 0
         self._learns = preload is None
         self._modules: tuple[str, ...] = ()
-        self._preload_also([*HARNESS, *(preload or ())])
+        autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+        self._preload_also([*HARNESS, *(plugins().modules if autoload else ()), *(preload or ())])
         self._stack = ExitStack()
         self._source: Source | None = None
         self._spares: list[Preloader] = []
+        self._taught: tuple[str, ...] = ()
         self._servers: dict[Side, SideServer] = {}
         self._generations = 0
         self._alone = False
@@ -127,9 +131,8 @@ class Launcher:
         return self._trees.roots[side]
 
     def _preload_also(self, modules: Sequence[str]) -> None:
-        """Add modules for preloaders to import, except a side's own and those of pytest's plugins."""
-        named = [name for name in modules if name.partition(".")[0] not in plugin_packages()]
-        wanted = preloadable(named, tuple(self._trees.roots.values()), self._trees.origins)
+        """Add modules for preloaders to import, except a side's own."""
+        wanted = preloadable(modules, tuple(self._trees.roots.values()), self._trees.origins)
         self._modules = tuple(dict.fromkeys([*self._modules, *wanted]))
 
     def warm_up(self, modules: Sequence[str]) -> None:
@@ -153,6 +156,7 @@ class Launcher:
         self._trees = dataclasses.replace(self._trees, paths=files)
 
     def _teach(self, modules: Sequence[str]) -> None:
+        self._taught = self._modules
         try:
             sources = [self._source, *self._spares]
             present = [source for source in sources if isinstance(source, Preloader)]
@@ -174,7 +178,8 @@ class Launcher:
         self._alone = alone
         self._generations += alone
         if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
-            self._teach(self._modules)
+            if self._taught != self._modules:
+                self._teach(self._modules)
         else:
             self._replace_source()
 
@@ -193,14 +198,16 @@ class Launcher:
         """
         first = self._source is None
         self._stack.close()
-        for _ in range(1 if first or self.serves else _RAISED_TOGETHER):
+        alone = first or (self.serves and self._preloaders < _RAISED_SINGLY)
+        for _ in range(1 if alone else _RAISED_TOGETHER):
             self._preloaders += 1
             preloader = Preloader(
                 number=self._preloaders, environment=self._next_environment(), folder=self._folder
             )
             self._spares.append(self._stack.enter_context(preloader))
+        self._taught = self._modules
         _preload(self._spares, self._modules)
-        own = self._own_loaded(self._spares[0])
+        own, *_ = [self._own_loaded(spare) for spare in self._spares]
         if own and self._modules != HARNESS:
             self._unlearn()
             self._spares.clear()
@@ -410,23 +417,35 @@ class Launcher:
         return fixed_environment(self._environment, hash_seed=hash_seed)
 
 
-@functools.cache
-def plugin_packages() -> frozenset[str]:
-    """Return the top-level names of installed distributions that have plugins of pytest.
+@dataclass(frozen=True, kw_only=True)
+class Plugins:
+    """The installed plugins of pytest: the modules that it loads, and the packages that come with them.
 
-    pytest rewrites their assertions when they are imported, and warns where they were imported before it.
+    pytest rewrites the assertions of all modules of these packages.
     """
-    return frozenset(
-        file.parts[0].removesuffix(".py")
+
+    modules: tuple[str, ...]
+    packages: tuple[str, ...]
+
+
+@functools.cache
+def plugins() -> Plugins:
+    """Return the installed plugins of pytest."""
+    found = [
+        (distribution, entries)
         for distribution in importlib.metadata.distributions()
-        if any(entry.group == "pytest11" for entry in distribution.entry_points)
-        for file in distribution.files or ()
-        if file.suffix == ".py"
-    )
+        if (entries := distribution.entry_points.select(group="pytest11"))
+    ]
+    modules = tuple(dict.fromkeys(entry.module for _, entries in found for entry in entries))
+    files = (file for distribution, _ in found for file in distribution.files or ())
+    # An editable installation lists no file of its packages.
+    names = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
+    names |= {module.partition(".")[0] for module in modules}
+    return Plugins(modules=modules, packages=tuple(sorted(filter(str.isidentifier, names))))
 
 
 def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:
     for preloader in preloaders:
-        preloader.server.begin_preload(modules)
+        preloader.server.begin_preload(modules, plugins().packages)
     for preloader in preloaders:
         preloader.server.finish_preload()
