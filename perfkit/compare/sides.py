@@ -27,8 +27,8 @@ from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
 
 # One launch spends at least this time on a benchmark, both sides together.
-_LAUNCH_S = 0.06
-# Launches of one generation have this variance in common, in parts of their own; docs/method.md says how it
+_LAUNCH_S = 0.05
+# Launches of one generation have this variance in common, in parts of their own; docs/evidence.md says how it
 # was measured. A generation has few launches even where it takes long to import.
 SHARED_VARIANCE = 0.5
 _MOST_PER_GENERATION = 8

@@ -19,7 +19,7 @@ from perfkit.units import counted
 from perfkit.verdict.judge import LARGEST_LOG, timed_verdict
 
 # The levels of identical code differ the more, the more time lies between them, up to three quarters of an
-# hour: docs/method.md has the table.
+# hour: docs/evidence.md has the table.
 _LEAST_GAP = timedelta(hours=1)
 # A commit that was measured in one or two hours may have met an unusual one and not show it: then up to 11 %
 # of real comparisons of identical code accused, however much was known of other commits.

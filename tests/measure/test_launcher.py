@@ -20,6 +20,7 @@ from perfkit.measure.environment import ALLOCATOR
 from perfkit.measure.lockstep.launch import LaunchRules
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.preloads import expected_imports
 from perfkit.measure.lockstep.schedule import Slot, schedule
 from perfkit.measure.lockstep.scout import Scouted, scout
 from perfkit.records import Side
@@ -194,8 +195,8 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
 
 def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
     """The standard library counts, too; a side's own modules never do."""
-    trees.write({"thing.py": ""}, "head")
-    trees.benchmarks(SAYS + "import wave\nimport thing\n")
+    trees.write({"thing.py": "import wave\n"})
+    trees.benchmarks(SAYS + "import thing\n")
     with trees.launcher(preload=None) as launcher:
         before, scouted = visit(trees, launcher, "head")
         launcher.warm_up(scouted.report.libraries)
@@ -203,6 +204,34 @@ def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> No
 
     assert ("wave" in before["loaded"], "wave" in after["loaded"]) == (False, True)
     assert {"thing", "wave"} & set(scouted.report.libraries) == {"wave"}
+
+
+EXPECTS = """
+import wave, json.tool
+from sndhdr import what
+from . import nothing
+import thing
+try:
+    import chunk
+except ImportError:
+    pass
+"""
+
+
+def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_fork(trees: TwoTrees) -> None:
+    """Only what is certain to be imported: by a file with benchmarks, on both sides, without a condition."""
+    trees.benchmarks(EXPECTS + "import aifc\ndef test_it(benchmark): ...\n", "base")
+    trees.benchmarks(EXPECTS + "import sunau\ndef test_it(benchmark): ...\n", "head")
+    trees.write({"benchmarks/bench_none.py": "import cgi\n", "benchmarks/bench_odd.py": "benchmark ("})
+
+    assert ("wave", "json.tool", "sndhdr", "thing") == expected_imports(trees.roots, ["benchmarks"])
+    assert () == expected_imports(trees.roots, [])
+
+    trees.benchmarks(SAYS + "import wave\n")
+    with trees.launcher(preload=None) as launcher:
+        said, _ = visit(trees, launcher, "head")
+
+    assert "wave" in said["loaded"]
 
 
 def test_a_given_list_is_not_added_to(trees: TwoTrees) -> None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import importlib.metadata
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,6 +33,7 @@ from perfkit.measure.lockstep.children import (
 )
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
 from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.preloads import expected_imports, plugins
 from perfkit.measure.lockstep.schedule import Slot, other
 from perfkit.measure.lockstep.scout import Scouted, read_listing, say_nothing
 from perfkit.processes.fork_server import ForkServerLostError
@@ -71,9 +70,10 @@ class MeasuredTrees:
 class Launcher:
     """Starts children on two trees; their logs and temporary files are in ``folder``.
 
-    ``preload`` are the libraries that preloaders import; None stands for whatever both sides are seen to
-    import. Where there are no servers, ``launches_per_preloader`` launches are forked from a preloader.
-    ``serves`` says whether there are; ``collected_s`` is how long the last generation took to collect.
+    ``preload`` are the libraries that preloaders import; None stands for what the benchmarks' files of both
+    sides import, and whatever else both are seen to import. Where there are no servers,
+    ``launches_per_preloader`` launches are forked from a preloader. ``serves`` says whether there are;
+    ``collected_s`` is how long the last generation took to collect.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class Launcher:
         self._learns = preload is None
         self._modules: tuple[str, ...] = ()
         autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-        self._preload_also([*HARNESS, *(plugins().modules if autoload else ()), *(preload or ())])
+        shared = expected_imports(trees.roots, trees.paths) if preload is None else preload
+        self._preload_also([*HARNESS, *(plugins().modules if autoload else ()), *shared])
         self._stack = ExitStack()
         self._source: Source | None = None
         self._spares: list[Preloader] = []
@@ -415,33 +416,6 @@ class Launcher:
         if self._as_is:
             return dict(self._environment)
         return fixed_environment(self._environment, hash_seed=hash_seed)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plugins:
-    """The installed plugins of pytest: the modules that it loads, and the packages that come with them.
-
-    pytest rewrites the assertions of all modules of these packages.
-    """
-
-    modules: tuple[str, ...]
-    packages: tuple[str, ...]
-
-
-@functools.cache
-def plugins() -> Plugins:
-    """Return the installed plugins of pytest."""
-    found = [
-        (distribution, entries)
-        for distribution in importlib.metadata.distributions()
-        if (entries := distribution.entry_points.select(group="pytest11"))
-    ]
-    modules = tuple(dict.fromkeys(entry.module for _, entries in found for entry in entries))
-    files = (file for distribution, _ in found for file in distribution.files or ())
-    # An editable installation lists no file of its packages.
-    names = {file.parts[0].removesuffix(".py") for file in files if file.suffix == ".py"}
-    names |= {module.partition(".")[0] for module in modules}
-    return Plugins(modules=modules, packages=tuple(sorted(filter(str.isidentifier, names))))
 
 
 def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:

@@ -33,7 +33,7 @@ _TIMED_TO_UNTIMED = 1.5
 _FIRST_WARMUP_S = 0.005
 # The scatter of fewer rounds could not be estimated. Slow calls have fewer rounds, since launches replicate
 # them: ten launches of one call each allow a verdict, and one launch of ten calls does not.
-_FEWEST_ROUNDS = 5
+_FEWEST_ROUNDS = 4
 # No side spends more than this on a launch to estimate its scatter, or on rounds that a benchmark allows.
 _ENOUGH_S = 0.25
 # A launch in a noisy period may take this many times the usual turns.
