@@ -155,6 +155,7 @@ def gate(
         {"--plan": plan, "--from-ledger": from_ledger is not None},
         {"--plan": plan, "--exact-only": exact_only},
         {"--plan": plan, "--instructions": instructions},
+        {"--fail-fast": fail_fast, "--exact-only": exact_only},
         {"--against": bool(against), "--from-ledger": from_ledger is not None},
     )
     terms = Terms(

@@ -6,6 +6,7 @@ It starts no process and reads no clock itself, since its caller passes launches
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -276,7 +277,7 @@ class SequentialComparison:
         state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
         state.own.append(launch_pair(timing, slot, preloader))
         # The first launch also finds the pace, and imports what later ones have from their preloader.
-        state.seconds.append(record.seconds[node] if state.seconds else _timed_s(timing))
+        state.seconds.append(record.seconds[node] if state.seconds else _later_launch_s(timing))
         return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
 
     def _next_nodes(self) -> list[str]:
@@ -385,5 +386,10 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
     )
 
 
-def _timed_s(timing: Timing) -> float:
-    return timing.pace.loops * (sum(timing.base_s) + sum(timing.head_s))
+def _later_launch_s(timing: Timing) -> float:
+    """Return how long a launch with as many turns as this one takes: its rounds and what runs untimed."""
+    pace = timing.pace
+    timed_s = pace.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
+    turns = math.ceil(len(timing.base_s) / pace.rounds)
+    untimed = (turns - 1) * pace.untimed + pace.first_untimed
+    return timed_s + untimed * (statistics.fmean(timing.base_s) + statistics.fmean(timing.head_s))

@@ -130,6 +130,7 @@ def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
             '[tool.perfkit.gate] against = "v1" is head itself, so there is nothing to compare; name an',
         ),
         (("--plan", "--exact-only"), "--plan and --exact-only contradict each other; leave one of them out"),
+        (("--fail-fast", "--exact-only"), "--fail-fast and --exact-only contradict each other"),
         (("--plan", "--from-ledger", "1"), "--plan and --from-ledger contradict each other"),
         (("--against", "v1", "--from-ledger", "1"), "--against and --from-ledger contradict each other"),
     ],

@@ -239,6 +239,21 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
     assert 1000 - 10 == forecast.left_s
 
 
+def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
+    """The first launch lasts longer than others, so that theirs is computed from its rounds and its pace."""
+    setting = _setting({"close": 1.0})
+    timing = replace(_timing(1.0, 0), pace=replace(PACE, untimed=2, first_untimed=6))
+    setting.launches.instead = {
+        1: lambda record: replace(record, timings={"close": timing}, seconds={"close": 60.0})
+    }
+    found: list[float | None] = []
+    setting.comparison.announce = lambda _: found.append(setting.comparison.states["close"].launch_s)
+
+    setting.run()
+
+    assert [pytest.approx(5 * 0.2 + (4 * 2 + 6) * 0.2)] == found
+
+
 def test_time_is_kept_for_what_follows() -> None:
     """What counting a benchmark will take is left when measuring ends."""
     setting = _setting({"close": 1.02}, budget_s=11.0)
