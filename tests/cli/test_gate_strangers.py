@@ -339,7 +339,8 @@ ALONE = """
 import socket, subprocess, sys
 taken = socket.socket()
 taken.bind(("127.0.0.1", {port}))
-subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+service = [sys.executable, "-c", "import signal; signal.pause()", "{port}"]
+subprocess.Popen(service, start_new_session=True)
 """
 
 
@@ -360,13 +361,14 @@ def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: st
         "the suite runs in one process at a time only: OSError: [Errno 98] Address already in use;"
         in " ".join(gated.stderr.split())
     )
-    services = [pid for pid in set(psutil.pids()) - before if _pauses(pid)]
+    services = [pid for pid in set(psutil.pids()) - before if _pauses(pid, port)]
     assert [] == services
 
 
-def _pauses(pid: int) -> bool:
+def _pauses(pid: int, port: int) -> bool:
+    """Tell whether a process is a service of that suite; other tests have processes that wait, too."""
     try:
-        return "import signal; signal.pause()" in psutil.Process(pid).cmdline()
+        return psutil.Process(pid).cmdline()[2:] == ["import signal; signal.pause()", str(port)]
     except psutil.Error:
         return False
 
