@@ -13,7 +13,7 @@ from study import LEDGERS, read_outcomes
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
-from perfkit.records.comparisons import Calls, Comparison
+from perfkit.records.comparisons import Calls, Comparison, Estimate
 from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
 from perfkit.verdict.judge import look_interval, pair_location
 
@@ -52,15 +52,20 @@ class Gate:
         return self.accused == {planted} and self.comparisons[str(planted)].verdict == "REGRESSED"
 
     @property
+    def estimates(self) -> dict[str, Estimate]:
+        """What each verdict rests on, of the benchmarks that have an interval."""
+        found = self.comparisons.items()
+        return {name: one.estimate for name, one in found if one.estimate is not None}
+
+    @property
     def series(self) -> set[str]:
         """The benchmarks that have an interval."""
-        return {name for name, found in self.comparisons.items() if found.estimate is not None}
+        return set(self.estimates)
 
     @property
     def final_misses(self) -> set[str]:
         """The benchmarks of which the interval that the verdict rests on leaves out no change."""
-        found = {name: self.comparisons[name].estimate for name in self.series}
-        return {name for name, one in found.items() if one is not None and not one.low <= 1 <= one.high}
+        return {name for name, one in self.estimates.items() if not one.low <= 1 <= one.high}
 
     @cached_property
     def nominal_misses(self) -> set[str]:
@@ -68,12 +73,8 @@ class Gate:
 
         It is one of typical calls or of all, as the verdict's own interval is.
         """
-        rests_on = {name: self.comparisons[name].estimate for name in self.series}
-        return {
-            name
-            for name, one in rests_on.items()
-            if one is not None and _misses_no_change(self.rows[name], one.calls)
-        }
+        found = self.estimates.items()
+        return {name for name, one in found if _misses_no_change(self.rows[name], one.calls)}
 
 
 def read_gates(study: str, ledger: Path | None = None) -> list[Gate]:

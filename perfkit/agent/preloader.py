@@ -21,7 +21,6 @@ from typing import NoReturn
 from .channel import Channel, ChannelClosedError, Message
 from .imports import preloaded_own
 from .process import adopt_orphans, become_child, die_with, faults_of_reuse
-from .provenance import foreign_modules, loaded_files
 from .tree import children, kill
 
 _HUNG, _RAISED = 3, 4
@@ -67,10 +66,6 @@ class ForkServer:
             return {"kind": "tried", "reason": _try_fork(order["limit_s"]), "faults": faults_of_reuse()}
         if order["kind"] == "tell_own":
             roots, origins = (list(map(Path, order[key])) for key in ("roots", "origins"))
-            for root in roots:
-                # The reports of the children find the caches of paths that this fills.
-                foreign_modules(root, origins)
-                loaded_files(root)
             return {"kind": "own", "names": preloaded_own(roots, origins)}
         _, status = os.waitpid(order["pid"], 0)
         self._forked.discard(order["pid"])

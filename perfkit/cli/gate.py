@@ -143,7 +143,7 @@ def gate(
     """
     from perfkit.compare.engine import Terms
     from perfkit.jobs.against import Gated, plan_gates, run_gates
-    from perfkit.jobs.gate import GateRequest
+    from perfkit.jobs.surveying import GateRequest
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.gate.markdown import render_comment

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 from perfkit.config import Project
 from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunInterruptedError
-from perfkit.jobs.gate import GateRequest, run_gate
+from perfkit.jobs.gate import run_gate
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.plan import plan_gate
+from perfkit.jobs.surveying import GateRequest
 from perfkit.records.comparisons import GatePlan, GateReport
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.sides import WORKTREE, Side, SidePair, is_same_code, named_side, resolve_sides

@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from pathlib import Path
 
 from perfkit.compare.accepting import accept, check_acceptances
 from perfkit.compare.counts import check_valgrind, targets_to_count
-from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
+from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_benchmarks, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
-from perfkit.compare.sides import Scope, check_selection
 from perfkit.config import Project
-from perfkit.jobs.surveying import surveyed_sides
+from perfkit.jobs.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.targets import Target
 from perfkit.records.comparisons import GateReport
 from perfkit.records.progress import ComparisonProgress
-from perfkit.repo.sides import SidePair, resolve_sides
+from perfkit.repo.sides import SidePair
 from perfkit.verdict.exit_code import exit_code
-
-
-@dataclass(frozen=True, kw_only=True)
-class GateRequest:
-    """What to compare, and how; what is None follows from the configuration.
-
-    With ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long
-    to wait for another perfkit, in seconds, None for as long as it takes.
-    """
-
-    base: str | None
-    head: str | None
-    benchmarks: str | None
-    select: str | None
-    terms: Terms
-    as_is: bool
-    ledger: Path
-    seed: int
-    exact_only: bool = False
-    instructions: bool = False
-    wait_s: float | None = None
 
 
 def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GateReport:
@@ -57,17 +33,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     pair, targets = _check(request, project, ledger)
     earlier = earlier_rows(ledger, pair)
     seed = continued_seed(request.seed, earlier)
-    scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
-    progress.begin("\n".join((*pair.remarks, pair.title)))
-    with surveyed_sides(
-        pair,
-        project,
-        scope,
-        margin=request.terms.margin,
-        wait_s=request.wait_s,
-        say=progress.say,
-        tell_stage=progress.say,
-    ) as opened:
+    with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
         sides, surveyed = opened.sides, opened.survey
         method = settle_method(
             project,
@@ -110,9 +76,7 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
     """Refuse what can be refused before anything is measured; return the sides, and the targets to count."""
     if request.instructions:
         check_valgrind()
-    check_selection(request.select, project)
-    ignored = (*project.output_paths, request.ledger)
-    pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+    pair = resolve_request(request, project)
     ledger.check_writable()
     check_acceptances(pair, ledger=request.ledger)
     return pair, targets_to_count(project)

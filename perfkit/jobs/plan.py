@@ -8,14 +8,11 @@ from perfkit.compare.engine import Record, describe, settle_method
 from perfkit.compare.explaining import notes_on
 from perfkit.compare.plan import experience_from, foresee
 from perfkit.compare.prior import earlier_rows, find_prior
-from perfkit.compare.sides import Scope, check_selection
 from perfkit.config import Project
-from perfkit.jobs.gate import GateRequest
-from perfkit.jobs.surveying import surveyed_sides
+from perfkit.jobs.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.ledger.store import Ledger
 from perfkit.records.comparisons import GatePlan
 from perfkit.records.progress import ComparisonProgress
-from perfkit.repo.sides import resolve_sides
 
 
 def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
@@ -27,24 +24,10 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
         LedgerError: the ledger cannot be read.
         NotMeasuredError: a side's benchmarks cannot be collected, or another code would be measured.
     """
-    check_selection(request.select, project)
-    ignored = (*project.output_paths, request.ledger)
-    pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+    pair = resolve_request(request, project)
     ledger = Ledger(request.ledger)
-    scope = Scope(
-        benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=request.seed
-    )
-    progress.begin("\n".join((*pair.remarks, pair.title)))
-    # Collecting would disturb whoever measures.
-    with surveyed_sides(
-        pair,
-        project,
-        scope,
-        margin=request.terms.margin,
-        wait_s=request.wait_s,
-        say=progress.say,
-        tell_stage=progress.say,
-    ) as opened:
+    # Collecting would disturb whoever measures, so that the machine is held for it.
+    with requested_sides(request, pair, project, seed=request.seed, progress=progress) as opened:
         sides, surveyed = opened.sides, opened.survey
         set_up_s = time.monotonic() - opened.began
         method = settle_method(

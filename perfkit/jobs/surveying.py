@@ -1,4 +1,4 @@
-"""Both sides of a comparison, opened with their benchmarks while this process holds the machine."""
+"""What a gate is asked for, and both sides opened with their benchmarks while it holds the machine."""
 
 from __future__ import annotations
 
@@ -6,13 +6,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from perfkit.compare.sides import OpenSides, Scope, open_sides
+from perfkit.compare.engine import Terms
+from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
 from perfkit.compare.survey import Survey, take_survey
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.measure.lockstep.scout import say_nothing
-from perfkit.repo.sides import SidePair
+from perfkit.records.progress import ComparisonProgress
+from perfkit.repo.sides import SidePair, resolve_sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateRequest:
+    """What to compare, and how; what is None follows from the configuration.
+
+    With ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long
+    to wait for another perfkit, in seconds, None for as long as it takes.
+    """
+
+    base: str | None
+    head: str | None
+    benchmarks: str | None
+    select: str | None
+    terms: Terms
+    as_is: bool
+    ledger: Path
+    seed: int
+    exact_only: bool = False
+    instructions: bool = False
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +80,40 @@ def surveyed_sides(
             tell_stage("collecting benchmarks")
             survey = take_survey(sides, margin=margin, say=tell_stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
+
+
+def resolve_request(request: GateRequest, project: Project) -> SidePair:
+    """Return the sides that are asked for, once the selection is known to be valid.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+        UsageError: pytest does not accept the selection.
+    """
+    check_selection(request.select, project)
+    ignored = (*project.output_paths, request.ledger)
+    return resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+
+
+@contextmanager
+def requested_sides(
+    request: GateRequest, pair: SidePair, project: Project, *, seed: int, progress: ComparisonProgress
+) -> Iterator[SurveyedSides]:
+    """Tell which sides are compared, and open them as they are asked for.
+
+    Raises:
+        NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
+        RepositoryError: a side cannot be laid out.
+        UsageError: neither side has what was asked for, or there is nothing to compare.
+    """
+    scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
+    progress.begin("\n".join((*pair.remarks, pair.title)))
+    with surveyed_sides(
+        pair,
+        project,
+        scope,
+        margin=request.terms.margin,
+        wait_s=request.wait_s,
+        say=progress.say,
+        tell_stage=progress.say,
+    ) as opened:
+        yield opened

@@ -144,24 +144,26 @@ class Launcher:
         """
         if not self._learns:
             return
-        known = set(self._modules)
         self._preload_also(modules)
-        news = [name for name in self._modules if name not in known]
         # The present servers have imported them already, so their preloader need not do so now.
-        if news and not self._servers:
-            self._teach(news)
+        if not self._servers:
+            self._teach()
 
     def narrow(self, nodes: Iterable[str]) -> None:
         """Have later children collect only the files of these benchmarks, as others would only cost time."""
         files = tuple(dict.fromkeys(node.partition("::")[0] for node in nodes))
         self._trees = dataclasses.replace(self._trees, paths=files)
 
-    def _teach(self, modules: Sequence[str]) -> None:
+    def _teach(self) -> None:
+        """Have the present preloaders import what was added since they were last told."""
+        news = [name for name in self._modules if name not in self._taught]
+        if not news:
+            return
         self._taught = self._modules
         try:
             sources = [self._source, *self._spares]
             present = [source for source in sources if isinstance(source, Preloader)]
-            _preload(present, modules)
+            _preload(present, news)
             if any(map(self._own_loaded, present)):
                 self._unlearn()
                 self._replace_lost()
@@ -179,8 +181,7 @@ class Launcher:
         self._alone = alone
         self._generations += alone
         if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
-            if self._taught != self._modules:
-                self._teach(self._modules)
+            self._teach()
         else:
             self._replace_source()
 
@@ -199,8 +200,8 @@ class Launcher:
         """
         first = self._source is None
         self._stack.close()
-        alone = first or (self.serves and self._preloaders < _RAISED_SINGLY)
-        for _ in range(1 if alone else _RAISED_TOGETHER):
+        singly = first or (self.serves and self._preloaders < _RAISED_SINGLY)
+        for _ in range(1 if singly else _RAISED_TOGETHER):
             self._preloaders += 1
             preloader = Preloader(
                 number=self._preloaders, environment=self._next_environment(), folder=self._folder
@@ -208,7 +209,7 @@ class Launcher:
             self._spares.append(self._stack.enter_context(preloader))
         self._taught = self._modules
         _preload(self._spares, self._modules)
-        own, *_ = [self._own_loaded(spare) for spare in self._spares]
+        own = self._own_loaded(self._spares[0])
         if own and self._modules != HARNESS:
             self._unlearn()
             self._spares.clear()
