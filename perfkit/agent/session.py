@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import importlib.util
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
-# These options of other plugins would break lockstep; those beside them undo them when given last.
+# These options of other plugins, by module, would break lockstep; those beside them, given last, undo them.
 _OPPONENTS = {
-    "xdist": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
-    "pytest_cov": (("--cov",), ("--no-cov",)),
+    "xdist.plugin": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
+    "pytest_cov.plugin": (("--cov",), ("--no-cov",)),
     "pytest_timeout": (("--timeout",), ("--timeout=0",)),
     "pytest_randomly": (("-p randomly", "--randomly"), ("--randomly-dont-reorganize",)),
 }
@@ -85,6 +85,17 @@ class ChildPlugin:
         self._errors: list[dict[str, object]] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_load_initial_conftests(
+        self, early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+    ) -> Generator[None, object, object]:
+        """Undo the options of the plugins that are loaded, before one of them reads what was given."""
+        loaded = {getattr(plugin, "__name__", "") for plugin in early_config.pluginmanager.get_plugins()}
+        args += [word for module, (_, undo) in _OPPONENTS.items() if module in loaded for word in undo]
+        options = copy.copy(early_config.option)
+        early_config.known_args_namespace = parser.parse_known_args(args, namespace=options)
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -204,7 +215,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
-    arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection, *_neutral_arguments()]
+    arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
     pytest.main(arguments, plugins=[plugin])
 
 
@@ -218,18 +229,6 @@ def selection_problem(select: str) -> str | None:
     except Exception as error:  # noqa: BLE001 (see above)
         return str(error)
     return None
-
-
-def _neutral_arguments() -> list[str]:
-    """Return what undoes the options of installed plugins; pytest knows it only where it loads them."""
-    if os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD"):
-        return []
-    return [
-        argument
-        for module, (_, undo) in _OPPONENTS.items()
-        if importlib.util.find_spec(module) is not None
-        for argument in undo
-    ]
 
 
 def _named_opponents(config: pytest.Config) -> list[str]:

@@ -121,6 +121,10 @@ def test_what_is_shared_is_loaded_before_the_fork(trees: TwoTrees) -> None:
     assert "no_such_library" not in said["loaded"]
 
 
+PYPROJECT_WITH = """[tool.pytest.ini_options]
+python_files = ["bench_*.py"]
+addopts = "{addopts}"
+"""
 WITHOUT_HYPOTHESIS = """[tool.pytest.ini_options]
 python_files = ["bench_*.py"]
 filterwarnings = ["error"]
@@ -139,6 +143,20 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
         said, scouted = visit(trees, launcher, "head")
 
     assert loaded == {"_hypothesis_pytestplugin"} & set(said["loaded"])
+    assert {} == scouted.errors
+
+
+@pytest.mark.parametrize(("addopts", "overruled"), [("-p no:xdist", ()), ("-n 2", ("-n",))])
+def test_options_of_other_plugins_are_undone_where_these_are_loaded(
+    trees: TwoTrees, addopts: str, overruled: tuple[str, ...]
+) -> None:
+    """An installed plugin that the project switches off does not know the option that would undo its own."""
+    trees.write({"pyproject.toml": PYPROJECT_WITH.format(addopts=addopts)})
+    with trees.launcher() as launcher:
+        _, scouted = visit(trees, launcher, "head")
+
+    assert 1 == len(scouted.found)
+    assert overruled == scouted.overruled
     assert {} == scouted.errors
 
 
