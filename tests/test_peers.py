@@ -20,7 +20,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.environment import ALLOCATOR
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
-_SCRIPTS = ("neutral", "plan", "study", "readme", "pairs", "tools", "contest", "table")
+_SCRIPTS = ("neutral", "plan", "study", "gates", "readme", "pairs", "tools", "contest", "table")
 # What `asv compare -f 1.02` printed of a pair, in the version that is pinned.
 _ASV_SAID = """
 All benchmarks:
@@ -461,7 +461,17 @@ def _whole(scripts: dict[str, ModuleType]) -> list[dict[str, Any]]:
 def test_the_table_counts_what_each_rule_said(scripts: dict[str, ModuleType]) -> None:
     """Accusations, plants found alone and undecided pairs with exact bounds, of the six and the hard ones."""
     table = scripts["table"]
-    text = table.render(_whole(scripts), [], "16 on a processor")
+    in_study = table.Judged(
+        rule="perfkit in its own study",
+        benchmark=None,
+        of=6,
+        slower=["loss"],
+        faster=[],
+        undecided=[],
+        ratios={},
+        wall_s=12.0,
+    )
+    text = table.render(_whole(scripts), [], [in_study], "16 on a processor")
     six, hard = text.split("## The hard ones")
 
     found = "| 0 of 6 (at most 39 %) | 0 of 36 | 6 of 6 (at least 61 %) | 0 of 12 | 1.0 % | 10.0 s |"
@@ -474,10 +484,13 @@ def test_the_table_counts_what_each_rule_said(scripts: dict[str, ModuleType]) ->
     assert f"| pyperf --fast, a rule {unasked}" in six
     few = "| 0 of 2 (at most 78 %) | 0 of 4 | 2 of 2 (at least 22 %) | 0 of 4 | 1.0 % | 30.0 s |"
     assert f"| perfkit {few}" in hard
+    own = "| 1 of 1 (at most 100 %) | 1 of 6 | 0 of 0 (at least 0 %) | 0 of 1 | - | 2.0 s |"
+    assert f"| perfkit in its own study {own}" in six
+    assert "| perfkit in its own study |" not in hard
     assert "16 of 16 pairs have run.\nAll tools of a pair ran on one machine" in six
     assert "16 on a processor." in six
     rules = [line.split(" | ")[0][2:] for line in six.splitlines() if line.startswith("| ")]
-    assert ["perfkit", "asv, factor 1.1", "asv, factor 1.02", "pytest-benchmark, a rule"] == rules[2:6]
+    assert ["perfkit", "perfkit in its own study", "asv, factor 1.1", "asv, factor 1.02"] == rules[2:6]
 
 
 def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, ModuleType]) -> None:
@@ -490,7 +503,7 @@ def test_a_tool_that_broke_is_named_and_counts_as_nothing(scripts: dict[str, Mod
         "error": "ended with 2",
     }
 
-    text = scripts["table"].render(outcomes, [], "")
+    text = scripts["table"].render(outcomes, [], [], "")
 
     assert "16 of 16 pairs have run." in text
     assert f"\nNot measured:\n\n- pair {whole['pair']}, asv: ended with 2\n" in text
@@ -506,13 +519,13 @@ def test_the_readme_has_the_last_contest_that_has_run_whole(scripts: dict[str, M
     """The document is about the newer one with its first line, the README once all its pairs have run."""
     table, contest = scripts["table"], scripts["contest"]
     older, newer = contest.read_outcomes(scripts["pairs"].OLDER), _whole(scripts)
-    before = table.lines_for_readme([], older)
+    before = table.lines_for_readme([], older, [])
 
     assert "| perfkit | 0 of 12 | 0 of 72 | 12 of 12 | 0.3 % | 3.8 s |" in before
-    assert before == table.lines_for_readme(newer[1:], older)
-    assert any("6 of 6 (at least 61 %)" in line for line in table.lines_for_readme(newer, older))
-    assert [] == table.lines_for_readme([], older[1:])
-    begun = table.render(newer[:1], older, "")
+    assert before == table.lines_for_readme(newer[1:], older, [])
+    assert any("6 of 6 (at least 61 %)" in line for line in table.lines_for_readme(newer, older, []))
+    assert [] == table.lines_for_readme([], older[1:], [])
+    begun = table.render(newer[:1], older, [], "")
     assert "0 of 16 pairs have run." in begun
     assert "## The contest before" in begun
     assert before == begun.splitlines()[-len(before) :]
@@ -537,10 +550,34 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
     table, contest, pairs = scripts["table"], scripts["contest"], scripts["pairs"]
     newer, older = contest.read_outcomes(pairs.NEWER), contest.read_outcomes(pairs.OLDER)
     machines = table.name_machines(Ledger(contest.LEDGERS / (pairs.NEWER if newer else pairs.OLDER)).rows())
+    studied = table.judged_in_study(scripts["gates"].read_gates(scripts["plan"].NEWER))
     readme = scripts["readme"].README.read_text()
 
-    assert table.DOCUMENT.read_text() == table.render(newer, older, machines)
-    assert readme == scripts["readme"].with_lines(readme, table.PLACE, table.lines_for_readme(newer, older))
+    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines)
+    lines = table.lines_for_readme(newer, older, studied)
+    assert readme == scripts["readme"].with_lines(readme, table.PLACE, lines)
+
+
+def test_the_study_stands_beside_its_peers_by_the_gates_that_are_like_theirs(
+    scripts: dict[str, ModuleType],
+) -> None:
+    """Those of identical code and of +5 % at margin 2 % that were measured, and none of the others."""
+    plan = scripts["plan"]
+    comparison = SimpleNamespace(verdict="REGRESSED")
+    gates = [
+        scripts["gates"].Gate(
+            case=case, exit_code=1, wall_s=9.0, put_off=0, comparisons={"loss": comparison}, rows={}
+        )
+        for case in plan.plan_study(plan.NEWER)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scripts["gates"].Gate, "estimates", {"loss": SimpleNamespace(ratio=1.05)})
+        studied = scripts["table"].judged_in_study(gates)
+
+    assert Counter({False: 50, True: 20}) == Counter(one.benchmark is not None for one in studied)
+    assert {("loss",)} == {tuple(one.slower) for one in studied}
+    assert {()} == {tuple(one.faster) for one in studied} | {tuple(one.undecided) for one in studied}
+    assert [{"loss": 1.05}] * 70 == [one.ratios for one in studied]
 
 
 def test_the_older_table_counts_what_each_tool_said(scripts: dict[str, ModuleType]) -> None:
@@ -555,7 +592,7 @@ def test_the_older_table_counts_what_each_tool_said(scripts: dict[str, ModuleTyp
         {"pair": 1, "benchmark": None, "tool": "pytest-benchmark", "slower": [], **common},
     ]
 
-    text = scripts["table"].render([], outcomes, "1 on a processor")
+    text = scripts["table"].render([], outcomes, [], "1 on a processor")
 
     assert "| perfkit | 0 of 1 | 0 of 6 | 1 of 1 | 1.0 % | 10.0 s |" in text
     assert "| asv | 1 of 1 | 2 of 6 | 0 of 1 | 1.0 % | 10.0 s |" in text

@@ -13,11 +13,11 @@ from study import LEDGERS, read_outcomes
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, EXIT_REGRESSED
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
-from perfkit.records.comparisons import Calls, Comparison, Estimate
+from perfkit.records.comparisons import Calls, Comparison, Estimate, Verdict
 from perfkit.verdict.from_rows import comparison_of, pairs_of, policy_of
 from perfkit.verdict.judge import look_interval, pair_location
 
-_ACCUSING = ("REGRESSED", "IMPROVED")
+_ACCUSING: tuple[Verdict, ...] = ("REGRESSED", "IMPROVED")
 _NOMINAL_ERROR = 0.05
 
 
@@ -43,13 +43,17 @@ class Gate:
     @property
     def accused(self) -> set[str]:
         """The benchmarks judged REGRESSED or IMPROVED."""
-        return {name for name, found in self.comparisons.items() if found.verdict in _ACCUSING}
+        return set(self.judged(*_ACCUSING))
 
     @property
     def finds_plant(self) -> bool:
         """Whether the planted benchmark was judged REGRESSED, and nothing else accused or praised."""
         planted = self.case.benchmark
         return self.accused == {planted} and self.comparisons[str(planted)].verdict == "REGRESSED"
+
+    def judged(self, *verdicts: Verdict) -> tuple[str, ...]:
+        """Return the benchmarks that have one of these verdicts."""
+        return tuple(name for name, found in self.comparisons.items() if found.verdict in verdicts)
 
     @property
     def estimates(self) -> dict[str, Estimate]:

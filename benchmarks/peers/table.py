@@ -1,6 +1,7 @@
 """Renders ``docs/peers.md`` from what the tools said: ``python benchmarks/peers/table.py``.
 
-It is about the newer contest once that has an outcome; the README has the last one that has run whole.
+It is about the newer contest once that has an outcome; the README has the last one that has run whole. What
+perfkit came to in a study of its own, of the same benchmarks and plants, stands beside what it came to here.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import plan
 from contest import LEDGERS, read_outcomes
-from pairs import NEWER, OLDER, QUICK_PYPERF, plan_pairs
+from gates import Gate, read_gates
+from pairs import MARGIN, NEWER, OLDER, QUICK_PYPERF, plan_pairs
 from plan import HARD, SIX
 from readme import README, fill
 
@@ -25,6 +28,7 @@ from perfkit.views.markdown_table import table_head, table_row
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
 PLACE = "make peers"
 _TRUE_CHANGE = 0.05
+_STUDY = "perfkit in its own study"
 _OLDER_TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 _OLDER_PAIRS = 24
 _OLDER_COLUMNS = (
@@ -77,21 +81,45 @@ class Judged:
 def main() -> None:
     """Write the document, and its table into the README."""
     newer, older = read_outcomes(NEWER), read_outcomes(OLDER)
+    studied = judged_in_study(read_gates(plan.NEWER))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
-    DOCUMENT.write_text(render(newer, older, machines), encoding="utf-8")
-    fill(PLACE, lines_for_readme(newer, older))
+    DOCUMENT.write_text(render(newer, older, studied, machines), encoding="utf-8")
+    fill(PLACE, lines_for_readme(newer, older, studied))
     print(f"wrote {DOCUMENT}, and its table into {README}")
 
 
-def lines_for_readme(newer: Sequence[Outcome], older: Sequence[Outcome]) -> list[str]:
+def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
+    """Return what the study's gates said that were of identical code, or of plants as they are here."""
+    alike = [gate for gate in gates if gate.measured and gate.case.benchmarks == SIX]
+    return [
+        Judged(
+            rule=_STUDY,
+            benchmark=gate.case.benchmark,
+            of=len(SIX),
+            slower=gate.judged("REGRESSED"),
+            faster=gate.judged("IMPROVED"),
+            undecided=gate.judged("INCONCLUSIVE", "NOT REACHED"),
+            ratios={name: one.ratio for name, one in gate.estimates.items()},
+            wall_s=gate.wall_s,
+        )
+        for gate in alike
+        if gate.case.margin == MARGIN and gate.case.neutral is None
+    ]
+
+
+def lines_for_readme(
+    newer: Sequence[Outcome], older: Sequence[Outcome], studied: Sequence[Judged]
+) -> list[str]:
     """Return the table of the last contest of which all pairs have run, nothing where none has."""
     if _pairs_done(newer) == len(plan_pairs()):
-        return _table(newer, SIX)
+        return _table(newer, SIX, studied)
     return _older_table(older) if _older_pairs_done(older) == _OLDER_PAIRS else []
 
 
-def render(newer: Sequence[Outcome], older: Sequence[Outcome], machines: str) -> str:
+def render(
+    newer: Sequence[Outcome], older: Sequence[Outcome], studied: Sequence[Judged], machines: str
+) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     outcomes = newer or older
     notes = [f"- pair {one['pair']}, {one['tool']}: {one['error']}" for one in outcomes if "error" in one]
@@ -103,7 +131,7 @@ def render(newer: Sequence[Outcome], older: Sequence[Outcome], machines: str) ->
         contest=NEWER, done=_pairs_done(newer), of=len(plan_pairs()), machines=machines
     )
     before = _BEFORE.format(contest=OLDER, done=_older_pairs_done(older), of=_OLDER_PAIRS)
-    parts = [head, *_table(newer, SIX), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
+    parts = [head, *_table(newer, SIX, studied), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
     return "\n".join([*parts, before, *_older_table(older), ""])
 
 
@@ -154,7 +182,8 @@ _RULES = """
 ## The rules
 
 - perfkit: the gate at margin 2 % and its defaults. A pair is undecided where it leaves a benchmark
-  INCONCLUSIVE or NOT REACHED. Its wall time is that of the whole gate, checkouts included.
+  INCONCLUSIVE or NOT REACHED. Its wall time is that of the whole gate, checkouts included. "In its own
+  study" are the gates of [calibration.md](calibration.md) of identical code, and of the same plants.
 - asv: `asv continuous -a rounds=4 --interleave-rounds`, judged with its default factor of 1.1 and with 1.02.
   Undecided is what lies beyond the factor and is not significant, which it prints as "~".
 - pytest-benchmark: `--benchmark-compare-fail` by mean and by minimum. It praises nothing, and knows no
@@ -188,9 +217,11 @@ def _older_pairs_done(outcomes: Sequence[Outcome]) -> int:
     return sum(count == len(_OLDER_TOOLS) for count in turns.values())
 
 
-def _table(outcomes: Sequence[Outcome], benchmarks: Sequence[str]) -> list[str]:
-    """Return the table of the pairs of some benchmarks: a line for each rule."""
-    judged = list(_judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks)))
+def _table(
+    outcomes: Sequence[Outcome], benchmarks: Sequence[str], studied: Sequence[Judged] = ()
+) -> list[str]:
+    """Return the table of the pairs of some benchmarks: a line for each rule, and one for the study."""
+    judged = [*_judged(one for one in outcomes if list(one["benchmarks"]) == list(benchmarks)), *studied]
     rules = dict.fromkeys(one.rule for one in sorted(judged, key=_place))
     lines = ([rule, *_cells([one for one in judged if one.rule == rule])] for rule in rules)
     return [*table_head(_COLUMNS), *map(table_row, lines)]
