@@ -134,7 +134,12 @@ def _assertions_rewritten(packages: Sequence[str]) -> Iterator[None]:
     from _pytest.assertion import install_importhook
     from _pytest.config import get_config
 
-    hook = install_importhook(get_config())
+    config = get_config()
+    # Older versions of pytest ask for these settings, which they make only where they parse a command line.
+    for name, nothing in (("inicfg", {}), ("_override_ini", ())):
+        if not hasattr(config, name):
+            setattr(config, name, nothing)
+    hook = install_importhook(config)
     loaders = {name: getattr(sys.modules.get(name), "__loader__", hook) for name in packages}
     hook.mark_rewrite(*(name for name, loader in loaders.items() if isinstance(loader, type(hook))))
     try:
