@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import plan
 from contest import LEDGERS, read_outcomes
 from gates import Gate, read_gates
 from pairs import MARGIN, NEWER, OLDER, QUICK_PYPERF, plan_pairs
 from plan import HARD, SIX
+from plan import NEWER as STUDY
 from readme import README, fill
 
 from perfkit.ledger.store import Ledger
@@ -28,7 +28,7 @@ from perfkit.views.markdown_table import table_head, table_row
 DOCUMENT = Path(__file__).parents[2] / "docs" / "peers.md"
 PLACE = "make peers"
 _TRUE_CHANGE = 0.05
-_STUDY = "perfkit in its own study"
+_IN_STUDY = "perfkit in its own study"
 _OLDER_TOOLS = ("perfkit", "asv", "pytest-benchmark", "pyperf")
 _OLDER_PAIRS = 24
 _OLDER_COLUMNS = (
@@ -81,7 +81,7 @@ class Judged:
 def main() -> None:
     """Write the document, and its table into the README."""
     newer, older = read_outcomes(NEWER), read_outcomes(OLDER)
-    studied = judged_in_study(read_gates(plan.NEWER))
+    studied = judged_in_study(read_gates(STUDY))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
     DOCUMENT.write_text(render(newer, older, studied, machines), encoding="utf-8")
@@ -94,7 +94,7 @@ def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
     alike = [gate for gate in gates if gate.measured and gate.case.benchmarks == SIX]
     return [
         Judged(
-            rule=_STUDY,
+            rule=_IN_STUDY,
             benchmark=gate.case.benchmark,
             of=len(SIX),
             slower=gate.judged("REGRESSED"),
