@@ -16,7 +16,7 @@ from typing import Any
 from contest import LEDGERS, read_outcomes
 from gates import Gate, read_gates
 from pairs import MARGIN, NEWER, OLDER, QUICK_PYPERF, plan_pairs
-from plan import HARD, SIX
+from plan import HARD, SIX, Case
 from plan import NEWER as STUDY
 from readme import README, fill
 
@@ -91,7 +91,6 @@ def main() -> None:
 
 def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
     """Return what the study's gates said that were of identical code, or of plants as they are here."""
-    alike = [gate for gate in gates if gate.measured and gate.case.benchmarks == SIX]
     return [
         Judged(
             rule=_IN_STUDY,
@@ -103,9 +102,13 @@ def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
             ratios={name: one.ratio for name, one in gate.estimates.items()},
             wall_s=gate.wall_s,
         )
-        for gate in alike
-        if gate.case.margin == MARGIN and gate.case.neutral is None
+        for gate in gates
+        if gate.measured and _is_like_a_pair(gate.case)
     ]
+
+
+def _is_like_a_pair(case: Case) -> bool:
+    return case.benchmarks == SIX and case.margin == MARGIN and case.neutral is None
 
 
 def lines_for_readme(
