@@ -1,0 +1,152 @@
+"""What a ledger says of many commits: trends, their steps, and what else a person should be told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from perfkit.records.change_log import GateRatio
+from perfkit.records.results import Machine, Metric
+
+# What made a step: the commits in its range, other software, or the machine.
+Cause = Literal["code", "environment", "machine"]
+# What people say of a step: nothing yet, that it is known and may stay, or that it is none.
+State = Literal["open", "accepted", "ignored"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """What runs measured of one benchmark, in the order of their commits: columns of one length, a place a run.
+
+    All runs are of one metric, version of the benchmark and machine. ``means`` and ``sds`` are over launches,
+    in the metric's unit per call, ``sds`` None for a single launch. ``levels`` are what steps are sought in.
+    """
+
+    benchmark: str
+    version: str
+    metric: Metric
+    machine_id: str
+    run_ids: tuple[str, ...]
+    commits: tuple[str, ...]
+    recorded_at: tuple[datetime, ...]
+    sources: tuple[str, ...]
+    env_ids: tuple[str, ...]
+    launches: tuple[int, ...]
+    means: tuple[float, ...]
+    sds: tuple[float | None, ...]
+    levels: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stretch:
+    """The runs between two steps of a trend: mean and sd over ``runs`` runs, sd None for one."""
+
+    mean: float
+    sd: float | None
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangePoint:
+    """A step of a trend between two runs that follow one another.
+
+    Attributes:
+        point_id: Eight hex digits that name it, the same as long as its benchmark and its commits are.
+        place: Where in the trend the first run after the step is.
+        last_before: The commit of the last run before it.
+        first_after: The commit of the first run after it.
+        commits: How many commits may have made it: those after ``last_before`` up to ``first_after``;
+            None where git does not know them.
+        ratio: After / before, with its interval ``low`` to ``high`` at 95 %.
+        chance: How probable so clear a step is in a trend that has none.
+        detail: What differs, in words, where ``cause`` is not the code.
+        gate: What a gate found between commits of the range, where one was made.
+    """
+
+    point_id: str
+    benchmark: str
+    version: str
+    metric: Metric
+    machine_id: str
+    place: int
+    last_before: str
+    first_after: str
+    commits: int | None
+    before: Stretch
+    after: Stretch
+    ratio: float
+    low: float
+    high: float
+    chance: float
+    cause: Cause = "code"
+    detail: str = ""
+    gate: GateRatio | None = None
+    state: State = "open"
+    reason: str = ""
+
+    @property
+    def worse(self) -> bool:
+        """Whether the step is a loss: slower, or more of what should be less."""
+        return (self.ratio > 1) == (self.metric.better == "lower")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Creep:
+    """A benchmark that lost little by little: no single step, but more than the margin since ``since``."""
+
+    benchmark: str
+    machine_id: str
+    since: str
+    until: str
+    ratio: float
+    low: float
+    high: float
+    margin: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Silence:
+    """A benchmark that is not measured any more: not for ``days`` days, nor at the ``commits`` newest commits."""
+
+    benchmark: str
+    machine_id: str
+    last_commit: str
+    last_at: datetime
+    days: int
+    commits: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitFacts:
+    """What people call a commit by; ``place`` is its place in history, None where this clone lacks it."""
+
+    sha: str
+    subject: str | None = None
+    time: datetime | None = None
+    author: str | None = None
+    place: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryReport:
+    """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
+
+    ``noise`` is what the levels of identical code differ by between occasions, per benchmark and machine, as a
+    relative sd. ``dirty_runs`` were measured on uncommitted changes and are left out.
+    """
+
+    trends: tuple[Trend, ...]
+    points: tuple[ChangePoint, ...] = ()
+    creeps: tuple[Creep, ...] = ()
+    silences: tuple[Silence, ...] = ()
+    commits: Mapping[str, CommitFacts] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    noise: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    dirty_runs: int = 0
+    notes: tuple[str, ...] = ()
