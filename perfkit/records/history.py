@@ -18,7 +18,7 @@ State = Literal["open", "accepted", "ignored"]
 
 @dataclass(frozen=True, kw_only=True)
 class Trend:
-    """What runs measured of one benchmark, in the order of their commits: columns of one length, a place a run.
+    """What runs measured of one benchmark, in the order of their commits: columns with a place for each run.
 
     All runs are of one metric, version of the benchmark and machine. ``means`` and ``sds`` are over launches,
     in the metric's unit per call, ``sds`` None for a single launch. ``levels`` are what steps are sought in.
@@ -111,7 +111,7 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """A benchmark that is not measured any more: not for ``days`` days, nor at the ``commits`` newest commits."""
+    """A benchmark that was measured last ``days`` days ago, and at none of the ``commits`` newest commits."""
 
     benchmark: str
     machine_id: str
@@ -136,8 +136,8 @@ class CommitFacts:
 class HistoryReport:
     """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
 
-    ``noise`` is what the levels of identical code differ by between occasions, per benchmark and machine, as a
-    relative sd. ``dirty_runs`` were measured on uncommitted changes and are left out.
+    ``noise`` is the relative sd between levels of identical code at several occasions, per benchmark and
+    machine. ``dirty_runs`` were measured on uncommitted changes and are left out.
     """
 
     trends: tuple[Trend, ...]
