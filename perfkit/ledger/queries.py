@@ -73,16 +73,21 @@ class Questions:
     def __init__(self, ledger: Path) -> None:
         self._ledger = ledger
 
-    def ask(self, question: str, **parameters: object) -> list[tuple[Any, ...]]:
+    def ask(
+        self, question: str, *, within: Collection[str] | None = None, **parameters: object
+    ) -> list[tuple[Any, ...]]:
         """Return the rows of an answer to a question in SQL, which selects from ``ledger``.
 
         Besides the ledger's columns that has ``filename``, ``file_row_number`` and ``counted``, which is true
-        for rows of counts. ``$name`` stands for a parameter.
+        for rows of counts. ``$name`` stands for a parameter. ``within`` names the files to look into, which
+        an earlier answer told; where one of them is gone since, all files are looked into.
 
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
-        return self._answer(lambda files: _ask(files, question, parameters, lambda found: found.fetchall()))
+        return self._answer(
+            lambda files: _ask(_only(files, within), question, parameters, lambda found: found.fetchall())
+        )
 
     def columns(self, question: str, **parameters: object) -> pa.Table:
         """Return an answer by columns.
@@ -144,6 +149,11 @@ def _ask(
         if files:
             _refuse_strangers(connection, files)
         return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
+
+
+def _only(files: Present, names: Collection[str] | None) -> Present:
+    found = {file: ends for file, ends in files.items() if str(file) in (names or ())}
+    return files if names is None or len(found) < len(set(names)) else found
 
 
 def _refuse_strangers(connection: duckdb.DuckDBPyConnection, files: Present) -> None:

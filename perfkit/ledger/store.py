@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,9 @@ from perfkit.ledger.files import (
 from perfkit.ledger.queries import Questions
 from perfkit.ledger.recording import Run
 from perfkit.ledger.schema import from_table, to_table
-from perfkit.ledger.summaries import read_runs
+from perfkit.ledger.summaries import read_measurements, read_runs
 from perfkit.records import Row, RunSummary
+from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,6 +153,25 @@ class Ledger:
                 f'"{run}" could mean {len(found)} runs ({", ".join(found[:3])} …); give more of it'
             )
         return from_table(self._questions.rows("run_id = $run", run=found[0]))
+
+    def times_of(self, run_id: str, benchmark: str) -> list[Row]:
+        """Return the rows of a benchmark's wall times in one run, in the order of recording.
+
+        Raises:
+            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
+        """
+        wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
+        return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
+
+    def measurements(self, choose: Callable[[Mapping[str, int]], Collection[str]]) -> Measurements:
+        """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
+
+        ``choose`` gets the benchmarks that were timed, with the number of their commits.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_measurements(self._questions, choose)
 
     def runs(self) -> list[RunSummary]:
         """Return what each run measured in a line, oldest first.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from perfkit.ledger.queries import Questions
 from perfkit.ledger.schema import from_microseconds, to_microseconds
-from perfkit.records import OF_CHANGED_CODE, Commit, Metric, RunSummary
+from perfkit.records import OF_CHANGED_CODE, Commit, Environment, Machine, Metric, RunSummary
+from perfkit.records.change_log import Measured, Measurements
 from perfkit.records.history import Trend
 
 # These measure both sides in turns in processes forked for it, and their levels differ from others'.
-LOCKSTEP = ("gate", "bisect")
+_LOCKSTEP = "'gate', 'bisect'"
+_CHANGED = ", ".join(f"'{source}'" for source in sorted(OF_CHANGED_CODE))
+_OF_COMMITS = f"metric = 'time' AND NOT \"exact\" AND source NOT IN ({_CHANGED})"
 _RUNS = """
 SELECT run_id, epoch_us(min(recorded_at)), count(*), bool_or(dirty), count(DISTINCT benchmark),
     count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok' AND NOT counted),
@@ -26,17 +29,39 @@ _COMMITS_OF_RUNS = """
 SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
 GROUP BY ALL ORDER BY min(filename), min(file_row_number)
 """
+_COMMITS = """
+SELECT "commit", arg_max(subject, recorded_at), epoch_us(max(commit_time)) FROM ledger GROUP BY "commit"
+"""
+_DIRTY = f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})"
+_TIMED = f"""
+SELECT benchmark, count(DISTINCT "commit") FROM ledger
+WHERE {_OF_COMMITS} AND NOT list_contains($dirty, run_id) GROUP BY benchmark
+"""
+_MEASURED = f"""
+SELECT run_id, epoch_us(recorded_at), source, "commit", subject, epoch_us(commit_time), machine_id, env_id,
+    benchmark, version, side, launch, block, status, message, n, mean, sd, filename
+FROM ledger WHERE {_OF_COMMITS} AND list_contains($benchmarks, benchmark)
+ORDER BY filename, file_row_number
+"""
+# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
+_NO_FAILURES = """
+SELECT DISTINCT run_id, benchmark FROM ledger
+WHERE status <> 'ok' AND policy['verdict'] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
+"""
 # A run's level is the lower quartile of its launches' medians: other work on the machine only slows.
-_LEVELS = """
-SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({lockstep}) AS lockstep,
+_LEVELS = f"""
+SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
     env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
     count(*) AS launches, avg(mean) AS mean,
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
-    quantile_cont(median, 0.25) AS level, bool_or(dirty) AS dirty
+    quantile_cont(median, 0.25) AS level
 FROM ledger
-WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({changed}) AND metric = $metric{conditions}
+WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}) AND metric = $metric
+    AND (len($benchmarks) = 0 OR list_contains($benchmarks, benchmark))
+    AND epoch_us(recorded_at) >= $since
 GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
 """
+_STATUS = 13
 _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "machine_id", "lockstep")
 
 
@@ -96,22 +121,13 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
     Raises:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
-    conditions = ""
-    parameters: dict[str, object] = {}
-    if wanted.benchmarks:
-        conditions += " AND list_contains($benchmarks, benchmark)"
-        parameters["benchmarks"] = sorted(wanted.benchmarks)
-    if wanted.since is not None:
-        conditions += " AND recorded_at >= make_timestamptz($since)"
-        parameters["since"] = to_microseconds(wanted.since)
     found = questions.columns(
-        _LEVELS.format(
-            lockstep=_listed(LOCKSTEP), changed=_listed(sorted(OF_CHANGED_CODE)), conditions=conditions
-        ),
+        _LEVELS,
         metric=wanted.metric,
-        **parameters,
+        benchmarks=sorted(wanted.benchmarks),
+        since=0 if wanted.since is None else to_microseconds(wanted.since),
     )
-    dirty = frozenset(found.filter(found["dirty"])["run_id"].to_pylist())
+    dirty = dirty_runs(questions)
     return Trends(trends=tuple(_trends(found.to_pydict(), dirty)), dirty_runs=dirty)
 
 
@@ -145,30 +161,96 @@ def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Ite
         )
 
 
-def read_commits(questions: Questions) -> dict[str, Commit]:
-    """Return what the ledger knows of each commit that it has measurements of."""
-    known = questions.ask(
-        'SELECT "commit", arg_max(subject, recorded_at), epoch_us(max(commit_time)) FROM ledger GROUP BY ALL'
+def timed_benchmarks(questions: Questions, dirty: Collection[str]) -> dict[str, int]:
+    """Return the benchmarks that were timed at commits outside of ``dirty`` runs, with the number of those.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    return dict(questions.ask(_TIMED, dirty=sorted(dirty)))
+
+
+def dirty_runs(questions: Questions) -> frozenset[str]:
+    """Return the runs that had uncommitted changes on a side, but for those that change code on purpose.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    found = questions.ask(f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})")
+    return frozenset(run_id for (run_id,) in found)
+
+
+def read_measurements(
+    questions: Questions, choose: Callable[[Mapping[str, int]], Collection[str]]
+) -> Measurements:
+    """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
+
+    ``choose`` gets the benchmarks that were timed, with the number of their commits.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    dirty = dirty_runs(questions)
+    chosen = choose(timed_benchmarks(questions, dirty))
+    found = questions.ask(_MEASURED, benchmarks=sorted(chosen))
+    failed = any(row[_STATUS] != "ok" for row in found)
+    not_failed = set(questions.ask(_NO_FAILURES)) if failed else set()
+    kept = (_measured(row, not_failed) for row in found)
+    measured = tuple(one for one in kept if one.run_id not in dirty)
+    places = {(row[6], row[7]): (row[0], row[18]) for row in found}
+    machines, environments = _facts_at(questions, places.values())
+    return Measurements(measured=measured, machines=machines, environments=environments, dirty_runs=dirty)
+
+
+def _measured(row: Sequence[Any], not_failed: Collection[tuple[str, str]]) -> Measured:
+    run_id, recorded_at, source, commit, subject, commit_time, *rest, _ = row
+    one = Measured(
+        run_id,
+        from_microseconds(recorded_at),
+        source,
+        commit,
+        subject,
+        None if commit_time is None else from_microseconds(commit_time),
+        *rest,
     )
+    return (
+        one._replace(compared=False) if (run_id, one.benchmark) in not_failed and one.status != "ok" else one
+    )
+
+
+def _facts_at(
+    questions: Questions, places: Collection[tuple[str, str]]
+) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and environments of some runs, each given with the file that holds it."""
+    found = questions.ask(
+        "SELECT DISTINCT ON (machine_id, env_id) machine_id, machine, env_id, env FROM ledger"
+        " WHERE list_contains($runs, run_id)",
+        within=[file for _, file in places],
+        runs=[run for run, _ in places],
+    )
+    machines = {name: Machine(machine_id=name, facts=facts or {}) for name, facts, _, _ in found}
+    return machines, {name: Environment(env_id=name, facts=facts or {}) for _, _, name, facts in found}
+
+
+def read_commits(questions: Questions) -> dict[str, Commit]:
+    """Return what the ledger knows of each commit that it has measurements of.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
     return {
         sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
-        for sha, subject, time in known
+        for sha, subject, time in questions.ask(_COMMITS)
     }
 
 
-def read_facts(questions: Questions, kind: str) -> dict[str, Mapping[str, str]]:
-    """Return the facts of each machine, or environment: ``kind`` is "machine" or "env".
+def read_places(questions: Questions) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and the environments of the ledger.
 
-    They are those of one run each, since maps of all rows take long to read.
+    Their facts are those of one run each, since the maps of all rows take long to read.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
-    runs = questions.ask(f"SELECT {kind}_id, max(run_id) FROM ledger GROUP BY {kind}_id")
-    found = questions.ask(
-        f"SELECT {kind}_id, any_value({kind}) FROM ledger"
-        f" WHERE list_contains($runs, run_id) GROUP BY {kind}_id",
-        runs=[run for _, run in runs],
-    )
-    return {name: dict(facts or {}) for name, facts in found}
-
-
-def _listed(words: Sequence[str]) -> str:
-    return ", ".join(f"'{word}'" for word in words)
+    last = questions.ask("SELECT max((run_id, filename)) FROM ledger GROUP BY machine_id, env_id")
+    return _facts_at(questions, [tuple(place) for (place,) in last])
