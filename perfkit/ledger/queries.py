@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perfkit.errors import LedgerError
+from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.files import present_files
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds
 
 if TYPE_CHECKING:
     import duckdb
@@ -67,6 +69,26 @@ _NO_ROWS = (
 )
 
 
+@dataclass(frozen=True)
+class Meant:
+    """Which benchmarks are meant: node ids, or ends of some; all where none is named."""
+
+    benchmarks: Sequence[str] = ()
+
+    @property
+    def condition(self) -> str:
+        """The condition in SQL on the column ``benchmark``."""
+        ends = [f"ends_with(benchmark, '{sign}' || ${{name}})" for sign in ("/", "::")]
+        either = " OR ".join(["benchmark = ${name}", *ends])
+        conditions = (either.format(name=name) for name in self.parameters)
+        return f"({' OR '.join(conditions)})" if self.benchmarks else "true"
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of the condition."""
+        return {f"benchmark_{number}": name for number, name in enumerate(self.benchmarks)}
+
+
 class Questions:
     """Questions about the rows of a ledger, each answered from the files that are there when it is asked."""
 
@@ -97,6 +119,18 @@ class Questions:
         """
         return self._answer(lambda files: _ask(files, question, parameters, _to_arrow))
 
+    def answer(self, question: str) -> pa.Table:
+        """Return the answer to a person's question by columns.
+
+        Raises:
+            UsageError: it is not understood.
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        if not question.strip():
+            raise UsageError("the question is empty; it may read: SELECT count(*) FROM ledger")
+        inner = f"SELECT * FROM ({question.strip().rstrip(';')})"
+        return self._answer(lambda files: _ask(files, inner, {}, _to_arrow), asked=question)
+
     def rows(self, condition: str = "", **parameters: object) -> pa.Table:
         """Return whole rows in the order of recording, all of them or those that meet a condition in SQL.
 
@@ -106,7 +140,7 @@ class Questions:
         found = self._answer(lambda files: _whole_rows(files, condition, parameters))
         return found.select(SCHEMA.names).cast(SCHEMA)
 
-    def _answer(self, answer: Callable[[Present], Answer]) -> Answer:
+    def _answer(self, answer: Callable[[Present], Answer], *, asked: str = "") -> Answer:
         import duckdb
 
         for _ in range(_MOST_TRIES):
@@ -117,8 +151,46 @@ class Questions:
                 if all(file.exists() for file in files):
                     for file in files:
                         read_table(file)
-                    raise LedgerError(_told(error)) from error
+                    if asked:
+                        told = str(error).partition("\n")[0]
+                        raise UsageError(f'the question "{asked}" is not understood: {told}') from error
+                    raise
         raise LedgerError(f"the files of {self._ledger} change all the time; try again")
+
+
+def select_rows(
+    questions: Questions,
+    columns: Sequence[str] | None,
+    *,
+    benchmark: str | None = None,
+    commit: str | None = None,
+    source: str | None = None,
+    since: datetime | None = None,
+) -> pa.Table:
+    """Return columns of the rows that are asked for, in the order of recording.
+
+    Raises:
+        UsageError: there is no such column.
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    for name in columns or ():
+        if name not in SCHEMA.names:
+            raise UsageError(f'the ledger has no column "{name}"; it has {", ".join(SCHEMA.names)}')
+    chosen = pa.schema([SCHEMA.field(name) for name in columns or SCHEMA.names])
+    listed = ", ".join(f'"{name}"' for name in chosen.names)
+    meant = Meant(() if benchmark is None else (benchmark,))
+    where = (
+        f'{meant.condition} AND starts_with("commit", $commit) AND ($source IS NULL OR source = $source)'
+        " AND epoch_us(recorded_at) >= $since"
+    )
+    found = questions.columns(
+        f"SELECT {listed} FROM ledger WHERE {where} ORDER BY filename, file_row_number",
+        **meant.parameters,
+        commit=commit or "",
+        source=source,
+        since=0 if since is None else to_microseconds(since),
+    )
+    return found.cast(chosen)
 
 
 def read_table(file: Path) -> pa.Table:
@@ -222,10 +294,6 @@ def _quoted(text: str) -> str:
 
 def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
     return found.to_arrow_table()
-
-
-def _told(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 @contextmanager

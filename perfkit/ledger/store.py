@@ -22,10 +22,17 @@ from perfkit.ledger.files import (
     with_replaced,
     write_table,
 )
-from perfkit.ledger.queries import Questions
+from perfkit.ledger.queries import Questions, select_rows
 from perfkit.ledger.recording import Run
 from perfkit.ledger.schema import from_table, to_table
-from perfkit.ledger.summaries import read_measurements, read_runs
+from perfkit.ledger.summaries import (
+    Trends,
+    Wanted,
+    points_of,
+    read_measurements,
+    read_runs,
+    read_trends,
+)
 from perfkit.records import Row, RunSummary
 from perfkit.records.change_log import Measurements
 
@@ -201,11 +208,61 @@ class Ledger:
             file.unlink()
             self._on_step("replaced file removed")
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return every row as a data frame, one column per ledger column, ``values`` as arrays.
+    def to_pandas(
+        self,
+        *,
+        benchmark: str | None = None,
+        commit: str | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Return rows as a data frame, one column per ledger column, ``values`` as arrays.
+
+        ``benchmark`` is a node id or the end of one, ``commit`` the beginning of a hash. ``columns`` are
+        those to read, all by default: without ``values`` a large ledger takes a fraction of the time.
+
+        Raises:
+            UsageError: there is no such column.
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        found = select_rows(
+            self._questions, columns, benchmark=benchmark, commit=commit, source=source, since=since
+        )
+        frame: pd.DataFrame = found.to_pandas()
+        return frame
+
+    def sql(self, question: str) -> pd.DataFrame:
+        """Return the answer to a question in SQL, which selects from ``ledger``, as a data frame.
+
+        Example: ``sql('SELECT benchmark, avg(mean) FROM ledger GROUP BY benchmark')``. The columns "commit",
+        "values", "group" and "order" are written in quotes.
+
+        Raises:
+            UsageError: the question is not understood.
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        frame: pd.DataFrame = self._questions.answer(question).to_pandas()
+        return frame
+
+    def series(self, benchmark: str, *, metric: str = "time", since: datetime | None = None) -> pd.DataFrame:
+        """Return what each run measured of a benchmark, in the order of recording, as a data frame.
+
+        Its columns are those of ``perfkit.records.history.Trend``; mean and sd are over launches. Runs with
+        uncommitted changes are left out. ``benchmark`` is a node id or the end of one.
 
         Raises:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
-        frame: pd.DataFrame = self._questions.rows().to_pandas()
-        return frame
+        import pandas as pd
+
+        wanted = Wanted(benchmarks=(benchmark,), metric=metric, since=since)
+        return pd.DataFrame(points_of(self.trends(wanted).trends))
+
+    def trends(self, wanted: Wanted) -> Trends:
+        """Return the trends of what is wanted, each in the order of recording.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_trends(self._questions, wanted)

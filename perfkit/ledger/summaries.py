@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from perfkit.ledger.queries import Questions
+from perfkit.ledger.queries import Meant, Questions
 from perfkit.ledger.schema import from_microseconds, to_microseconds
 from perfkit.records import OF_CHANGED_CODE, Commit, Environment, Machine, Metric, RunSummary
 from perfkit.records.change_log import Measured, Measurements
@@ -57,17 +57,28 @@ SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN 
     quantile_cont(median, 0.25) AS level
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}) AND metric = $metric
-    AND (len($benchmarks) = 0 OR list_contains($benchmarks, benchmark))
+    AND {{benchmarks}}
     AND epoch_us(recorded_at) >= $since
 GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
 """
 _STATUS = 13
+_OF_A_RUN = {
+    "run_id": "run_ids",
+    "commit": "commits",
+    "recorded_at": "recorded_at",
+    "source": "sources",
+    "env_id": "env_ids",
+    "launches": "launches",
+    "mean": "means",
+    "sd": "sds",
+    "level": "levels",
+}
 _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "machine_id", "lockstep")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Which measurements are wanted: of these benchmarks, or all; since a time; of one metric."""
+    """Which measurements are wanted: of these benchmarks, node ids or ends of some, or of all."""
 
     benchmarks: Collection[str] = ()
     metric: str = "time"
@@ -121,10 +132,11 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
     Raises:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
+    meant = Meant(sorted(wanted.benchmarks))
     found = questions.columns(
-        _LEVELS,
+        _LEVELS.format(benchmarks=meant.condition),
         metric=wanted.metric,
-        benchmarks=sorted(wanted.benchmarks),
+        **meant.parameters,
         since=0 if wanted.since is None else to_microseconds(wanted.since),
     )
     dirty = dirty_runs(questions)
@@ -159,6 +171,24 @@ def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Ite
             sds=of("sd"),
             levels=of("level"),
         )
+
+
+def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
+    """Return the runs of several trends by column, in the order of recording."""
+    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_A_TREND, *_OF_A_RUN)}
+    for trend in trends:
+        shared = (
+            trend.benchmark,
+            trend.version,
+            *(trend.metric.name, trend.metric.unit, trend.metric.better, trend.metric.exact),
+            *(trend.machine_id, trend.lockstep),
+        )
+        for name, value in zip(_OF_A_TREND, shared, strict=True):
+            columns[name] += [value] * len(trend)
+        for name, attribute in _OF_A_RUN.items():
+            columns[name] += getattr(trend, attribute)
+    order = sorted(range(len(columns["run_id"])), key=lambda place: columns["recorded_at"][place])
+    return {name: [column[place] for place in order] for name, column in columns.items()}
 
 
 def timed_benchmarks(questions: Questions, dirty: Collection[str]) -> dict[str, int]:
