@@ -29,11 +29,14 @@ from perfkit.ledger.summaries import (
     Trends,
     Wanted,
     points_of,
+    read_commits,
+    read_facts,
     read_measurements,
+    read_places,
     read_runs,
     read_trends,
 )
-from perfkit.records import Row, RunSummary
+from perfkit.records import Commit, Environment, Machine, Row, RunSummary
 from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
@@ -266,3 +269,27 @@ class Ledger:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
         return read_trends(self._questions, wanted)
+
+    def commits(self) -> dict[str, Commit]:
+        """Return what the ledger knows of each commit that it has measurements of.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_commits(self._questions)
+
+    def places(self) -> tuple[dict[str, Machine], dict[str, Environment]]:
+        """Return the machines and the environments that the ledger has measurements of, by their ids.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_places(self._questions)
+
+    def facts_of_runs(self, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
+        """Return the machine and the environment of each of these runs, by their ids.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_facts(self._questions, runs)

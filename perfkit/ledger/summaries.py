@@ -56,7 +56,7 @@ SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN 
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
     quantile_cont(median, 0.25) AS level
 FROM ledger
-WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}) AND metric = $metric
+WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
     AND {{benchmarks}}
     AND epoch_us(recorded_at) >= $since
 GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
@@ -284,3 +284,28 @@ def read_places(questions: Questions) -> tuple[dict[str, Machine], dict[str, Env
     """
     last = questions.ask("SELECT max((run_id, filename)) FROM ledger GROUP BY machine_id, env_id")
     return _facts_at(questions, [tuple(place) for (place,) in last])
+
+
+def read_facts(questions: Questions, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
+    """Return the machine and the environment of each of these runs, by their ids.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    places = questions.ask(
+        "SELECT run_id, max(filename) FROM ledger WHERE list_contains($runs, run_id) GROUP BY run_id",
+        runs=sorted(runs),
+    )
+    found = questions.ask(
+        "SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger"
+        " WHERE list_contains($runs, run_id)",
+        within=[file for _, file in places],
+        runs=[run for run, _ in places],
+    )
+    return {
+        run: (
+            Machine(machine_id=machine_id, facts=machine or {}),
+            Environment(env_id=env_id, facts=env or {}),
+        )
+        for run, machine_id, machine, env_id, env in found
+    }
