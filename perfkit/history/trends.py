@@ -54,13 +54,12 @@ def arrange(trends: Iterable[Trend], order: Order) -> list[Trend]:
     """Return trends in the order of their commits, runs of one commit in that of recording.
 
     A trend whose environments follow one another stays whole. Where they take turns, as where two versions of
-    Python are measured side by side, each of them has a trend of its own. The levels of gates are chained.
+    Python are measured side by side, each of them has a trend of its own.
     """
-    parts = (part for trend in trends for part in _by_environment(_in_order(trend, order)))
-    return [_chained(part) if part.lockstep else part for part in parts]
+    return [part for trend in trends for part in _by_environment(_in_order(trend, order))]
 
 
-def _chained(trend: Trend) -> Trend:
+def chained(trend: Trend) -> Trend:
     """Return a trend of gates with the first base and each head, whose level follows from its base's.
 
     Both sides of a gate ran in turns, so their ratio says more than their levels, each of its own hour.
@@ -81,8 +80,8 @@ def _chained(trend: Trend) -> Trend:
             levels[trend.commits[head]] = level
             kept.append((head, level))
     kept.sort()
-    chained = select(trend, [place for place, _ in kept])
-    return replace(chained, levels=tuple(level for _, level in kept))
+    shown = select(trend, [place for place, _ in kept])
+    return replace(shown, levels=tuple(level for _, level in kept))
 
 
 def _in_order(trend: Trend, order: Order) -> Trend:

@@ -14,7 +14,7 @@ from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeas
 from perfkit.history.alarms import find_creep, find_silence
 from perfkit.history.gates import gate_ratio
 from perfkit.history.steps import Facts, find_change_points, noise_of
-from perfkit.history.trends import Order, arrange, on_branch
+from perfkit.history.trends import Order, arrange, chained, on_branch
 from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
@@ -69,13 +69,15 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     found = kept.trends(Wanted(benchmarks=request.benchmarks, metric=request.metric, since=request.since))
     commits = _commits(project.root, kept, found.trends)
     order = Order.of(commits.values())
-    trends = arrange(found.trends, order)
+    arranged = arrange(found.trends, order)
     if request.branch is not None:
         wanted = commits_of(project.root, request.branch)
-        trends = [trend for one in trends if len(trend := on_branch(one, wanted.__contains__))]
-    if not trends:
+        arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
+    if not arranged:
         raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
-    reading = _Reading(project=project, ledger=kept, trends=trends, order=order, commits=commits)
+    gates = [trend for trend in arranged if trend.lockstep]
+    trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
+    reading = _Reading(project=project, ledger=kept, trends=trends, gates=gates, order=order, commits=commits)
     machines, environments = kept.places()
     states = read_states(ledger)
     points = [_with_state(point, states) for point in reading.change_points()]
@@ -107,11 +109,12 @@ def _commits(root: Path, ledger: Ledger, trends: Iterable[Trend]) -> dict[str, C
 
 @dataclass(frozen=True, kw_only=True)
 class _Reading:
-    """What a history is read from, and the questions that it answers."""
+    """What a history is read from, and the questions that it answers; ``gates`` have both of their sides."""
 
     project: Project
     ledger: Ledger
     trends: Sequence[Trend]
+    gates: Sequence[Trend]
     order: Order
     commits: Mapping[str, CommitFacts]
 
@@ -145,9 +148,8 @@ class _Reading:
         """Return what the gate found that lies most closely around a range of commits."""
         around = [
             (last - first, run_id, base, head)
-            for other in self.trends
-            if other.lockstep
-            and (other.benchmark, other.version, other.machine_id)
+            for other in self.gates
+            if (other.benchmark, other.version, other.machine_id)
             == (trend.benchmark, trend.version, trend.machine_id)
             for run_id, base, head in _gates(other)
             if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
@@ -174,7 +176,7 @@ class _Reading:
         tags = [
             self.order.place(sha) for sha in releases(self.project.root).values() if sha in self.order.places
         ]
-        return find_creep(self.trends, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
+        return find_creep(self.gates, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
 
     def _margin(self, benchmark: str) -> float:
         config = self.project.config
