@@ -44,6 +44,8 @@ _SD_PER_MAD = 1.4826  # of a normal distribution
 # No benchmark repeats better than to a tenth of a percent of the level.
 _LEAST_SD = 0.001
 _OCCASIONS = 3
+# A drift may be believed while the runs are so many times as likely with another one.
+_AS_WELL = 10.0
 # At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
 # them have one that is clearer by the last.
 _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
@@ -156,38 +158,58 @@ def _local_medians(values: FloatArray, runs: int) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Drift:
-    """What the local level model makes of a window of runs, for one strength of the drift.
+class _Drifts:
+    """The local level model of windows of ``length`` runs, for each strength of the drift.
 
-    ``within`` gives the weighted sum of squares about the level, ``steps`` the step at each place in its own
-    standard errors of unit noise, ``errors`` these standard errors, ``constant`` the rest of the likelihood.
+    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and to
+    the step at each place in standard errors of unit noise (strengths x places), which ``errors`` holds.
+    A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
+    ``doubted_penalties`` where there is a step (see ``_DOUBTS``).
     """
 
-    within: FloatArray
-    steps: FloatArray
+    length: int
+    weights: FloatArray
     errors: FloatArray
-    constant: float
-    doubt: float
+    penalties: FloatArray
+    doubted_penalties: FloatArray
+
+    def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return sums of squares without a step (window, strength), and steps (window, strength, place)."""
+        count = len(windows)
+        fitted = windows @ self.weights
+        split = len(_DRIFTS) * self.length
+        off = fitted[:, :split].reshape(count, len(_DRIFTS), self.length)
+        squares = np.einsum("ijk,ik->ij", off, windows) + self.least
+        return np.asarray(squares), fitted[:, split:].reshape(count, len(_DRIFTS), -1)
+
+    @property
+    def least(self) -> float:
+        """The sum of squares of the noise that any benchmark is taken to have."""
+        return (self.length - 1) * _LEAST_SD**2
 
 
-@lru_cache(maxsize=64)
-def _drifts(length: int) -> tuple[_Drift, ...]:
+@lru_cache(maxsize=32)
+def _drifts(length: int) -> _Drifts:
     """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
     time = np.arange(1, length + 1)
     after = (time[None, :] > np.arange(SHORTEST, length - SHORTEST + 1)[:, None]).astype(np.float64)
-    few = _DOUBT_OF_FEW if length < _FEW_RUNS else 0.0
-    models = []
-    for drift, doubt in zip(_DRIFTS, _DOUBTS, strict=True):
+    within, steps, errors, logs = [], [], [], []
+    for drift in _DRIFTS:
         covariance = np.eye(length) + drift**2 * np.minimum.outer(time, time)
         precision = np.linalg.inv(covariance)
         sums = precision.sum(axis=0)
-        within = precision - np.outer(sums, sums) / sums.sum()
-        weights = after @ within
-        errors = 1 / np.sqrt(np.einsum("ij,ij->i", weights, after))
-        constant = -(np.linalg.slogdet(covariance)[1] + math.log(sums.sum())) / 2
-        steps = weights * errors[:, None]
-        models.append(_Drift(within=within, steps=steps, errors=errors, constant=constant, doubt=doubt + few))
-    return tuple(models)
+        within.append(precision - np.outer(sums, sums) / sums.sum())
+        errors.append(1 / np.sqrt(np.einsum("ij,jk,ik->i", after, within[-1], after, optimize=True)))
+        steps.append(after @ within[-1] * errors[-1][:, None])
+        logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
+    doubts = np.array(_DOUBTS) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
+    return _Drifts(
+        length=length,
+        weights=np.concatenate([*within, *steps]).T,
+        errors=np.array(errors),
+        penalties=np.exp(np.array(logs) / (length - 1)),
+        doubted_penalties=np.exp((np.array(logs) + doubts) / (length - 1)),
+    )
 
 
 def _clarity(windows: FloatArray) -> FloatArray:
@@ -195,17 +217,12 @@ def _clarity(windows: FloatArray) -> FloatArray:
 
     Of the noise, level and strength of the drift each side has those that suit it best.
     """
-    count, length = windows.shape
-    least = (length - 1) * _LEAST_SD**2
-    without = np.full(count, -np.inf)
-    with_step = np.full((count, length - 2 * SHORTEST + 1), -np.inf)
-    for model in _drifts(length):
-        squares = np.einsum("ij,ij->i", windows @ model.within, windows) + least
-        left = np.maximum(squares[:, None] - (windows @ model.steps.T) ** 2, least)
-        np.maximum(without, 2 * model.constant - (length - 1) * np.log(squares), out=without)
-        likelihood = 2 * model.constant - model.doubt - (length - 1) * np.log(left)
-        np.maximum(with_step, likelihood, out=with_step)
-    return np.asarray(with_step - without[:, None])
+    model = _drifts(windows.shape[1])
+    squares, steps = model.fit(windows)
+    left = np.maximum(squares[:, :, None] - steps**2, model.least)
+    with_step = (left * model.doubted_penalties[:, None]).min(axis=1)
+    without = (squares * model.penalties).min(axis=1)
+    return np.asarray((model.length - 1) * np.log(without[:, None] / with_step))
 
 
 def _threshold(chance: float) -> float:
@@ -321,28 +338,21 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
     """Return the log of a step's ratio and its interval at 95 %.
 
     The estimate is by generalised least squares, at the strength of the drift that suits the runs best; the
-    interval is the widest of those of all strengths that suit them about as well (by a likelihood of at least
-    a tenth of it).
+    interval reaches over those of all strengths with which they are at least a tenth as likely.
     """
     from scipy.special import stdtrit
 
     start, end = _window(low, place, high)
-    runs, at = logs[start:end], place - start - SHORTEST
-    quantile = float(stdtrit(len(runs) - 2, 0.975))
-    fits = []
-    for model in _drifts(len(runs)):
-        standard = float(model.steps[at] @ runs)
-        squares = float(runs @ model.within @ runs) - standard**2 + (len(runs) - 1) * _LEAST_SD**2
-        likelihood = 2 * model.constant - (len(runs) - 1) * math.log(squares)
-        error = float(model.errors[at])
-        half = quantile * math.sqrt(squares / (len(runs) - 2)) * error
-        fits.append((likelihood, standard * error, half))
-    best, change, _ = max(fits)
-    suiting = [
-        (estimate, half) for likelihood, estimate, half in fits if likelihood >= best - 2 * math.log(10)
-    ]
-    least = min(estimate - half for estimate, half in suiting)
-    return change, least, max(estimate + half for estimate, half in suiting)
+    model, at = _drifts(end - start), place - start - SHORTEST
+    squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
+    left = np.maximum(squares - steps[:, at] ** 2, model.least)
+    quantile = float(stdtrit(model.length - 2, 0.975))
+    changes = steps[:, at] * model.errors[:, at]
+    halves = quantile * np.sqrt(left / (model.length - 2)) * model.errors[:, at]
+    penalised = left * model.penalties
+    suits = penalised <= penalised.min() * _AS_WELL ** (2 / (model.length - 1))
+    change = float(changes[penalised.argmin()])
+    return change, float((changes - halves)[suits].min()), float((changes + halves)[suits].max())
 
 
 def _level(values: FloatArray) -> Level:
