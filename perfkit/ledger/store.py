@@ -15,20 +15,14 @@ import pyarrow.parquet as pq
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
 from perfkit.ledger.files import (
-    COMPACTED_FILES,
     OnStep,
-    compacted_name,
-    only_one,
     present_files,
-    remove_temporary,
-    replaced_names,
     run_stem,
     say_nothing,
-    with_replaced,
     write_table,
 )
 from perfkit.ledger.recording import Run
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_table, to_table
+from perfkit.ledger.schema import SCHEMA, from_table, to_table, upgraded
 from perfkit.records import Row
 
 if TYPE_CHECKING:
@@ -88,7 +82,7 @@ class Ledger:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             probe.touch()
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         except OSError as error:
             raise LedgerError(
                 f"cannot write to the ledger {self.path} ({error.strerror or error}); "
@@ -103,13 +97,10 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged, or the folder cannot be written.
         """
-        if len(self._present()) <= 1:
-            return
-        try:
-            with only_one(self.path):
-                self._compact()
-        except OSError as error:
-            raise LedgerError(f"cannot compact the ledger {self.path} ({error.strerror or error})") from error
+        # Whoever only records need not wait for this import.
+        from perfkit.ledger.upkeep import compact_all
+
+        compact_all(self.path, on_step=self._on_step)
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""
@@ -167,26 +158,6 @@ class Ledger:
         for file, ends in present_files(self.path).items():
             yield _without(read_table(file), ends)
 
-    def _present(self) -> list[Path]:
-        return sorted(self.path.glob("*.parquet"))
-
-    def _compact(self) -> None:
-        files = self.files()
-        tables = list(self._tables())
-        replaced = replaced_names(self.path)
-        for file in self._present():
-            if file.name in replaced:
-                file.unlink()
-        if len(files) == 1:
-            return
-        target = self.path / compacted_name(files)
-        remove_temporary(self.path, COMPACTED_FILES)
-        names = replaced.union(file.name for file in files)
-        write_table(with_replaced(pa.concat_tables(tables), names), target, on_step=self._on_step)
-        for file in files:
-            file.unlink()
-            self._on_step("replaced file removed")
-
     def to_pandas(self) -> pd.DataFrame:
         """Return every row as a data frame, one column per ledger column, ``values`` as arrays.
 
@@ -206,7 +177,7 @@ def read_table(file: Path) -> pa.Table:
     """
     with _opened(file) as parquet:
         table = parquet.read()
-    return _upgrade(table, file)
+    return upgraded(table, file)
 
 
 def _without(table: pa.Table, ends: Collection[str]) -> pa.Table:
@@ -227,13 +198,13 @@ def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Ta
 
     with _opened(file) as parquet:
         if column not in parquet.schema_arrow.names:
-            return _upgrade(parquet.read(), file)
+            return upgraded(parquet.read(), file)
         texts = parquet.read(columns=[column])[column]
         kept = [text for text in texts.unique().to_pylist() if wanted(text)]
         if not kept:
             return None
         table = parquet.read().filter(pc.is_in(texts, value_set=pa.array(kept, pa.string())))
-    return _upgrade(table, file)
+    return upgraded(table, file)
 
 
 @contextmanager
@@ -247,18 +218,3 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
             f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
             f"bring it back with `git checkout -- {file}` or move it out of the ledger"
         ) from error
-
-
-def _upgrade(table: pa.Table, file: Path) -> pa.Table:
-    """Bring a table to the current schema: columns that its version did not have yet are null."""
-    if "schema_version" not in table.column_names or table.num_rows == 0:
-        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
-    newest = max(table["schema_version"].to_pylist())
-    if newest > SCHEMA_VERSION:
-        raise LedgerError(
-            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
-        )
-    missing = [field for field in SCHEMA if field.name not in table.column_names]
-    for field in missing:
-        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(SCHEMA.names).cast(SCHEMA)
