@@ -143,12 +143,14 @@ def month_of(name: str) -> str | None:
 
 def _groups(files: Iterator[Path], part_bytes: int) -> Iterator[list[tuple[Path, int]]]:
     group: list[tuple[Path, int]] = []
+    total = 0
     for file in files:
         size = file.stat().st_size
-        if group and sum(one for _, one in group) + size > part_bytes:
+        if group and total + size > part_bytes:
             yield group
-            group = []
+            group, total = [], 0
         group.append((file, size))
+        total += size
     yield group
 
 
@@ -215,14 +217,10 @@ def _without_rows(file: Path) -> UnsoundError:
 
 def _check_holders(files: Sequence[Path], listing: Listing) -> None:
     """Refuse to leave out a run for a file that does not hold it any more."""
-    for file in files:
-        twice = listing.present[file]
-        for holder in listing.present:
-            if holder in files or not twice:
-                continue
-            held = {run_end(name) for name in listing.replaces.get(holder.name, ())}
-            if twice & held:
-                deque(sound_tables(holder), maxlen=0)
+    twice = frozenset[str]().union(*(listing.present[file] for file in files))
+    for holder in set(listing.present) - set(files) if twice else ():
+        if twice & set(map(run_end, listing.runs_of(holder.name))):
+            deque(sound_tables(holder), maxlen=0)
 
 
 def _tables(left_out: Mapping[Path, Collection[str]]) -> Iterator[pa.Table]:
