@@ -28,12 +28,14 @@ from perfkit.ledger.files import (
     is_compacted,
     list_files,
     run_end,
+    say_nothing,
 )
 from perfkit.ledger.notes import NOTES
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
 from perfkit.ledger.staged import claimed, read_staged
 from perfkit.records import Status
 from perfkit.records.upkeep import Problem, ProblemKind, Verification
+from perfkit.units import counted
 
 # So many rows are in memory at a time, and in a row group of a compacted file.
 ROWS_AT_ONCE = 100_000
@@ -192,7 +194,7 @@ def check_content(file: Path, content: bytes, *, replaces: Collection[str] = ())
         Problem(
             kind="impossible",
             file=file.name,
-            what=f"{rows} row{'s' if rows > 1 else ''} of it {what}",
+            what=f"it has {what} in {counted(rows, 'row')}",
             advice="see who wrote it; perfkit does not write such rows",
         )
         for what, rows in wrong.items()
@@ -225,15 +227,15 @@ def _impossible(table: pa.Table) -> dict[str, int]:
     """Return what is wrong with rows of a table, and with how many of them."""
     import pyarrow.compute as pc
 
-    found = {f"have no {name}": table[name].null_count for name in _NEEDED if table[name].null_count}
+    found = {f"no {name}": table[name].null_count for name in _NEEDED if table[name].null_count}
     lengths = pc.fill_null(pc.list_value_length(table["values"]), 0)
-    found["have another n than values"] = _count(pc.not_equal(table["n"], lengths))
-    found["have a mean that is not that of their values"] = _wrong_means(table, lengths)
+    found["another n than values"] = _count(pc.not_equal(table["n"], lengths))
+    found["a mean that is not that of the values"] = _wrong_means(table, lengths)
     is_time = pc.equal(table["metric"], "time")
     lowest = _lowest_values(table, lengths)
-    found["have a negative time"] = _count(pc.and_(is_time, pa.array(lowest < 0)))
+    found["a negative time"] = _count(pc.and_(is_time, pa.array(lowest < 0)))
     known = pc.is_in(table["status"], value_set=pa.array(_STATUSES, pa.string()))
-    found["have an unknown status"] = _count(pc.and_(pc.invert(known), pc.is_valid(table["status"])))
+    found["an unknown status"] = _count(pc.and_(pc.invert(known), pc.is_valid(table["status"])))
     return {what: rows for what, rows in found.items() if rows}
 
 
@@ -272,7 +274,10 @@ def _by_row(how: np.ufunc, table: pa.Table, sizes: Any) -> Any:  # noqa: ANN401
 
 
 def verify(
-    ledger: Path, *, say: Callable[[str], None], tell: Callable[[float], None]
+    ledger: Path,
+    *,
+    say: Callable[[str], None] = say_nothing,
+    tell: Callable[[float], None] = lambda _: None,
 ) -> tuple[Verification, Sequence[FileCheck]]:
     """Look at every file of a ledger and change nothing; return all that is wrong, and what each file holds.
 
@@ -465,11 +470,11 @@ def _staged_problem(file: Path) -> Iterator[Problem]:
         kind: ProblemKind = "newer" if content.header else "staged damage"
         yield Problem(kind=kind, file=name, what=f"it {what}", advice=advice)
     else:
-        damaged = f", and {content.damaged} damaged lines" if content.damaged else ""
+        damaged = f", and {counted(content.damaged, 'damaged line')}" if content.damaged else ""
         yield Problem(
             kind="staged",
             file=name,
-            what=f"a run was cut off; it has {len(content.rows)} rows of it{damaged}",
+            what=f"a run was cut off; it has {counted(len(content.rows), 'row')} of it{damaged}",
             advice="`perfkit ledger repair` or the next perfkit command recovers them",
         )
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group
-from rich.text import Text
-
 from perfkit.records.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
 from perfkit.units import counted, human_bytes
 
@@ -19,12 +16,12 @@ _WORDS = {
 }
 
 
-def verification_view(found: Verification) -> Group:
+def verification_view(found: Verification) -> str:
     """Return whether a ledger is sound, then a line for each problem with what to do about it."""
     amount = f"{_number(found.rows, 'row')} of {_number(found.runs, 'run')}"
     problems, files = _number(len(found.problems), "problem"), _number(found.files, "file")
     verdict = (
-        f"NOT SOUND: {problems} in {found.ledger}, of which {amount} can be read"
+        f"NOT SOUND: {problems} in {found.ledger}; {amount} can be read"
         if found.problems
         else f"SOUND: {found.ledger} is as it was written, {files} with {amount}"
     )
@@ -32,14 +29,14 @@ def verification_view(found: Verification) -> Group:
     if found.unsealed:
         notes.append(
             f"No checksum in {_number(found.unsealed, 'file')}, since written by an older perfkit; "
-            "what can be decoded was. Compacting gives them one."
+            "decoded whole. Compacting gives one."
         )
     if found.quarantined:
         notes.append(f"{_number(found.quarantined, 'file')} in quarantine, which nothing reads: .quarantine/")
-    return _view(verdict, not found.problems, map(_problem, found.problems), notes)
+    return _text(verdict, map(_problem, found.problems), notes)
 
 
-def compaction_view(done: Compaction) -> Group:
+def compaction_view(done: Compaction) -> str:
     """Return what became of the files, then a line for each part."""
     notes = []
     if done.removed:
@@ -50,7 +47,7 @@ def compaction_view(done: Compaction) -> Group:
     if done.in_git and done.parts and not done.dry_run:
         notes.append("Git keeps the removed files in its history; commit the new ones with the removals.")
     lines = [*map(_problem, done.problems), *map(_part, done.parts)]
-    return _view(_compacted(done), not done.problems, lines, notes)
+    return _text(_compacted(done), lines, notes)
 
 
 def _compacted(done: Compaction) -> str:
@@ -70,7 +67,7 @@ def _compacted(done: Compaction) -> str:
     return verdict
 
 
-def repair_view(done: Repair) -> Group:
+def repair_view(done: Repair) -> str:
     """Return what was done, then a line for each file, and what is left."""
     acts, left = _number(len(done.actions), "repair"), _number(len(done.left), "problem")
     if done.dry_run:
@@ -88,10 +85,10 @@ def repair_view(done: Repair) -> Group:
         )
         notes.append(f"  git -C {done.ledger} checkout -- {' '.join(moved[:_MOST_NAMES])}{more}")
     lines = [*(_action(action, dry_run=done.dry_run) for action in done.actions), *map(_problem, done.left)]
-    return _view(verdict, not done.left, lines, notes)
+    return _text(verdict, lines, notes)
 
 
-def merge_view(done: Merge) -> Group:
+def merge_view(done: Merge) -> str:
     """Return what was taken over, then a line for each file that was not."""
     notes = []
     if done.removed:
@@ -103,7 +100,7 @@ def merge_view(done: Merge) -> Group:
             f"{_number(done.staged, 'run')} there, cut off or still going on, did not come: "
             f"`perfkit ledger list --ledger {done.other}` recovers what was cut off."
         )
-    return _view(_merged(done), not done.problems, map(_problem, done.problems), notes)
+    return _text(_merged(done), map(_problem, done.problems), notes)
 
 
 def _merged(done: Merge) -> str:
@@ -119,9 +116,9 @@ def _merged(done: Merge) -> str:
     return verdict
 
 
-def _view(verdict: str, is_well: bool, lines: Iterable[str], notes: Sequence[str]) -> Group:  # noqa: FBT001
-    head = Text(f"{verdict}.", style="bold green" if is_well else "bold red")
-    return Group(head, *(Text(f"  {line}") for line in lines), *map(Text, notes))
+def _text(verdict: str, lines: Iterable[str], notes: Sequence[str]) -> str:
+    """Return it all as lines that only the terminal wraps: the commands and paths in them can be copied."""
+    return "\n".join((f"{verdict}.", *(f"  {line}" for line in lines), *notes))
 
 
 def _problem(problem: Problem) -> str:

@@ -24,14 +24,14 @@ from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
-from perfkit.records.upkeep import Repair, Verification
+from perfkit.records.upkeep import Verification
 
 FLIPS = 100
 NOTE = Note(commit="a" * 40, text="Cache the distances", recorded_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
 def _verify(ledger: Path) -> Verification:
-    return verify(ledger, say=str, tell=float)[0]
+    return verify(ledger)[0]
 
 
 def _problems(ledger: Path) -> list[tuple[str, str]]:
@@ -49,11 +49,12 @@ def _kinds_of_files(ledger: Path) -> list[Path]:
     add_runs(ledger, range(3), month=1)
     compact(ledger, before=None)
     run = add_run(ledger, 10)
+    told = {"run": run_id(20), "source": "gate", "minute": 20}
     failing = [
-        build_row(*values, run=run_id(20), source="gate", minute=20, status=status, message=message)
-        for values, status, message in (((), "error", "ValueError: no"), ((0.5, 0.25), "ok", None))
+        build_row(status="error", message="ValueError: no", **told),  # type: ignore[arg-type]
+        build_row(0.5, 0.25, **told),  # type: ignore[arg-type]
     ]
-    gate = Ledger(ledger).append(failing)  # type: ignore[arg-type]
+    gate = Ledger(ledger).append(failing)
     (compacted,) = ledger.glob("*-and-*")
     return [run, gate, compacted]
 
@@ -454,13 +455,13 @@ def test_a_repair_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
         _temporary(ledger)
         _staged(ledger)
         _replaced(ledger)
-        if not killed_at(step, lambda on_step, ledger=ledger: _repair(ledger, on_step)):
+
+        def work(on_step: OnStep, ledger: Path = ledger) -> None:
+            repair(ledger, on_step=on_step)
+
+        if not killed_at(step, work):
             break
         assert _verify(ledger).runs >= 5
         assert () == repair(ledger).left
         assert {**whole([0, 1, 2, 30, 31]), run_id(60): 1} == seen(ledger)
     assert step > 10
-
-
-def _repair(ledger: Path, on_step: OnStep) -> Repair:
-    return repair(ledger, on_step=on_step)
