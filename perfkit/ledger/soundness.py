@@ -185,8 +185,7 @@ def check_content(file: Path, content: bytes, *, replaces: Collection[str] = ())
         for table in decoded(content, file):
             for what, rows in _impossible(table).items():
                 wrong[what] += rows
-            counted = table["run_id"].drop_null().value_counts()
-            for one in counted.to_pylist():
+            for one in table["run_id"].drop_null().value_counts().to_pylist():
                 runs[one["values"]] += one["counts"]
     except UnsoundError as error:
         return FileCheck(file=file, sealed=sealed, runs={}, problems=(error.problem,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 
 from perfkit.records.upkeep import Action, Compaction, Merge, Part, Problem, Repair, Verification
@@ -83,7 +84,8 @@ def repair_view(done: Repair) -> str:
         notes.append(
             "Nothing was deleted: .quarantine/ has each file. Where git has a sound one, bring it back:"
         )
-        notes.append(f"  git -C {done.ledger} checkout -- {' '.join(moved[:_MOST_NAMES])}{more}")
+        names = " ".join(map(shlex.quote, moved[:_MOST_NAMES]))
+        notes.append(f"  git -C {shlex.quote(done.ledger)} checkout -- {names}{more}")
     lines = [*(_action(action, dry_run=done.dry_run) for action in done.actions), *map(_problem, done.left)]
     return _text(verdict, lines, notes)
 

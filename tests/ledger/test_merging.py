@@ -87,17 +87,20 @@ def test_no_row_comes_twice_whichever_is_compacted(
 
 def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
     """The next one goes on, and each row is there once all the time."""
+    theirs = tmp_path / "theirs"
+    add_runs(theirs, range(2))
+    shutil.copytree(theirs, tmp_path / "begun")
+    add_runs(theirs, range(2, 4))
+    compact(theirs, before=None)
+    add_runs(theirs, range(4, 6), month=1)
+    add_note(theirs, NOTE)
     step = 0
     while True:
         step += 1
-        ours, theirs = tmp_path / f"ours{step}", tmp_path / f"theirs{step}"
-        add_runs(ours, range(2))
-        add_runs(theirs, range(4))
-        compact(theirs, before=None)
-        add_runs(theirs, range(4, 6), month=1)
-        add_note(theirs, NOTE)
+        ours = tmp_path / f"ours{step}"
+        shutil.copytree(tmp_path / "begun", ours)
 
-        def work(on_step: OnStep, ours: Path = ours, theirs: Path = theirs) -> None:
+        def work(on_step: OnStep, ours: Path = ours) -> None:
             merge(ours, theirs, on_step=on_step)
 
         if not killed_at(step, work):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -110,12 +112,13 @@ def test_compacting_again_and_again_does_not_grow(tmp_path: Path) -> None:
 
 def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
     """Readers see each row once after it, and the next compacting finishes what was begun."""
+    for month in range(2):
+        add_runs(tmp_path / "begun", range(3 * month, 3 * month + 3), month=month)
     step = 0
     while True:
         step += 1
         ledger = tmp_path / str(step)
-        for month in range(2):
-            add_runs(ledger, range(3 * month, 3 * month + 3), month=month)
+        shutil.copytree(tmp_path / "begun", ledger)
 
         def work(on_step: OnStep, ledger: Path = ledger) -> None:
             compact(ledger, before=None, on_step=on_step)
@@ -328,6 +331,21 @@ def test_rows_of_older_schemas_become_current_ones(tmp_path: Path) -> None:
 
     assert 1 == len(done.parts)
     assert before == Ledger(tmp_path).rows()
+
+
+def test_a_full_disk_is_told_in_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    """Nothing is removed for a file that could not be written, and nothing half written stays."""
+    add_runs(tmp_path, range(3))
+    before = contents(tmp_path)
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        with pytest.raises(LedgerError, match=r"cannot change the ledger .* \(File too large\)"):
+            compact(tmp_path, before=None)
+
+    assert 0 == os.waitpid(_in_process(work), 0)[1]
+    assert before == contents(tmp_path)
 
 
 def test_minutes_of_a_month_are_in_the_names() -> None:
