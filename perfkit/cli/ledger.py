@@ -25,14 +25,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(_ledger, name="ledger")
 
 
-@_ledger.command("list", epilog=examples("perfkit ledger list", "perfkit ledger list --json -"))
-def list_(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+@_ledger.command(
+    "list",
+    epilog=examples("perfkit ledger list", "perfkit ledger list --last 0", "perfkit ledger list --json -"),
+)
+def list_(
+    *,
+    last: Annotated[int, typer.Option(min=0, help="How many runs to print, 0 for all; JSON has all.")] = 100,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
     """List the runs, newest last."""
     from perfkit.jobs.ledger import list_runs
     from perfkit.views.ledger_tables import runs_table
 
     runs = list_runs(_existing(ledger))
-    tell(runs_table(runs), runs, json=json)
+    tell(runs_table(runs, last=last), runs, json=json)
 
 
 @_ledger.command(
