@@ -43,14 +43,13 @@ def accept(
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
     accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
     """
-    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.jobs.accept import accept_finding
 
     project = load_project(Path.cwd())
     kept = accept_finding(
         project=project,
-        ledger=ledger_at(open_ledger(ledger or project.ledger_path).path),
+        ledger=ledger_at(ledger or project.ledger_place, to_read=True),
         benchmark=benchmark,
         reason=reason,
         ref=commit,

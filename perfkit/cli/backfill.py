@@ -55,7 +55,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.config.benchmarks,
         select=select,
-        ledger=ledger_at(ledger or project.ledger_path),
+        ledger=ledger_at(ledger or project.ledger_place),
         seed=seed,
         wait_s=wait,
     )

@@ -167,7 +167,7 @@ def gate(
         fail_fast=fail_fast,
     )
     project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
 
     def write(text: str) -> None:
         if markdown is not None:

@@ -43,8 +43,8 @@ def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> 
     tell(rows_table(rows), rows, json=json)
 
 
-def _existing(ledger: Path | None) -> Path:
+def _existing(ledger: str | None) -> Path:
     """Return the ledger to read: reading one that is not there is a mistake, writing one begins it."""
-    from perfkit import open_ledger
+    from perfkit.config import load_project
 
-    return ledger_at(open_ledger(ledger).path)
+    return ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
