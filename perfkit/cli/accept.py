@@ -58,10 +58,15 @@ def accept(
 
 
 def _told(kept: Accepted) -> str:
+    from perfkit.ledger.remote import mirrored_url, told_place
+
     acceptance = kept.acceptance
     ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
     bound = ", for the uncommitted changes that the gate measured" if acceptance.diff_hash else ""
-    return (
-        f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n"
-        f"{kept.file}: commit this file with your code, so that later gates read it"
+    shared = mirrored_url(kept.file.parent.parent)
+    place = (
+        f"{told_place(kept.file)}: later gates on that ledger read it"
+        if shared
+        else f"{kept.file}: commit this file with your code, so that later gates read it"
     )
+    return f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n{place}"
