@@ -20,6 +20,7 @@ HOMES = {
     "pyarrow": {"ledger"},
     "obstore": {"ledger"},
     "pandas": {"ledger"},
+    "duckdb": {"ledger"},
     "psutil": {"machine"},
     "cpuinfo": {"machine"},
     "pynvml": {"machine"},

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from perfkit.config import is_url
 from perfkit.errors import LedgerError, RecordingError, UsageError
-from perfkit.ledger.files import COMPACTED_FILES, only_one, replaced_names
+from perfkit.ledger.files import COMPACTED_FILES, list_files, only_one, replaced_names
 
 # Is told how many of how many files are copied.
 OnCopied = Callable[[int, int], None]
@@ -445,14 +445,19 @@ class _Mirror:
             stream.write("".join(f"{name}\n" for name in names))
 
     def remove_replaced(self, listed: Collection[str]) -> None:
-        """Remove from the store what compacted files replace that are in it themselves."""
-        if any(file.name not in listed for file in self.folder.glob(COMPACTED_FILES)):
-            return
-        replaced = sorted(replaced_names(self.folder).intersection(listed))
+        """Remove from the store what sound compacted files replace that are in it themselves."""
+        from perfkit.ledger.soundness import is_sound
+
+        here = list_files(self.folder)
+        replaced: set[str] = set()
+        for file in here.present:
+            names = here.replaces.get(file.name, frozenset()).intersection(listed)
+            if names and file.name in listed and is_sound(file):
+                replaced |= names
         if not replaced:
             return
         try:
-            self.open().remove(replaced)
+            self.open().remove(sorted(replaced))
         except _StoreError as error:
             raise RecordingError(
                 f"the rows of {len(replaced)} files of {self.url} are in a compacted one now, but the old "

@@ -11,7 +11,7 @@ import pytest
 from repositories import Repository
 from synthetic import build_row
 
-from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
 
 pytest.importorskip("obstore")
@@ -171,3 +171,40 @@ def test_many_files_are_copied_with_a_word(
     assert f"perfkit: 60 files of earlier commands are in {url} now\n" == put.stderr
     assert f"copying 60 files of {url}\n" == copied.stderr
     assert put.stdout == copied.stdout
+
+
+def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url: str) -> None:
+    """Merging begins a store, compacting leaves one file in it, and what is there is sound."""
+    there = Ledger(project / "there")
+    for number in range(3):
+        there.append([build_row(run=f"{number:012}", launch=number)])
+
+    merged = _run("perfkit", "ledger", "merge", "there", "--ledger", url, folder=project)
+    compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
+    verified = _run("perfkit", "ledger", "verify", folder=project)
+    back = _run("perfkit", "ledger", "merge", url, "--ledger", "there", folder=project)
+
+    assert [0, 0, 0, 0] == [done.returncode for done in (merged, compacted, verified, back)]
+    (file,) = Ledger(ledger_folder(url)).files()
+    assert f"{url}/{file.name}" == told_place(file)
+    assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
+    assert [0, 1, 2] == [row.placement.launch for row in there.rows()]
+
+
+def test_a_compacting_that_the_store_does_not_take_is_no_success(
+    project: Path, url: str, server: ObjectServer
+) -> None:
+    """It ends with exit code 4, and no row is lost or seen twice."""
+    ledger = Ledger(ledger_folder(url))
+    for number in range(3):
+        ledger.append([build_row(run=f"{number:012}", launch=number)])
+    server.denied = {"PUT"}
+
+    compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
+    server.denied = set()
+
+    assert 4 == compacted.returncode
+    assert compacted.stderr.splitlines()[-1].startswith(
+        f"perfkit: 1 file is not yet in {url} (permission denied"
+    )
+    assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
