@@ -174,7 +174,7 @@ def gate(
         fail_fast=fail_fast,
     )
     project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
     if against_release:
         against = last_release(project)
 

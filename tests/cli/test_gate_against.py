@@ -153,11 +153,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_the_last_release_is_the_newest_tag_before_head(project: GitProject) -> None:
     """A tag at HEAD is head itself, and other branches' tags are none of its releases."""
     assert "v1" == last_release(load_project(project.root))
-    project.repository.git.create_tag("v2")
+    tag = project.repository.git.create_tag("v2")
     try:
         assert "v1" == last_release(load_project(project.root))
     finally:
-        project.repository.git.delete_tag("v2")
+        project.repository.git.delete_tag(tag)
 
 
 def test_without_a_release_it_is_said_how_to_name_one(repository: Repository) -> None:
