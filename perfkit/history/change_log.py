@@ -21,7 +21,8 @@ from perfkit.history.gates import gate_ratio
 from perfkit.records import OF_CHANGED_CODE, Environment, Row
 from perfkit.records.change_log import Cell, ChangeLog, Column, Entry, History, Table
 from perfkit.records.policies import JudgedPolicy
-from perfkit.stats.summary import paired_ratio, summarise
+from perfkit.stats.summary import paired_ratio, summarise, summary_of
+from perfkit.views.markdown_table import cell_code
 
 Key = TypeVar("Key")
 
@@ -65,7 +66,7 @@ def _longest_histories(rows: Sequence[Row]) -> tuple[Column, ...]:
     measured = {(row.outcome.benchmark.name, row.commit.sha) for row in rows}
     commits = Counter(name for name, _ in sorted(measured))
     names = sorted(commits, key=lambda name: (-commits[name], name))[:_DEFAULT_COLUMNS]
-    return tuple(Column(title=f"`{name.rpartition('::')[2]}`", benchmark=name) for name in names)
+    return tuple(Column(title=cell_code(name.rpartition("::")[2]), benchmark=name) for name in names)
 
 
 def _table(rows: Sequence[Row], columns: tuple[Column, ...], history: History) -> Table:
@@ -110,7 +111,7 @@ def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
     failed = [row for row in own if row.run_id == newest.run_id and _is_failure(row)]
     if failed:
         return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.environment.env_id)
-    measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.values]
+    measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.is_measured]
     if all(row.commit.sha != sha for row in measured):
         return None
     run_id = _choose_run(measured, sha, before)
@@ -153,8 +154,7 @@ def _is_alternating(row: Row) -> bool:
 
 def _measured_cell(rows: Sequence[Row], sha: str, version: str) -> Cell:
     own = [row for row in rows if row.commit.sha == sha]
-    values = own[0].outcome.values if len(own) == 1 else [_location(row) for row in own]
-    summary = summarise(values)
+    summary = summary_of(own[0].outcome) if len(own) == 1 else summarise([_location(row) for row in own])
     return Cell(
         mean=summary.mean if summary else None,
         sd=summary.sd if summary else None,
@@ -179,7 +179,8 @@ def _pairs(rows: Sequence[Row], sha: str, before: str | None) -> list[tuple[floa
 
 
 def _location(row: Row) -> float:
-    return statistics.fmean(row.outcome.values)
+    summary = row.outcome.summary
+    return statistics.fmean(row.outcome.values) if summary is None else summary.mean
 
 
 def _group(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:

@@ -38,8 +38,11 @@ def say_nothing(step: str) -> None:
 
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
-    """Return the name of a run's file without its ending; names sort by time."""
-    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{short_run_id(run_id)}"
+    """Return the name of a run's file without its ending; names sort by time.
+
+    A colon, as in the source of what was imported, is not in it: some systems allow none in a file's name.
+    """
+    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source.replace(':', '-')}-{short_run_id(run_id)}"
 
 
 def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
@@ -158,6 +161,12 @@ def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
             found[file] = frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names & held)
             held |= names
     return found
+
+
+def recorded_ends(ledger: Path) -> frozenset[str]:
+    """Return the ends of the ids of all runs that have a file, or had one that compacting has replaced."""
+    names = replaced_names(ledger).union(file.name for file in ledger.glob("*.parquet"))
+    return frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names)
 
 
 def _replacements(ledger: Path) -> Mapping[str, frozenset[str]]:

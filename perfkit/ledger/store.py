@@ -156,6 +156,18 @@ class Ledger:
             )
         return rows
 
+    def texts_of(self, column: str) -> frozenset[str]:
+        """Return the different texts of a column, without reading any other one.
+
+        Raises:
+            LedgerError: a file is damaged.
+        """
+        found: set[str] = set()
+        for file in self.files():
+            with _opened(file) as parquet:
+                found.update(parquet.read(columns=[column])[column].unique().to_pylist())
+        return frozenset(found)
+
     def _rows_where(self, column: str, wanted: Callable[[str], bool]) -> list[Row]:
         found = ((_read_where(file, column, wanted), ends) for file, ends in present_files(self.path).items())
         return [

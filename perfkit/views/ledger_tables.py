@@ -8,7 +8,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
-from perfkit.stats.summary import summarise
+from perfkit.stats.summary import summary_of
 from perfkit.units import human_seconds
 from perfkit.views.names import BrokenName
 
@@ -67,7 +67,7 @@ def _place_headings(commits: int, launches: int) -> list[str]:
 
 
 def _numbers(outcome: Outcome) -> list[str]:
-    summary = summarise(outcome.values)
+    summary = summary_of(outcome)
     if outcome.status != "ok" or summary is None:
         return [outcome.status, "-", "-", "-"]
     return [str(summary.n), *map(human_seconds, (summary.mean, summary.sd, summary.median))]

@@ -1,0 +1,349 @@
+"""``perfkit ledger import`` and ``export``: other tools' files into the ledger, and rows out of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from perfkit.errors import LedgerError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.exchange import asv
+from perfkit.exchange.asv import AsvContext
+from perfkit.exchange.decoding import decode
+from perfkit.exchange.foreign import ForeignRun, commit_of, rows_of, run_id_of
+from perfkit.exchange.formats import Format, format_of, read
+from perfkit.identity import short_run_id
+from perfkit.ledger.files import recorded_ends
+from perfkit.ledger.store import Ledger
+from perfkit.measure.clock import utc_now
+from perfkit.records import IMPORT_PREFIX, Commit, Row
+from perfkit.repo.commits import describe_commits, open_repository, resolve
+from perfkit.units import counted
+
+_ENDINGS = (".json", ".json.gz", "data.js")
+# Of a whole project or of an asv project, these folders hold no results.
+_PASSED_OVER = frozenset({".git", "env", "html", "node_modules"})
+_AT_ONCE = 200
+_SHA_DIGITS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest:
+    """What to import into which ledger: files and folders, and what they may not say themselves.
+
+    ``format`` is that of all files, None where their content tells; ``commit`` is a ref or 40 hex digits for
+    what names no commit. Commits are looked up in the git repository around ``start``, if there is one.
+    """
+
+    places: tuple[Path, ...]
+    ledger: Path
+    start: Path
+    format: Format | None = None
+    commit: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedRun:
+    """What became of a run: ``file`` is None where the ledger had all of it already.
+
+    ``present`` counts the rows that were left out, since the ledger had them of an earlier import.
+    """
+
+    run_id: str
+    format: str
+    origin: str
+    commit: str
+    recorded_at: datetime
+    benchmarks: int
+    rows: int
+    present: int
+    failed: int
+    file: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """What an import did; ``doubts`` are of numbers, ``problems`` name what could not be imported."""
+
+    ledger: str
+    files: int
+    runs: tuple[ImportedRun, ...]
+    doubts: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def added(self) -> tuple[ImportedRun, ...]:
+        """The runs that have a new file."""
+        return tuple(run for run in self.runs if run.file is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """A run and the file that it was found in."""
+
+    origin: Path
+    run: ForeignRun
+
+
+def import_files(
+    request: ImportRequest, *, progress: Callable[[float], None] = lambda _: None
+) -> ImportReport:
+    """File what other tools measured, a file of the ledger for each run; ``progress`` hears the share done.
+
+    A run is filed whole or not at all. What the ledger has already is left out, and a file that cannot be
+    imported is named and keeps none of the others from it.
+
+    Raises:
+        UsageError: there is no such place, or nothing in it could be imported.
+        RepositoryError: ``commit`` is not known.
+        LedgerError: the ledger cannot be written.
+        RunInterruptedError: the person stopped it.
+    """
+    given = None if request.commit is None else _given_commit(request.commit, request.start)
+    files = [file for place in request.places for file in _files_of(place)]
+    ledger = Ledger(request.ledger)
+    ledger.check_writable()
+    importing = _Importing(ledger, request, given)
+    try:
+        found = importing.found_in(files, progress)
+        while batch := list(itertools.islice(found, _AT_ONCE)):
+            importing.file(batch)
+    except KeyboardInterrupt:
+        raise RunInterruptedError(
+            f"interrupted after {counted(len(importing.runs), 'run')} had been filed in {request.ledger}; "
+            "the same command goes on with the others"
+        ) from None
+    return importing.report(len(files))
+
+
+class _Importing:
+    """One import: the runs that were filed, and what is to be said of them."""
+
+    def __init__(self, ledger: Ledger, request: ImportRequest, given: Commit | None) -> None:
+        self.runs: list[ImportedRun] = []
+        self._ledger, self._request, self._given = ledger, request, given
+        self._recorded = set(recorded_ends(ledger.path))
+        self._known_commits = ledger.texts_of("commit")
+        self._used_given = False
+        self._doubts: list[str] = []
+        self._problems: list[str] = []
+
+    def found_in(self, files: Sequence[Path], progress: Callable[[float], None]) -> Iterator[_Found]:
+        """Yield the runs of files; one that cannot be read is noted."""
+        folders = _Folders(self._problems)
+        for number, file in enumerate(files, start=1):
+            try:
+                value = decode(_read_bytes(file))
+                name = self._request.format or format_of(value)
+                # All of a file is read before any of it is filed.
+                runs = list(read(value, name, folders.context_of(file) if name == asv.TOOL else None))
+                if not runs:
+                    raise UsageError("holds no result")  # noqa: TRY301 (told as all that is wrong with a file)
+                yield from (_Found(origin=file, run=run) for run in runs)
+            except UsageError as error:
+                self._problems.append(f"{file} {error}")
+            progress(number / len(files))
+
+    def file(self, batch: Sequence[_Found]) -> None:
+        """File runs, with what git knows of their commits."""
+        commits = self._commits_of(batch)
+        runs = [(found, commits[place]) for place, found in enumerate(batch) if commits[place] is not None]
+        new = [(found, commit) for found, commit in runs if commit and not self._note_recorded(found, commit)]
+        shared = self._known_commits & {commit.sha for _, commit in new}
+        present = _Present(self._ledger.rows_on(shared) if shared else [])
+        for found, commit in new:
+            self._file_one(found, commit, present)
+
+    def report(self, files: int) -> ImportReport:
+        """Return what was done.
+
+        Raises:
+            UsageError: nothing could be imported.
+        """
+        if self._problems and not self.runs:
+            error = UsageError(self._problems[0])
+            for other in self._problems[1:]:
+                error.add_note(other)
+            raise error
+        if self._given is not None and not self._used_given:
+            self._doubts.append("--commit was not needed: every run names its own commit")
+        return ImportReport(
+            ledger=str(self._ledger.path),
+            files=files,
+            runs=tuple(self.runs),
+            doubts=tuple(self._doubts),
+            problems=tuple(self._problems),
+        )
+
+    def _commits_of(self, batch: Sequence[_Found]) -> list[Commit | None]:
+        """Return the commit of each run, None where that is not known and noted so."""
+        named = {found.run.commit.sha for found in batch if found.run.commit is not None}
+        described = describe_commits(self._request.start, named)
+        return [self._commit_of(found, described) for found in batch]
+
+    def _commit_of(self, found: _Found, described: Mapping[str, Commit]) -> Commit | None:
+        said = found.run.commit
+        if said is None:
+            if self._given is None:
+                self._problems.append(
+                    f"{found.origin} does not say which commit it is of; name it with --commit "
+                    f"(a ref of this repository, or {_SHA_DIGITS} hex digits)"
+                )
+            self._used_given = self._used_given or self._given is not None
+            return self._given
+        known = described.get(said.sha)
+        if known is not None:
+            return replace(known, branch=said.branch, dirty=said.dirty)
+        if len(said.sha) == _SHA_DIGITS:
+            return said
+        self._problems.append(
+            f'{found.origin} names the commit "{said.sha}", which is cut short and not known in '
+            f"{self._request.start}; run this in its clone, or name that with --repo"
+        )
+        return None
+
+    def _note_recorded(self, found: _Found, commit: Commit) -> bool:
+        """Note a run that the ledger has, and tell whether it does."""
+        recorded_at = _time_of(found.run, commit)
+        run_id = run_id_of(found.run, commit.sha, recorded_at)
+        if short_run_id(run_id) not in self._recorded:
+            return False
+        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+        self._note(found, rows, present=len(rows), file=None)
+        return True
+
+    def _file_one(self, found: _Found, commit: Commit, present: _Present) -> None:
+        recorded_at = _time_of(found.run, commit)
+        run_id = run_id_of(found.run, commit.sha, recorded_at)
+        rows = rows_of(found.run, commit, run_id=run_id, recorded_at=recorded_at)
+        new = present.without(rows)
+        if short_run_id(run_id) in self._recorded or not new:
+            self._note(found, rows, present=len(rows), file=None)
+            return
+        try:
+            file = self._ledger.append(new)
+        except LedgerError as error:
+            # Another import has just filed it.
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+            self._note(found, rows, present=len(rows), file=None)
+            return
+        self._recorded.add(short_run_id(run_id))
+        self._doubts += [f"{found.origin.name}: {doubt}" for doubt in found.run.doubts]
+        self._note(found, rows, present=len(rows) - len(new), file=file)
+
+    def _note(self, found: _Found, rows: Sequence[Row], *, present: int, file: Path | None) -> None:
+        first = rows[0]
+        self.runs.append(
+            ImportedRun(
+                run_id=first.run_id,
+                format=found.run.tool,
+                origin=str(found.origin),
+                commit=first.commit.sha,
+                recorded_at=first.recorded_at,
+                benchmarks=len({row.outcome.benchmark.name for row in rows}),
+                rows=len(rows),
+                present=present,
+                failed=sum(row.outcome.status != "ok" for row in rows),
+                file=None if file is None else str(file),
+            )
+        )
+
+
+class _Present:
+    """Rows that the ledger has of earlier imports: asv adds to its files, which are then imported again."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._known = {self._key(row) for row in rows if row.source.startswith(IMPORT_PREFIX)}
+
+    def without(self, rows: Sequence[Row]) -> list[Row]:
+        """Return the rows that the ledger does not have."""
+        return [row for row in rows if self._key(row) not in self._known] if self._known else list(rows)
+
+    @staticmethod
+    def _key(row: Row) -> str:
+        parts = (row.source, row.commit.sha, row.machine.machine_id, row.environment.env_id)
+        # Outcomes and policies have maps in them, which cannot be hashed; the order of maps is lost in files.
+        benchmark = replace(row.outcome.benchmark, params={})
+        outcome = replace(row.outcome, benchmark=benchmark)
+        return repr((*parts, outcome, row.placement.launch))
+
+
+class _Folders:
+    """What asv keeps beside its result files, read once a folder; a damaged file of these is noted."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self._problems = problems
+        self._values: dict[Path, object] = {}
+        self._contexts: dict[Path, AsvContext] = {}
+
+    def context_of(self, file: Path) -> AsvContext:
+        """Return what is said of the machine and the benchmarks of a result file."""
+        folder = file.parent
+        if folder not in self._contexts:
+            machine = self._value(folder / asv.MACHINE_FILE)
+            benchmarks = self._value(folder.parent / asv.BENCHMARKS_FILE)
+            self._contexts[folder] = asv.context_of(machine, benchmarks)
+        return self._contexts[folder]
+
+    def _value(self, file: Path) -> object:
+        if file not in self._values:
+            self._values[file] = None
+            if file.is_file():
+                try:
+                    self._values[file] = decode(_read_bytes(file))
+                except UsageError as error:
+                    self._problems.append(f"{file} {error}")
+        return self._values[file]
+
+
+def _given_commit(ref: str, start: Path) -> Commit:
+    """Return the commit that ``--commit`` names; all its digits name one that git does not have, too."""
+    said = commit_of(ref)
+    try:
+        return resolve(open_repository(start), ref)
+    except RepositoryError:
+        if said is None or len(said.sha) != _SHA_DIGITS:
+            raise
+        return said
+
+
+def _time_of(run: ForeignRun, commit: Commit) -> datetime:
+    return run.recorded_at or commit.time or utc_now()
+
+
+def _files_of(place: Path) -> list[Path]:
+    """Return the files that a place stands for: itself, or those in a folder that may hold results.
+
+    Raises:
+        UsageError: there is no such place, or no such file in it.
+    """
+    if not place.is_dir():
+        if not place.exists():
+            raise UsageError(f"there is no file or folder {place}")
+        return [place]
+    # The folder of an asv project has its environments beside its results.
+    results = place / "results"
+    top = results if (results / asv.BENCHMARKS_FILE).is_file() else place
+    found = sorted(_walk(top))
+    if not found:
+        raise UsageError(f"{place} holds no results: no file in it ends in {', '.join(_ENDINGS)}")
+    return found
+
+
+def _walk(top: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if name not in _PASSED_OVER]
+        for name in files:
+            if name.endswith(_ENDINGS) and name not in (asv.MACHINE_FILE, asv.BENCHMARKS_FILE):
+                yield Path(folder, name)
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot be read ({error.strerror or error})") from error
