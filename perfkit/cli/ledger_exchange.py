@@ -1,4 +1,4 @@
-"""``perfkit ledger import``: what other tools measured."""
+"""``perfkit ledger import`` and ``export``: what other tools measured, and what they can read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, project_in
-from perfkit.cli.output import tell
+from perfkit.cli.output import tell, write_text
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 
 if TYPE_CHECKING:
     from perfkit.exchange.formats import Format
-    from perfkit.jobs.ledger_exchange import ImportReport
+    from perfkit.jobs.ledger_exchange import ExportFormat, ExportReport, ImportReport
 
 _SHOWN = 10
 
@@ -28,6 +28,14 @@ def register(app: typer.Typer) -> None:
             "perfkit ledger import result.json.gz --commit v1.2",
         ),
     )(import_)
+    app.command(
+        "export",
+        epilog=examples(
+            "perfkit ledger export --format csv --out results.csv",
+            "perfkit ledger export --format asv --out asv-results",
+            "perfkit ledger export --format pytest-benchmark --commit HEAD --out .benchmarks/perfkit",
+        ),
+    )(export)
 
 
 def import_(
@@ -73,6 +81,85 @@ def import_(
         progress.say("importing")
         report = import_files(request, progress=progress.tell)
     tell(_told(report), report, json=json, failure=_failure(report))
+
+
+def export(
+    *,
+    format_: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="csv, json, asv or pytest-benchmark.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="A file, or a new folder for asv and pytest-benchmark (default: standard output).",
+        ),
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this one: its node id, or the end of it; may be given often."
+        ),
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="REF", help="Only this one: a ref, or the first digits of its hash.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Only this one: the beginning or the end of its id.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='Only runs of this source, such as gate or "import:asv".'),
+    ] = None,
+    ledger: LedgerOption = None,
+) -> None:
+    """Write rows of the ledger in a format that other tools read.
+
+    csv and json have a record for each row of the ledger, with all of its columns. asv gets a folder of
+    results, and pytest-benchmark a file for each run and commit, with times alone.
+    """
+    from perfkit import open_ledger
+    from perfkit.jobs.ledger_exchange import ExportRequest, export_rows
+
+    report = export_rows(
+        ExportRequest(
+            ledger=ledger_at(open_ledger(ledger).path),
+            start=Path.cwd(),
+            format=_export_format(format_),
+            out=out,
+            benchmarks=tuple(benchmark or ()),
+            commit=commit,
+            run=run,
+            source=source,
+        )
+    )
+    _tell_export(report, out)
+
+
+def _export_format(text: str) -> ExportFormat:
+    """Return the format that ``--format`` names.
+
+    Raises:
+        UsageError: it is none that can be written.
+    """
+    from perfkit.jobs.ledger_exchange import EXPORT_FORMATS
+
+    for name in EXPORT_FORMATS:
+        if text == name:
+            return name
+    raise UsageError(f'--format must be one of {", ".join(EXPORT_FORMATS)}, found "{text}"')
+
+
+def _tell_export(report: ExportReport, out: Path | None) -> None:
+    """Print what was written, on standard error where the file itself is on standard output."""
+    from perfkit.units import counted
+
+    if report.text is not None:
+        write_text(report.text)
+    else:
+        typer.echo(f"wrote {counted(report.rows, 'row')} into {counted(len(report.files), 'file')}: {out}")
+    for what, count in report.left_out.items():
+        typer.echo(f"perfkit: left out: {count} {what}", err=True)
 
 
 def _format(text: str | None) -> Format | None:

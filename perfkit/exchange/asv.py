@@ -1,9 +1,14 @@
-"""Result files of asv (airspeed velocity), versions 1 and 2 of their format."""
+"""Result files of asv (airspeed velocity): read of versions 1 and 2 of their format, and written of 2."""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
+import re
+import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,18 +30,27 @@ from perfkit.exchange.foreign import (
     moment,
 )
 from perfkit.exchange.sense import checked
-from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Status
+from perfkit.exchange.written import Written, entries_of, grouped, number_of
+from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Row, Status
 
 TOOL = "asv"
 MACHINE_FILE, BENCHMARKS_FILE = "machine.json", "benchmarks.json"
 _VERSIONS = (1, 2)
-_VERSION_DIGITS = 16
 _HARDWARE = ("cpu", "num_cpu", "ram", "arch", "os", "machine")
 _STATS = ("ci_99_a", "ci_99_b", "q_25", "q_75", "repeat", "mean", "std", "min", "max")
 _TYPES = {
     "time": "time", "timeraw": "time", "mem": "memory", "peakmem": "peakmemory", "track": "track",
 }  # fmt: skip
 _UNITS = {"time": "seconds", "memory": "bytes", "peakmemory": "bytes"}
+_COLUMNS = (
+    *("result", "params", "version", "started_at", "duration"),
+    *("stats_ci_99_a", "stats_ci_99_b", "stats_q_25", "stats_q_75", "stats_number", "stats_repeat"),
+    *("samples", "profile"),
+)
+_VARIABLE = "variable "
+# asv itself writes a hash in place of the name of an environment that is longer.
+_LONGEST_NAME = 128
+_COMMIT_DIGITS = 8
 _GIB = 1 << 30
 # So many KiB, 2 TiB, no machine had while asv said KiB; so few bytes, 2 GiB, none that ran macOS.
 _LEAST_IN_BYTES = 1 << 31
@@ -113,7 +127,7 @@ def read(value: Mapping[str, Any], context: AsvContext) -> Iterator[ForeignRun]:
             {
                 "python": file.python,
                 **file.requirements,
-                **{f"variable {name}": one for name, one in file.env_vars.items()},
+                **{f"{_VARIABLE}{name}": one for name, one in file.env_vars.items()},
                 "environment": file.env_name,
             }
         ),
@@ -152,7 +166,7 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[Fore
             Outcome(
                 benchmark=Benchmark(
                     name=parameterised(name, combination),
-                    version=version[:_VERSION_DIGITS] if isinstance(version, str) else UNKNOWN_VERSION,
+                    version=version if isinstance(version, str) and version else UNKNOWN_VERSION,
                     params=dict(zip(names, combination, strict=True)),
                 ),
                 metric=metric,
@@ -267,3 +281,190 @@ def _iso(milliseconds: object) -> str | None:
 
 def _unlike(name: str, what: str) -> UsageError:
     return UsageError(f"is not as {TOOL} writes it: of {name!r}, {what}")
+
+
+def write(rows: Sequence[Row]) -> Written:
+    """Return a folder of results: a file for each commit, machine and environment, and one of all benchmarks.
+
+    Launches of a benchmark stand together as its samples. What asv has no place for is counted by what it is.
+    """
+    clean = [row for row in rows if not row.commit.dirty]
+    left_out = Counter({"rows of uncommitted changes": len(rows) - len(clean)})
+    names = _names(clean)
+    described: dict[str, Any] = {"version": _VERSIONS[-1]}
+    files: dict[str, str] = {}
+    for of_machine in grouped(clean, lambda row: row.machine.machine_id):
+        machine = _machine_name(of_machine[0], files)
+        files[f"{machine}/{MACHINE_FILE}"] = _json({**_hardware(of_machine[0], machine), "version": 1})
+        for one in grouped(of_machine, lambda row: (row.commit.sha, row.environment.env_id)):
+            environment = _environment_name(one[0])
+            hashed = hashlib.md5(environment.encode(), usedforsecurity=False).hexdigest()
+            short = environment if len(environment) < _LONGEST_NAME else f"env-{hashed}"
+            results = {name: _column(name, of_name, described) for name, of_name in _named(one, names)}
+            files[f"{machine}/{one[0].commit.sha[:_COMMIT_DIGITS]}-{_plain(short)}.json"] = _json(
+                _result_file(one[0], machine, environment, results), indent=None
+            )
+    files[BENCHMARKS_FILE] = _json(described)
+    return Written(files=files if clean else {}, left_out=left_out)
+
+
+def _names(rows: Sequence[Row]) -> Mapping[tuple[str, str], str]:
+    """Return the name of each benchmark and metric in asv, which knows one metric of a benchmark alone."""
+    metrics: dict[str, set[str]] = {}
+    for row in rows:
+        metrics.setdefault(row.outcome.benchmark.name, set()).add(row.outcome.metric.name)
+    bases = {row.outcome.benchmark.name: _base(row.outcome.benchmark) for row in rows}
+    return {
+        (name, metric): bases[name]
+        if len(found) == 1 or metric == WALL_TIME.name
+        else f"{bases[name]} ({metric})"
+        for name, found in metrics.items()
+        for metric in found
+    }
+
+
+def _base(benchmark: Benchmark) -> str:
+    """Return a benchmark's name without the parameters that reading it has added."""
+    added = parameterised("", list(benchmark.params.values()))
+    return benchmark.name.removesuffix(added) if added else benchmark.name
+
+
+def _named(rows: Sequence[Row], names: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, Sequence[Row]]]:
+    def name_of(row: Row) -> str:
+        return names[row.outcome.benchmark.name, row.outcome.metric.name]
+
+    for of_name in grouped(rows, name_of):
+        yield name_of(of_name[0]), of_name
+
+
+def _column(name: str, rows: Sequence[Row], described: dict[str, Any]) -> list[Any]:
+    """Return what a result file says of a benchmark, and note what ``benchmarks.json`` is to say of it."""
+    first = rows[0].outcome
+    params = first.benchmark.params if first.benchmark.name != _base(first.benchmark) else {}
+    levels = [
+        list(dict.fromkeys(row.outcome.benchmark.params.get(one, "") for row in rows)) for one in params
+    ]
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row.outcome.benchmark.params.get(one, "") for one in params), []).append(row)
+    cells = [_cell(found.get(combination, ())) for combination in itertools.product(*levels)]
+    version = rows[-1].outcome.benchmark.version
+    described[name] = _described(
+        name, rows[-1].outcome.metric, params, levels, described.get(name, {}), version
+    )
+    entries = entries_of(rows[0])
+    begun = moment(entries.get("started_at"))
+    shared = {
+        "params": levels,
+        "version": version,
+        "started_at": int((begun or rows[0].recorded_at).timestamp() * 1000),
+        "duration": number_of(entries, "duration"),
+    }
+    columns = {one: [cell.get(one) for cell in cells] for one in _COLUMNS if one not in shared}
+    # asv takes a list in a column of statistics to have them all.
+    known = {one: column for one, column in columns.items() if any(cell is not None for cell in column)}
+    said = [{**known, **shared}.get(one) for one in _COLUMNS]
+    return said[: max(place for place, one in enumerate(said, start=1) if one is not None)]
+
+
+def _cell(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the columns of one combination of parameters: null where it failed, NaN where it was skipped."""
+    measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.is_measured]
+    if not measured:
+        skipped = any(row.outcome.status == "skipped" for row in rows)
+        return {"result": math.nan if skipped else None}
+    values = [value for row in measured for value in row.outcome.values]
+    summary, entries = measured[0].outcome.summary, entries_of(measured[0])
+    middle = statistics.median(values) if values else summary and (summary.median or summary.mean)
+    kept = {"stats_repeat": "repeat", **{f"stats_{one}": one for one in _STATS[:4]}}
+    stats = {column: number_of(entries, one) for column, one in kept.items()}
+    return {
+        "result": middle,
+        "samples": values if len(values) > 1 else None,
+        **({} if None in stats.values() else stats),
+        "stats_number": measured[0].outcome.loops,
+    }
+
+
+def _described(
+    name: str,
+    metric: Metric,
+    params: Mapping[str, str],
+    levels: Sequence[Sequence[str]],
+    before: Mapping[str, Any],
+    version: str,
+) -> dict[str, Any]:
+    units = {"s": ("time", "seconds"), "B": ("memory", "bytes")}
+    kind, unit = units.get(metric.unit, ("track", metric.unit))
+    known = before.get("params") or [[] for _ in levels]
+    if len(known) != len(levels):
+        known = [[] for _ in levels]
+    return {
+        "code": "",
+        "name": name,
+        "param_names": list(params),
+        "params": [list(dict.fromkeys([*old, *new])) for old, new in zip(known, levels, strict=True)],
+        "type": "peakmemory" if metric.name == "peak memory" else kind,
+        "unit": unit,
+        "version": version,
+    }
+
+
+def _result_file(
+    row: Row, machine: str, environment: str, results: Mapping[str, Sequence[Any]]
+) -> dict[str, Any]:
+    software = row.environment.facts
+    python = software.get("python", "")
+    variables = {name: one for name, one in software.items() if name.startswith(_VARIABLE)}
+    others = {
+        name: one
+        for name, one in software.items()
+        if name not in ("python", "environment") and name not in variables
+    }
+    return {
+        "commit_hash": row.commit.sha,
+        "env_name": environment,
+        "date": int((row.commit.time or row.recorded_at).timestamp() * 1000),
+        "params": {**_hardware(row, machine), "python": python, **others},
+        "python": python,
+        "requirements": others,
+        "env_vars": {name.removeprefix(_VARIABLE): one for name, one in variables.items()},
+        "result_columns": list(_COLUMNS),
+        "results": results,
+        "durations": {},
+        "version": _VERSIONS[-1],
+    }
+
+
+def _machine_name(row: Row, files: Mapping[str, str]) -> str:
+    """Return the folder of a machine: its own name, or its identity where another machine has that name."""
+    facts_ = row.machine.facts
+    name = _plain(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
+    return name if f"{name}/{MACHINE_FILE}" not in files else f"{name}-{row.machine.machine_id}"
+
+
+def _hardware(row: Row, machine: str) -> dict[str, str]:
+    known = row.machine.facts
+    ram = known.get("ram_gib", "")
+    return {
+        "machine": machine,
+        "arch": known.get("architecture", ""),
+        "cpu": known.get("cpu", ""),
+        "num_cpu": known.get("logical_cpus", ""),
+        "os": known.get("system", ""),
+        "ram": str(int(ram) * (_GIB >> 10)) if ram.isdecimal() else ram,
+    }
+
+
+def _environment_name(row: Row) -> str:
+    software = row.environment.facts
+    return software.get("environment") or f"py{software.get('python', '')}-{row.environment.env_id}"
+
+
+def _plain(text: str) -> str:
+    """Return a text that can be the name of a file."""
+    return re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
+
+
+def _json(value: object, indent: int | None = 4) -> str:
+    return json.dumps(value, indent=indent) + "\n"

@@ -56,6 +56,8 @@ def convert(value: object, kind: type[Kind], tool: str) -> Kind:
         return msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"is not as {tool} writes it: {_first_line(error)}") from None
+    except UnicodeEncodeError:
+        raise UsageError("holds a text that is not Unicode") from None
     except (OverflowError, RecursionError):
         raise UsageError(f"is not as {tool} writes it: a number in it is too large") from None
 
@@ -70,7 +72,7 @@ def _refuse_binary(data: bytes) -> None:
         raise UsageError(
             "is a pickle or a zip file, as torch.save and pickle.dump write them, and loading a pickle can "
             "run any code; save a torch.utils.benchmark Measurement as JSON instead: "
-            'json.dump({"name": m.task_spec.label, "unit": "s", "values": m.times}, file)'
+            'json.dump({"name": m.title, "unit": "s", "values": [m.times]}, file)'
         )
     for magic, name in _ARCHIVES.items():
         if data.startswith(magic):

@@ -7,12 +7,16 @@ import math
 import statistics
 from collections.abc import Iterator
 
+from perfkit.errors import UsageError
 from perfkit.records import Outcome, Summary
 from perfkit.units import counted, human_seconds
 
 _FAR = 10.0
 _SPREAD = 3.0
 _ENOUGH = 8
+# Squares of it are still numbers.
+_ABSURD = 1e100
+_MOST = (1 << 63) - 1
 
 
 def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tuple[str, ...]]:
@@ -20,7 +24,13 @@ def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tupl
 
     What is no measurement (no number, or a time that is not above zero) becomes an error that says so.
     ``least`` is the smallest value, where a summary stands in place of the values.
+
+    Raises:
+        UsageError: a number of loops or values is none.
     """
+    for count in (outcome.loops, outcome.warmup, outcome.summary.n if outcome.summary else None):
+        if count is not None and not 0 <= count <= _MOST:
+            raise UsageError(f"says that there are {str(count)[:20]} loops or values, which cannot be")
     if outcome.status != "ok" or not outcome.is_measured:
         return outcome, ()
     problem = _problem(outcome)
@@ -33,7 +43,7 @@ def checked(outcome: Outcome, least: float | None = None) -> tuple[Outcome, tupl
 def _problem(outcome: Outcome) -> str:
     """Say why an outcome's numbers cannot be kept as measured, "" where they can."""
     numbers = outcome.values or _numbers(outcome.summary)
-    strange = [number for number in numbers if not math.isfinite(number)]
+    strange = [number for number in numbers if not (math.isfinite(number) and abs(number) < _ABSURD)]
     if strange:
         return f"{counted(len(strange), 'value')} of {len(numbers)} cannot be a measurement ({strange[0]})"
     middle = _middle(outcome)

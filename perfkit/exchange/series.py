@@ -1,4 +1,4 @@
-"""A plain series in JSON: a name, a unit, and values that are a measurement each."""
+"""A plain series in JSON: a name, a unit, and a value, or a list of values, for each launch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOL = "series"
 
 class _File(msgspec.Struct):
     name: str
-    values: list[float]
+    values: list[float | list[float]]
     unit: str = "s"
     commit: str | None = None
     date: str | None = None
@@ -40,7 +40,7 @@ def recognises(value: Mapping[str, Any]) -> bool:
 
 
 def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
-    """Yield the run of a file: each of its values is a launch.
+    """Yield the run of a file: each of its values, or of its lists of values, is a launch.
 
     Raises:
         UsageError: something of it is missing or of another type.
@@ -48,8 +48,8 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
     file = convert(value, _File, "a series")
     metric, divisor = metric_of(file.unit)
     benchmark = Benchmark(name=file.name, version=UNKNOWN_VERSION)
-    values = divided(file.values, divisor)
-    found = [checked(Outcome(benchmark=benchmark, metric=metric, values=(value,))) for value in values]
+    launches = [divided(one if isinstance(one, list) else [one], divisor) for one in file.values if one != []]
+    found = [checked(Outcome(benchmark=benchmark, metric=metric, values=values)) for values in launches]
     if not found:
         return
     commit = commit_of(file.commit)
@@ -64,5 +64,8 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
         results=tuple(
             ForeignResult(outcome=outcome, launch=launch) for launch, (outcome, _) in enumerate(found)
         ),
-        doubts=(*([told] if commit is None else []), *(doubt for _, doubts in found for doubt in doubts)),
+        doubts=(
+            *([told] if commit is None and len(found) > 1 else []),
+            *(doubt for _, doubts in found for doubt in doubts),
+        ),
     )

@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Literal, get_args
 
-from perfkit.errors import LedgerError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.exchange import asv
+from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
+from perfkit.exchange import asv, pytest_benchmark
 from perfkit.exchange.asv import AsvContext
 from perfkit.exchange.decoding import decode
 from perfkit.exchange.foreign import ForeignRun, commit_of, rows_of, run_id_of
 from perfkit.exchange.formats import Format, format_of, read
+from perfkit.exchange.tables import csv_text, json_text
+from perfkit.exchange.written import Written
 from perfkit.identity import short_run_id
+from perfkit.jobs.text_files import replace_texts
 from perfkit.ledger.files import recorded_ends
+from perfkit.ledger.schema import SCHEMA, to_record
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records import IMPORT_PREFIX, Commit, Row
+from perfkit.records.results import meant_by
 from perfkit.repo.commits import describe_commits, open_repository, resolve
 from perfkit.units import counted
 
+ExportFormat = Literal["csv", "json", "asv", "pytest-benchmark"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+# These are a folder of files each.
+_FOLDERS: Mapping[ExportFormat, Callable[[Sequence[Row]], Written]] = {
+    "asv": asv.write,
+    "pytest-benchmark": pytest_benchmark.write,
+}
 _ENDINGS = (".json", ".json.gz", "data.js")
 # Of a whole project or of an asv project, these folders hold no results.
 _PASSED_OVER = frozenset({".git", "env", "html", "node_modules"})
-_AT_ONCE = 200
+# A run of asv may have thousands of results, and those of so many runs are held in memory.
+_AT_ONCE = 20
+_ANY_IMPORT = IMPORT_PREFIX.rstrip(":")
+_DIGITS = re.compile(r"[0-9a-f]{4,40}")
 _SHA_DIGITS = 40
 
 
@@ -119,6 +136,118 @@ def import_files(
     return importing.report(len(files))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest:
+    """Which rows of a ledger to write, in which format and where; a filter that is not given lets all pass.
+
+    ``out`` is a file, or the folder of formats that are one, None for standard output. Benchmarks are node
+    ids or the ends of some, ``commit`` a ref or the first digits of a hash, ``run`` the beginning or the end
+    of an id, and ``source`` one of the ledger's, or "import" for all that was imported.
+    """
+
+    ledger: Path
+    start: Path
+    format: ExportFormat
+    out: Path | None = None
+    benchmarks: tuple[str, ...] = ()
+    commit: str | None = None
+    run: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """What was written: ``text`` is for standard output, None where files were written."""
+
+    rows: int
+    files: tuple[str, ...]
+    left_out: Mapping[str, int]
+    text: str | None = None
+
+
+def export_rows(request: ExportRequest) -> ExportReport:
+    """Write rows of a ledger for another tool; what it has no place for is counted.
+
+    Raises:
+        UsageError: no row is meant, or the place cannot be written.
+        NotMeasuredError: the format has no place for any of the rows.
+        LedgerError: a file of the ledger is damaged, or no run is meant.
+    """
+    rows = _selected(request)
+    if not rows:
+        raise UsageError(f"no row of {request.ledger} is meant by these filters; see `perfkit ledger list`")
+    writer = _FOLDERS.get(request.format)
+    if writer is None:
+        records = map(to_record, rows)
+        text = csv_text(records, SCHEMA.names) if request.format == "csv" else json_text(records)
+        written = Written(files={"": text})
+    else:
+        written = writer(rows)
+    left_out = {what: count for what, count in written.left_out.items() if count}
+    if not written.files:
+        reasons = " and ".join(left_out)
+        raise NotMeasuredError(f"{request.format} has no place for any of these {len(rows)} rows: {reasons}")
+    kept = len(rows) - sum(left_out.values())
+    if request.out is None:
+        if len(written.files) > 1:
+            raise UsageError(f"{request.format} needs {len(written.files)} files; name a folder with --out")
+        [text] = written.files.values()
+        return ExportReport(rows=kept, files=(), left_out=left_out, text=text)
+    texts = _placed(written, request.out)
+    replace_texts(texts, option="--out", makes_folder=True)
+    return ExportReport(rows=kept, files=tuple(map(str, texts)), left_out=left_out)
+
+
+def _placed(written: Written, out: Path) -> dict[Path, str]:
+    """Return texts by the files that they are to be in.
+
+    Raises:
+        UsageError: the folder for them is a file, or holds something already.
+    """
+    first, *others = written.files.items()
+    if not others and (not first[0] or out.suffix == ".json"):
+        return {out: first[1]}
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(f"--out {out} is no empty folder; name one that is empty, or that is to be made")
+    return {out / name: text for name, text in written.files.items()}
+
+
+def _selected(request: ExportRequest) -> list[Row]:
+    ledger = Ledger(request.ledger)
+    commit = None if request.commit is None else _meant_commit(request.commit, request.start)
+    if request.run is not None:
+        rows = ledger.rows_of(request.run)
+    elif commit is not None and len(commit) == _SHA_DIGITS:
+        rows = ledger.rows_on([commit])
+    elif request.source is not None and request.source != _ANY_IMPORT:
+        rows = ledger.rows_from(request.source)
+    else:
+        rows = ledger.rows()
+    names = {row.outcome.benchmark.name for row in rows}
+    wanted = {name for text in request.benchmarks for name in meant_by(text, names)}
+    return [
+        row
+        for row in rows
+        if (commit is None or row.commit.sha.startswith(commit))
+        and (request.source is None or request.source in (row.source, row.source.partition(":")[0]))
+        and (not request.benchmarks or row.outcome.benchmark.name in wanted)
+    ]
+
+
+def _meant_commit(ref: str, start: Path) -> str:
+    """Return the hash of a ref, or the digits themselves where git does not know them.
+
+    Raises:
+        RepositoryError: it is neither.
+    """
+    try:
+        return resolve(open_repository(start), ref).sha
+    except RepositoryError:
+        if not _DIGITS.fullmatch(ref):
+            raise
+        return ref
+
+
 class _Importing:
     """One import: the runs that were filed, and what is to be said of them."""
 
@@ -140,8 +269,7 @@ class _Importing:
                 name = self._request.format or format_of(value)
                 # All of a file is read before any of it is filed.
                 runs = list(read(value, name, folders.context_of(file) if name == asv.TOOL else None))
-                if not runs:
-                    raise UsageError("holds no result")  # noqa: TRY301 (told as all that is wrong with a file)
+                _check_runs(runs)
                 yield from (_Found(origin=file, run=run) for run in runs)
             except UsageError as error:
                 self._problems.append(f"{file} {error}")
@@ -298,6 +426,22 @@ class _Folders:
                 except UsageError as error:
                     self._problems.append(f"{file} {error}")
         return self._values[file]
+
+
+def _check_runs(runs: Sequence[ForeignRun]) -> None:
+    """Refuse a file without any result, and one whose runs ``--commit`` cannot stand for.
+
+    Raises:
+        UsageError: it is such a file.
+    """
+    if not runs:
+        raise UsageError("holds no result")
+    unnamed = sum(run.commit is None for run in runs)
+    if unnamed > 1:
+        raise UsageError(
+            f"names no commit for {unnamed} of its {len(runs)} runs, which cannot all be of one; "
+            "give each its commit in the file"
+        )
 
 
 def _given_commit(ref: str, start: Path) -> Commit:

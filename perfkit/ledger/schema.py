@@ -175,6 +175,16 @@ def to_cells(row: Row) -> dict[str, Any]:
     }
 
 
+def to_record(row: Row) -> dict[str, Any]:
+    """Return a row by column, as the tables of other programs take it: times are ISO texts, maps are maps."""
+    cells = {**to_cells(row), **_derived(row.outcome)}
+    for name in _MAPS:
+        cells[name] = dict(cells[name])
+    for name, time in (("recorded_at", row.recorded_at), ("commit_time", row.commit.time)):
+        cells[name] = None if time is None else time.isoformat()
+    return {name: cells[name] for name in SCHEMA.names}
+
+
 def from_cells(cells: Mapping[str, Any]) -> Row:
     """Return the row of such values; derived columns follow from ``values``, if there are any."""
     entries, causes = dict(cells["policy"] or ()), cells["causes"]

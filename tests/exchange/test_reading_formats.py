@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gzip
 import json
 import math
@@ -10,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.errors import UsageError
 from perfkit.exchange import asv
 from perfkit.exchange.decoding import decode
-from perfkit.exchange.foreign import ForeignRun, metric_of
+from perfkit.exchange.foreign import ForeignRun, metric_of, rows_of
 from perfkit.exchange.formats import format_of, read
-from perfkit.records import WALL_TIME, Outcome, Summary
+from perfkit.ledger.schema import from_table, to_table
+from perfkit.records import WALL_TIME, Commit, Outcome, Summary
 
 FILES = Path(__file__).parent / "files"
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
@@ -72,6 +78,22 @@ def asv_file(results: dict[str, Any], **members: object) -> dict[str, Any]:
         "results": results,
         **members,
     }
+
+
+OLD_ASV = asv_file(
+    {
+        "suite.time_plain": 0.5,
+        "suite.time_sizes": {
+            "result": [1.0, 2.0],
+            "params": [["1", "2"]],
+            "samples": [[1.0, 1.5], [2.0, 2.5]],
+            "stats": [{"number": 3, "repeat": 2}, {"number": 4, "repeat": 2}],
+        },
+    },
+    version=1,
+    started_at={"suite.time_plain": 1586678387000},
+    benchmark_version={"suite.time_plain": "b" * 64},
+)
 
 
 def test_pytest_benchmark_gives_its_raw_values() -> None:
@@ -140,7 +162,7 @@ def test_asv_gives_samples_where_it_kept_them() -> None:
     sorted_list = found["sorting.Sorting.time_sort[10, 'list']"]
     assert (5.419999524747254e-07, 5.250001322565367e-07) == sorted_list.values[:2]
     assert {"size": "10", "kind": "'list'"} == sorted_list.benchmark.params
-    assert "247bd8fc20b7bb2b" == sorted_list.benchmark.version
+    assert sorted_list.benchmark.version.startswith("247bd8fc20b7bb2b39b85a698fa0b356")
     assert 1991 == found["sorting.time_join"].loops
     assert ("memory", "B") == (
         found["sorting.mem_list"].metric.name,
@@ -208,7 +230,7 @@ def test_asv_version_1_is_read() -> None:
     )
 
     assert (0.5,) == found["suite.time_plain"].values
-    assert "b" * 16 == found["suite.time_plain"].benchmark.version
+    assert "b" * 64 == found["suite.time_plain"].benchmark.version
     assert "error" == found["suite.time_failed"].status
     assert ((2.0, 2.5), 4) == (found["suite.time_sizes[2]"].values, found["suite.time_sizes[2]"].loops)
     assert "error" == found["suite.time_all_failed[2]"].status
@@ -318,6 +340,16 @@ def test_a_data_js_is_read_as_text() -> None:
     )
 
 
+def test_a_series_may_have_values_of_launches() -> None:
+    """A list of values is a launch, and a single value one by itself."""
+    [run] = runs_of(b'{"name": "sort", "unit": "ms", "values": [[1, 2], 3], "commit": "%s"}' % (b"a" * 40))
+
+    assert [(0, (0.001, 0.002)), (1, (0.003,))] == [
+        (result.launch, result.outcome.values) for result in run.results
+    ]
+    assert () == run.doubts
+
+
 @pytest.mark.parametrize(
     ("unit", "name", "stored", "better", "divisor"),
     [
@@ -409,6 +441,38 @@ def test_a_bad_file_is_refused_in_one_line(data: bytes, said: str) -> None:
 
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+JUNK: st.SearchStrategy[Any] = st.sampled_from([None, True, -1, 1e308, 10**400, "", "x" * 50, [], [[]], {}, {"a": [None]}, math.nan])
+
+
+def places_in(value: object) -> list[tuple[Any, Any]]:
+    """Return each place of a value, as what holds it and its key."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = [((value, key), one) for key, one in items]
+    return [place for place, _ in found] + [place for _, one in found for place in places_in(one)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pytest_benchmark_5.json", "pyperf.json", "google_benchmark.json", "data.js"),
+        *("asv/sample/74d09164-existing-py_usr_bin_python3.json", "asv-1"),
+    ],
+)
+@given(data=st.data())
+def test_anything_may_stand_anywhere(name: str, data: st.DataObject) -> None:
+    """A file with a wrong value in any place is read or refused, and nothing else."""
+    value = OLD_ASV if name == "asv-1" else decode((FILES / name).read_bytes())
+    value = copy.deepcopy(value)
+    for _ in range(data.draw(st.integers(1, 3))):
+        holder, key = data.draw(st.sampled_from(places_in(value)))
+        holder[key] = copy.deepcopy(data.draw(JUNK))
+
+    with contextlib.suppress(UsageError):
+        for run in read(value, format_of(value)):
+            rows = rows_of(run, Commit(sha="a" * 40), run_id="r", recorded_at=run.recorded_at or NOW)
+            assert rows == from_table(to_table(rows))
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the large files are not part of the repository")
