@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.errors import UsageError
@@ -443,7 +443,9 @@ def test_a_bad_file_is_refused_in_one_line(data: bytes, said: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-JUNK: st.SearchStrategy[Any] = st.sampled_from([None, True, -1, 1e308, 10**400, "", "x" * 50, [], [[]], {}, {"a": [None]}, math.nan])
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, -1, 1e308, 10**400, "", "x" * 50, [], [[]], {}, {"a": [None]}, math.nan]
+)
 
 
 def places_in(value: object) -> list[tuple[Any, Any]]:
@@ -460,6 +462,7 @@ def places_in(value: object) -> list[tuple[Any, Any]]:
         *("asv/sample/74d09164-existing-py_usr_bin_python3.json", "asv-1"),
     ],
 )
+@settings(max_examples=40)
 @given(data=st.data())
 def test_anything_may_stand_anywhere(name: str, data: st.DataObject) -> None:
     """A file with a wrong value in any place is read or refused, and nothing else."""

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from repositories import Repository
 
-from perfkit.errors import RunInterruptedError
+from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
 from perfkit.jobs.ledger_exchange import ImportReport, ImportRequest, import_files
 from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import from_table, to_table
@@ -26,6 +26,7 @@ from perfkit.records import Row, Summary
 PERFKIT = Path(sys.executable).with_name("perfkit")
 FILES = Path(__file__).parents[1] / "exchange/files"
 SCIPY = Path(__file__).parents[2] / "../shared/data/scipy_asv_results.tar.xz"
+UNNAMED = (FILES / "data.js").read_bytes().replace(b"2" * 40, b"a tag", 2)
 HOSTILE = "time_a\x1b[31m|<b>'\"`\n::x"
 
 
@@ -122,14 +123,15 @@ def test_a_file_without_a_commit_needs_one(project: Repository) -> None:
     """A ref of the repository, or all digits of one that it does not have."""
     refused = run(project, "import", FILES / "pyperf.json")
     by_ref = run(project, "import", FILES / "pyperf.json", "--commit", "HEAD")
-    by_digits = run(project, "import", FILES / "pyperf.json", "--commit", "e" * 40)
-    unknown = run(project, "import", FILES / "pyperf.json", "--commit", "no-such-branch")
+    ledger = project.root / "benchmarks/ledger"
+    import_into(ledger, FILES / "pyperf.json", commit="e" * 40)
 
-    assert (2, 0, 0, 2) == tuple(one.returncode for one in (refused, by_ref, by_digits, unknown))
+    assert (2, 0) == (refused.returncode, by_ref.returncode)
     assert "does not say which commit it is of; name it with --commit" in refused.stderr
-    assert 'unknown commit "no-such-branch"' in unknown.stderr
     assert {project.git.head.commit.hexsha, "e" * 40} == {row.commit.sha for row in rows_in(project)}
     assert [0, 1, 2] == sorted({row.placement.launch for row in rows_in(project)})
+    with pytest.raises(RepositoryError, match='unknown commit "no-such-branch"'):
+        import_into(ledger, FILES / "pyperf.json", commit="no-such-branch")
 
 
 def test_one_broken_file_keeps_none_of_the_others_out(project: Repository) -> None:
@@ -255,42 +257,57 @@ def test_hostile_names_are_kept_and_shown_safely(project: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "said"),
     [
-        (pickle.dumps({"times": [1.0]}), 2, "loading a pickle can run any code"),
-        (b'{"machine_info": {}, "ben', 2, "is not whole JSON"),
-        (b"[" * 200_000, 2, "is nested too deeply"),
-        (b'{"name": "x"}', 2, "holds no results of a known format"),
-        (b'{"machine_info": {}, "benchmarks": []}', 2, "holds no result"),
+        (pickle.dumps({"times": [1.0]}), "loading a pickle can run any code"),
+        (b'{"machine_info": {}, "ben', "is not whole JSON"),
+        (b"[" * 200_000, "is nested too deeply"),
+        (b'{"name": "x"}', "holds no results of a known format"),
+        (b'{"machine_info": {}, "benchmarks": []}', "holds no result"),
+        (UNNAMED, "names no commit for 2 of its 4 runs, which cannot all be of one"),
     ],
 )
-def test_a_bad_file_is_told_in_one_line(project: Repository, content: bytes, code: int, said: str) -> None:
+def test_a_bad_file_is_told_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:
     """And nothing is recorded."""
-    (project.root / "bad.json").write_bytes(content)
+    (tmp_path / "bad.json").write_bytes(content)
 
-    done = run(project, "import", "bad.json")
+    with pytest.raises(UsageError) as refused:
+        import_into(tmp_path / "ledger", tmp_path / "bad.json", commit="a" * 40)
 
-    assert code == done.returncode
-    [line] = [line for line in done.stderr.splitlines() if line != "importing"]
-    assert line.startswith("perfkit: bad.json ")
-    assert said in line
-    assert [] == rows_in(project)
+    assert str(refused.value).startswith(f"{tmp_path / 'bad.json'} ")
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert [] == Ledger(tmp_path / "ledger").rows()
 
 
-def test_places_and_formats_that_are_none_are_refused(project: Repository) -> None:
-    """Each with what is to be typed instead."""
-    (project.root / "empty").mkdir()
+def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
+    """Each with what was looked for."""
+    (tmp_path / "empty").mkdir()
 
-    missing = run(project, "import", "nowhere.json")
-    empty = run(project, "import", "empty")
+    with pytest.raises(UsageError, match=r"there is no file or folder .*nowhere\.json"):
+        import_into(tmp_path / "ledger", tmp_path / "nowhere.json")
+    with pytest.raises(UsageError, match=r"empty holds no results: no file in it ends in \.json"):
+        import_into(tmp_path / "ledger", tmp_path / "empty")
+
+
+def test_a_format_that_is_named_is_the_one(project: Repository) -> None:
+    """It is one that can be read, and the file is of it."""
     unknown = run(project, "import", "pyproject.toml", "--format", "csv")
     other = run(project, "import", FILES / "pyperf.json", "--format", "pytest-benchmark")
 
-    assert (2, 2, 2, 2) == tuple(one.returncode for one in (missing, empty, unknown, other))
-    assert "there is no file or folder nowhere.json" in missing.stderr
-    assert "empty holds no results: no file in it ends in .json" in empty.stderr
+    assert (2, 2) == (unknown.returncode, other.returncode)
     assert "--format must be one of asv, github-action-benchmark, google-benchmark" in unknown.stderr
     assert "is not as pytest-benchmark writes it" in other.stderr
+
+
+def test_a_commit_that_no_file_needs_is_said(tmp_path: Path) -> None:
+    """The file's own commit counts."""
+    file = write(tmp_path / "a.json", asv_file({"time_a": 1.0}))
+
+    report = import_into(tmp_path / "ledger", file, commit="a" * 40)
+
+    assert ("--commit was not needed: every run names its own commit",) == report.doubts
+    assert {"c" * 40} == {row.commit.sha for row in Ledger(tmp_path / "ledger").rows()}
 
 
 def test_a_damaged_neighbour_is_named(tmp_path: Path) -> None:
