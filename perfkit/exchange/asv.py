@@ -51,6 +51,7 @@ _VARIABLE = "variable "
 # asv itself writes a hash in place of the name of an environment that is longer.
 _LONGEST_NAME = 128
 _COMMIT_DIGITS = 8
+_MOST_COMBINATIONS = 1_000_000
 _GIB = 1 << 30
 # So many KiB, 2 TiB, no machine had while asv said KiB; so few bytes, 2 GiB, none that ran macOS.
 _LEAST_IN_BYTES = 1 << 31
@@ -146,6 +147,9 @@ def _results(name: str, file: _File, context: AsvContext) -> Iterator[tuple[Fore
     described = context.benchmarks.get(name, {})
     metric, divisor = _metric(name, described)
     levels = [list(map(as_text, one)) for one in _lists(columns.get("params"), name)]
+    # A few lists are billions of combinations: no result has them, and they are counted before they are made.
+    if math.prod(map(len, levels)) > _MOST_COMBINATIONS:
+        raise _unlike(name, f"there are more than {_MOST_COMBINATIONS:,} combinations of parameters")
     combinations = list(itertools.product(*levels))
     names = _parameter_names(described, len(levels))
     values = _spread(columns.get("result"), len(combinations), name)

@@ -25,7 +25,7 @@ from perfkit.exchange.foreign import (
     moment,
 )
 from perfkit.exchange.sense import checked
-from perfkit.records import Benchmark, Outcome
+from perfkit.records import Benchmark, Machine, Outcome
 
 TOOL = "pyperf"
 _VERSIONS = (5, 6, "1.0")
@@ -96,27 +96,26 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
             branch=_text(known, "commit_branch"),
         ),
         recorded_at=_begun(file.benchmarks),
-        machine=machine_of(
-            {
-                "cpu": known.get("cpu_model_name"),
-                "logical_cpus": known.get("cpu_count"),
-                **({} if known.get("cpu_model_name") else {"node": known.get("hostname")}),
-            },
-            {"node": known.get("hostname"), "system": known.get("platform")},
-        ),
+        machine=_machine(known),
         environment=environment_of(
-            {
-                "python": " ".join(
-                    as_text(known[name])
-                    for name in ("python_implementation", "python_version")
-                    if name in known
-                ),
-                **{name: one for name, one in known.items() if name not in _OF_RUNS},
-            }
+            {name: one for name, one in known.items() if name not in _OF_RUNS} | {"python": _python(known)}
         ),
         results=tuple(result for result, _ in found),
         doubts=tuple(doubt for _, doubts in found for doubt in doubts),
     )
+
+
+def _machine(known: Mapping[str, Any]) -> Machine:
+    model, node = known.get("cpu_model_name"), known.get("hostname")
+    identity = {"cpu": model, "logical_cpus": known.get("cpu_count")}
+    return machine_of(
+        identity if model else {**identity, "node": node}, {"node": node, "system": known.get("platform")}
+    )
+
+
+def _python(known: Mapping[str, Any]) -> str:
+    words = (known.get("python_implementation"), known.get("python_version"))
+    return " ".join(as_text(word) for word in words if word)
 
 
 def _known(file: _File, bench: _Bench) -> dict[str, Any]:

@@ -429,6 +429,10 @@ def test_what_is_no_measurement_is_an_error_row() -> None:
         (b'{"commit_hash": "a", "results": {"t": 3}, "version": 2}', "its result is no list"),
         (b'{"commit_hash": "a", "results": {"t": true}}', "'true' stands where a number should"),
         (
+            json.dumps(asv_file({"t": {"result": None, "params": [["1"] * 100] * 10}})).encode(),
+            "of 't', there are more than 1,000,000 combinations of parameters",
+        ),
+        (
             b'{"commit_hash": "a", "results": {"t": {"result": [1], "params": [["1", "2"]]}}}',
             "it has 2 combinations of parameters and 1 results",
         ),
