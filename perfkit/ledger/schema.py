@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from perfkit.agent.counting.model import Cause
+from perfkit.errors import LedgerError
 from perfkit.ledger.columns import to_batch
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.records import (
@@ -116,6 +118,27 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
+def upgraded(table: pa.Table, file: Path) -> pa.Table:
+    """Return the table of a file in the current schema: columns that its version did not have yet are null.
+
+    Raises:
+        LedgerError: it is no table of a ledger, or was written by a newer perfkit.
+    """
+    if "schema_version" not in table.column_names or table.num_rows == 0:
+        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
+    newest = max(table["schema_version"].to_pylist())
+    if newest > SCHEMA_VERSION:
+        raise LedgerError(
+            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
+        )
+    if table.schema.equals(SCHEMA):
+        return table.replace_schema_metadata(None)
+    missing = [field for field in SCHEMA if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(SCHEMA.names).cast(SCHEMA)
+
+
 def from_table(table: pa.Table) -> list[Row]:
     """Return the rows of a table of the current schema; derived columns count where values are missing."""
     columns = table.cast(_STORED_TIMES)
@@ -136,10 +159,10 @@ def to_cells(row: Row) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": row.run_id,
-        "recorded_at": _to_microseconds(row.recorded_at),
+        "recorded_at": to_microseconds(row.recorded_at),
         "source": row.source,
         "commit": commit.sha,
-        "commit_time": None if commit.time is None else _to_microseconds(commit.time),
+        "commit_time": None if commit.time is None else to_microseconds(commit.time),
         "subject": commit.subject,
         "branch": commit.branch,
         "dirty": commit.dirty,
@@ -194,11 +217,11 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
     training = entries.pop(_TRAINING_ENTRY, "") == "true" or bool(cells["training"])
     return Row(
         run_id=cells["run_id"],
-        recorded_at=_from_microseconds(cells["recorded_at"]),
+        recorded_at=from_microseconds(cells["recorded_at"]),
         source=cells["source"],
         commit=Commit(
             sha=cells["commit"],
-            time=None if cells["commit_time"] is None else _from_microseconds(cells["commit_time"]),
+            time=None if cells["commit_time"] is None else from_microseconds(cells["commit_time"]),
             subject=cells["subject"],
             branch=cells["branch"],
             dirty=cells["dirty"],
@@ -298,9 +321,11 @@ def _facts(cell: Mapping[str, str] | Iterable[tuple[str, str]] | None) -> Mappin
     return cell if isinstance(cell, dict) else dict(cell or ())
 
 
-def _to_microseconds(time: datetime) -> int:
+def to_microseconds(time: datetime) -> int:
+    """Return a time as microseconds since 1970, UTC."""
     return (time - _EPOCH) // _MICROSECOND
 
 
-def _from_microseconds(microseconds: int) -> datetime:
+def from_microseconds(microseconds: int) -> datetime:
+    """Return the time of so many microseconds since 1970, UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)

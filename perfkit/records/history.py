@@ -20,8 +20,9 @@ State = Literal["open", "accepted", "ignored"]
 class Trend:
     """What runs measured of one benchmark, in the order of their commits: columns with a place for each run.
 
-    All runs are of one metric, version of the benchmark and machine. ``means`` and ``sds`` are over launches,
-    in the metric's unit per call, ``sds`` None for a single launch. ``levels`` are what steps are sought in.
+    All runs are of one metric, version of the benchmark and machine, and all were measured in ``lockstep``
+    with another commit, or none. ``means`` and ``sds`` are over launches, in the metric's unit per call; of a
+    single launch they are over its rounds. ``levels`` are what steps are sought in.
     """
 
     benchmark: str
@@ -37,6 +38,7 @@ class Trend:
     means: tuple[float, ...]
     sds: tuple[float | None, ...]
     levels: tuple[float, ...]
+    lockstep: bool = False
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -96,6 +98,25 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shift:
+    """A step that most ``benchmarks`` of a machine made at once, by ``ratio``, an interval at 95 % around it.
+
+    It is the machine's, or of code that all of them share. ``cause`` is "code" where a sentinel stood still,
+    "machine" where one moved as well, and None where no sentinel says anything.
+    """
+
+    machine_id: str
+    last_before: str
+    first_after: str
+    at: datetime
+    benchmarks: int
+    ratio: float
+    low: float
+    high: float
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Creep:
     """A benchmark that lost little by little: no single step, but more than the margin since ``since``."""
 
@@ -142,6 +163,7 @@ class HistoryReport:
 
     trends: tuple[Trend, ...]
     points: tuple[ChangePoint, ...] = ()
+    shifts: tuple[Shift, ...] = ()
     creeps: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
     commits: Mapping[str, CommitFacts] = field(default_factory=dict)
