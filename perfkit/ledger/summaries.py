@@ -48,13 +48,14 @@ _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger
 WHERE status <> 'ok' AND policy['verdict'] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
 """
-# A run's level is the lower quartile of its launches' medians: other work on the machine only slows.
+# A run's level is the lower quartile of its launches' medians: other work on the machine only slows. Of what
+# other tools measured the median may not be known.
 _LEVELS = f"""
 SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
     env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
     count(*) AS launches, avg(mean) AS mean,
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
-    quantile_cont(median, 0.25) AS level
+    quantile_cont(coalesce(median, mean), 0.25) AS level
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
     AND {{benchmarks}}

@@ -20,7 +20,9 @@ from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
 from perfkit.jobs.ledger_exchange import ImportReport, ImportRequest, import_files
 from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import from_table, to_table
+from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Wanted
 from perfkit.records import Row, Summary
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -221,6 +223,31 @@ def test_a_summary_is_kept_where_values_were_not(project: Repository) -> None:
     assert ["9", "2.00", "ms", "100", "us", "1.90", "ms"] == shown.stdout.split()[-7:]
     assert 0 == log.returncode, log.stderr
     assert "| 0.002000, 0.000100 † | Add a |" in (project.root / "perf_log.md").read_text()
+
+
+def test_a_ledger_with_imports_is_sound(tmp_path: Path) -> None:
+    """Rows with a summary in place of values are no damage."""
+    import_into(
+        tmp_path / "ledger", FILES / "data.js", FILES / "asv", FILES / "google_benchmark_aggregates.json"
+    )
+
+    assert () == tuple(verify(tmp_path / "ledger")[0].problems)
+
+
+def test_summaries_have_a_trend(tmp_path: Path) -> None:
+    """Its level is the mean where the file does not say the median."""
+    entry = {"tool": "pytest", "date": 1700000000000}
+    rate = {"unit": "iter/sec", "range": "stddev: 0.00001", "extra": "rounds: 20"}
+    entries = [
+        {**entry, "commit": {"id": sha * 40}, "benches": [{"name": "t", "value": 4000, **rate}]}
+        for sha in "ab"
+    ]
+    write(tmp_path / "data.json", {"lastUpdate": 1, "entries": {"Python": entries}})
+    import_into(tmp_path / "ledger", tmp_path / "data.json")
+
+    [trend] = Ledger(tmp_path / "ledger").trends(Wanted()).trends
+
+    assert (0.00025, 0.00025) == tuple(trend.levels)
 
 
 def test_a_summary_survives_a_run_that_was_cut_off(tmp_path: Path) -> None:
