@@ -72,7 +72,7 @@ def import_(
         raise UsageError(f"--repo {start} is not a folder")
     request = ImportRequest(
         places=tuple(files),
-        ledger=ledger_at(ledger or project.ledger_path),
+        ledger=ledger_at(ledger or project.ledger_place),
         start=start,
         format=_format(format_),
         commit=commit,
@@ -118,12 +118,11 @@ def export(
     csv and json have a record for each row of the ledger, with all of its columns. asv gets a folder of
     results, and pytest-benchmark a file for each run and commit, with times alone.
     """
-    from perfkit import open_ledger
     from perfkit.jobs.ledger_exchange import ExportRequest, export_rows
 
     report = export_rows(
         ExportRequest(
-            ledger=ledger_at(open_ledger(ledger).path),
+            ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
             start=Path.cwd(),
             format=_export_format(format_),
             out=out,
