@@ -29,6 +29,7 @@ from perfkit.records.change_log import (
     Table,
 )
 from perfkit.stats.summary import paired_ratio, summarise
+from perfkit.views.markdown_table import cell_code
 
 Key = TypeVar("Key")
 # Returns the whole rows of the times of a benchmark in a run, of which a gate's ratio is computed anew.
@@ -41,7 +42,7 @@ _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 def most_measured(commits: Mapping[str, int]) -> tuple[Column, ...]:
     """Return the columns of a log without configured ones: the benchmarks with the longest history."""
     names = sorted(commits, key=lambda name: (-commits[name], name))[:_DEFAULT_COLUMNS]
-    return tuple(Column(title=f"`{name.rpartition('::')[2]}`", benchmark=name) for name in names)
+    return tuple(Column(title=cell_code(name.rpartition("::")[2]), benchmark=name) for name in names)
 
 
 def build_change_log(

@@ -169,6 +169,15 @@ class Ledger:
         wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
 
+    def commits(self) -> frozenset[str]:
+        """Return the commits that the ledger has measurements of.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        found = self._questions.ask('SELECT DISTINCT "commit" FROM ledger')
+        return frozenset(sha for (sha,) in found)
+
     def timed_benchmarks(self) -> dict[str, int]:
         """Return the benchmarks that were timed at commits, with the number of those.
 

@@ -30,7 +30,8 @@ SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
 GROUP BY ALL ORDER BY min(filename), min(file_row_number)
 """
 _TIMED = f"""
-SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger WHERE {_OF_COMMITS} GROUP BY benchmark
+SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger
+WHERE {_OF_COMMITS} GROUP BY benchmark
 """
 _MEASURED = f"""
 SELECT run_id, epoch_us(recorded_at), source, "commit", subject, epoch_us(commit_time), machine_id, env_id,
@@ -47,14 +48,15 @@ _FACTS = """
 SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
 WHERE list_contains($runs, run_id)
 """
-# A run's level is the lower quartile of its launches' medians: other work on the machine only slows.
+# A run's level is the lower quartile of its launches' medians: other work on the machine only slows. Of what
+# other tools measured the median may not be known.
 _LEVELS = f"""
 SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
     env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
     count(*) AS launches, avg(mean) AS mean,
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
-    quantile_cont(median, 0.25) AS level, bool_or(dirty) AS dirty, any_value(subject) AS subject,
-    epoch_us(max(commit_time)) AS commit_time, max(filename) AS filename
+    quantile_cont(coalesce(median, mean), 0.25) AS level, bool_or(dirty) AS dirty,
+    any_value(subject) AS subject, epoch_us(max(commit_time)) AS commit_time, max(filename) AS filename
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
     AND {{benchmarks}}
