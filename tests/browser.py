@@ -18,7 +18,7 @@ from typing import Any
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _STARTED = "was started successfully on port "
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
-_LIMIT_S = 60
+_LIMIT_S = 120
 
 
 @functools.cache
@@ -162,6 +162,7 @@ def opened_browser() -> Iterator[Page]:
         }
         session = _ask(f"{address}/session", {"capabilities": {"alwaysMatch": wanted}})
         page = f"{address}/session/{session['sessionId']}"
+        _ask(f"{page}/timeouts", {"script": 1000 * _LIMIT_S})
         try:
             yield Page(page)
         finally:

@@ -268,7 +268,7 @@ class _Pages:
 
     @functools.cached_property
     def _last_at(self) -> str:
-        """When the newest thing was recorded; no page tells the present time, so equal ledgers give equal pages."""
+        """When the newest thing was recorded: pages never tell the present time, so they stay equal."""
         times = [series.last_at for series in self.series] + [run.recorded_at for run in self.site.runs]
         return wording.time_text(max(times)) if times else ""
 

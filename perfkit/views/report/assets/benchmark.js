@@ -75,6 +75,14 @@
     return Number(told) === 0 ? "0 %" : `${percent > 0 ? "+" : ""}${told} %`;
   }
 
+  function amountText(ratio) {
+    const time = series.unit === "s";
+    if (ratio === 1) return "the same as A";
+    if (ratio >= 3 || ratio < 0.2) return `${ratioText(ratio)} of A`;
+    const word = time ? (ratio > 1 ? "slower" : "faster") : ratio > 1 ? "more" : "less";
+    return `${ratioText(ratio).replace(/^[+-]/, "")} ${word} than A`;
+  }
+
   function timeText(seconds) {
     return seconds === null ? "not known" : `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
   }
@@ -263,7 +271,7 @@
     const within = series.noise !== null && ratio <= series.noise && ratio >= 1 / series.noise;
     const worse = (ratio > 1) === (series.better === "lower");
     const told = element("p", "", `ratio ${within || ratio === 1 ? "dim" : worse ? "worse" : "better"}`);
-    told.textContent = Number.isFinite(ratio) ? `B is A ${ratioText(ratio)}` : "A is zero, so there is no ratio";
+    told.textContent = Number.isFinite(ratio) ? `B is ${amountText(ratio)}` : "A is zero, so there is no ratio";
     box.append(element("h3", "A and B compared"), told, element("p", `${valueText(a.mean)} → ${valueText(b.mean)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
     const command = element("p", "Measured side by side: ", "small");

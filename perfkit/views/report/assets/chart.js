@@ -12,7 +12,7 @@ window.PerfkitChart = class {
 
   #canvas; #map; #told; #data = null; #view = [0, 1]; #range = [0, 1]; #hover = -1; #picked = [];
   #colours = {}; #frame = 0; #zero = false; #off = new Set(); #labels = [];
-  #pointers = new Map(); #dragged = false; #pinch = null; #overview = null;
+  #pointers = new Map(); #dragged = false; #pinch = null; #overview = null; #size = null;
 
   // `told` hears of what people do: hover(run or -1, x, y), pick(run), step(id).
   constructor(canvas, map, told) {
@@ -21,7 +21,7 @@ window.PerfkitChart = class {
     this.#told = told;
     this.#readColours();
     document.addEventListener("perfkit-theme", () => { this.#readColours(); this.redraw(); });
-    new ResizeObserver(() => { this.#overview = null; this.redraw(); }).observe(canvas);
+    new ResizeObserver(() => { this.#size = null; this.#overview = null; this.redraw(); }).observe(canvas);
     this.#listen();
   }
 
@@ -112,13 +112,17 @@ window.PerfkitChart = class {
     return window.PerfkitChart.#TOP + (1 - share) * height;
   }
 
+  // The rectangle of the runs. It is kept, since asking a page for sizes once a run would take most of the time.
   #area() {
-    const { clientWidth, clientHeight } = this.#canvas;
-    const own = window.PerfkitChart;
-    return {
-      width: Math.max(clientWidth - own.#LEFT - own.#RIGHT, 10),
-      height: Math.max(clientHeight - own.#TOP - own.#BOTTOM, 10),
-    };
+    if (!this.#size) {
+      const { clientWidth, clientHeight } = this.#canvas;
+      const own = window.PerfkitChart;
+      this.#size = {
+        width: Math.max(clientWidth - own.#LEFT - own.#RIGHT, 10),
+        height: Math.max(clientHeight - own.#TOP - own.#BOTTOM, 10),
+      };
+    }
+    return this.#size;
   }
 
   // Returns the first run that is not left of x.
@@ -157,7 +161,7 @@ window.PerfkitChart = class {
     context.beginPath();
     context.rect(own.#LEFT, 0, width, own.#TOP + height);
     context.clip();
-    const columns = this.#columns(first, last, (x) => this.#place(x));
+    const columns = this.#columns(first, last, this.#view);
     this.#drawReleases(context, height);
     this.#drawBand(context, columns);
     this.#drawLevels(context);
@@ -171,9 +175,10 @@ window.PerfkitChart = class {
 
   #visibleRange(first, last) {
     const { mean, low, high, env } = this.#data;
+    const some = this.#off.size > 0 ? this.#off : null;
     let bottom = Infinity, top = -Infinity, least = Infinity, most = -Infinity;
     for (let run = first; run < last; run += 1) {
-      if (this.#off.has(env[run]) || Number.isNaN(mean[run])) continue;
+      if ((some && some.has(env[run])) || Number.isNaN(mean[run])) continue;
       if (mean[run] < bottom) bottom = mean[run];
       if (mean[run] > top) top = mean[run];
       if (low[run] < least) least = low[run];
@@ -192,19 +197,21 @@ window.PerfkitChart = class {
     return [least - lacking - free, most + lacking + free];
   }
 
-  // Puts runs that share a column of pixels together; `place` tells where a run is.
-  #columns(first, last, place) {
+  // Puts runs that share a column of pixels together, where the axis goes from one end of a view to the other.
+  #columns(first, last, [start, end]) {
     const { x, mean, low, high, env, version } = this.#data;
+    const left = window.PerfkitChart.#LEFT, wide = this.#area().width / (end - start);
+    const some = this.#off.size > 0 ? this.#off : null;
     const columns = [];
     let now = null;
     for (let run = first; run < last; run += 1) {
-      if (this.#off.has(env[run]) || Number.isNaN(mean[run])) continue;
-      const at = place(x[run]);
+      if ((some && some.has(env[run])) || Number.isNaN(mean[run])) continue;
+      const at = left + (x[run] - start) * wide;
       if (now && Math.abs(at - now.at) < 1 && now.version === version[run]) {
-        now.bottom = Math.min(now.bottom, mean[run]);
-        now.top = Math.max(now.top, mean[run]);
-        now.low = Math.min(now.low, low[run]);
-        now.high = Math.max(now.high, high[run]);
+        if (mean[run] < now.bottom) now.bottom = mean[run];
+        if (mean[run] > now.top) now.top = mean[run];
+        if (low[run] < now.low) now.low = low[run];
+        if (high[run] > now.high) now.high = high[run];
         now.last = mean[run];
       } else {
         now = {
@@ -460,7 +467,7 @@ window.PerfkitChart = class {
       drawn.height = Math.round(canvas.clientHeight * ratio);
       const context = drawn.getContext("2d");
       context.scale(ratio, ratio);
-      const columns = this.#columns(0, data.x.length, place);
+      const columns = this.#columns(0, data.x.length, [first, last]);
       const bottom = Math.min(...columns.map((one) => one.bottom)), top = Math.max(...columns.map((one) => one.top));
       const y = (value) => canvas.clientHeight - 6 - ((value - bottom) / (top - bottom || 1)) * (canvas.clientHeight - 12);
       context.strokeStyle = this.#colours.calm;
