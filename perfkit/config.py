@@ -97,12 +97,22 @@ class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BenchmarkRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of ``[[tool.perfkit.rules]]``: how benchmarks whose node id matches a glob are judged."""
+    """One of ``[[tool.perfkit.rules]]``: how benchmarks whose node id matches a glob are judged.
+
+    A ``sentinel`` depends on none of the project's code: where it moves, the machine has.
+    """
 
     match: str
     margin: str | None = None
     gate: bool | None = None
     limit: float | None = None
+    sentinel: bool | None = None
+
+
+class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.history]``: after how many days without a measurement a benchmark is called silent."""
+
+    silent_days: float = 14.0
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,6 +135,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gate: GateConfig = GateConfig()
     backfill: BackfillConfig = BackfillConfig()
     exact: ExactConfig = ExactConfig()
+    history: HistoryConfig = HistoryConfig()
     rules: tuple[BenchmarkRule, ...] = ()
 
     @property

@@ -19,6 +19,7 @@ HOMES = {
     "git": {"repo"},
     "pyarrow": {"ledger"},
     "pandas": {"ledger"},
+    "duckdb": {"ledger"},
     "psutil": {"machine"},
     "cpuinfo": {"machine"},
     "pynvml": {"machine"},

@@ -6,4 +6,4 @@ It needs the standard library, pytest and pytest-benchmark, and imports torch on
 FIXTURE_NAME = "benchmark"
 # This file in a child's temporary folder names what its session is collecting.
 COLLECTING = "collecting"
-MARKER = "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark"
+MARKER = "perfkit(margin, gate, limit, sentinel): how perfkit treats a benchmark"

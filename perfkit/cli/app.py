@@ -20,6 +20,7 @@ from perfkit.cli import (
     experiment,
     explain,
     gate,
+    history,
     ledger,
     log,
     profile,
@@ -81,6 +82,7 @@ explain.register(app)
 view.register(app)
 log.register(app)
 ledger.register(app)
+history.register(app)
 backfill.register(app)
 compare.register(app)
 doctor.register(app)

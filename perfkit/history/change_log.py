@@ -1,4 +1,4 @@
-"""From ledger rows to the change log.
+"""From what launches measured to the change log.
 
 A commit may have been measured in many runs. Its cell shows the run that measured it in alternation with
 the row before, else the one with most launches, else the newest; but when the newest run failed, the cell
@@ -9,45 +9,68 @@ changes the code on purpose.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
 from perfkit.history.gates import gate_ratio
-from perfkit.records import OF_CHANGED_CODE, Environment, Row
-from perfkit.records.change_log import Cell, ChangeLog, Column, Entry, History, Table
-from perfkit.records.policies import JudgedPolicy
+from perfkit.records import Environment, Row
+from perfkit.records.change_log import (
+    Cell,
+    ChangeLog,
+    Column,
+    Entry,
+    History,
+    Measured,
+    Measurements,
+    Table,
+)
 from perfkit.stats.summary import paired_ratio, summarise
 
 Key = TypeVar("Key")
+# Returns the whole rows of the times of a benchmark in a run, of which a gate's ratio is computed anew.
+TimesOf = Callable[[str, str], Sequence[Row]]
 
 _DEFAULT_COLUMNS = 4
-# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
-_NO_FAILURES = frozenset({"NEW", "MISSING", "CHANGED", "SKIPPED"})
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-def build_change_log(rows: Sequence[Row], columns: Sequence[Column], history: History) -> ChangeLog:
-    """Return the log of ``rows``; without columns it has the benchmarks with the longest history.
+@dataclass(frozen=True)
+class Choice:
+    """Which benchmarks the log shows: those of the configured columns, or those with most commits."""
 
-    Raises:
-        ConfigError: a column could mean more than one benchmark.
-    """
-    own = [row for row in rows if row.source not in OF_CHANGED_CODE]
-    timed = [row for row in own if row.outcome.metric.name == "time" and not row.outcome.metric.exact]
-    dirty_runs = {row.run_id for row in own if row.commit.dirty}
-    clean = [row for row in timed if row.run_id not in dirty_runs]
-    chosen = tuple(columns) or _longest_histories(clean)
-    _check_unambiguous(chosen, {row.outcome.benchmark.name for row in clean})
-    shown = [row for row in clean if any(column.shows(row.outcome.benchmark.name) for column in chosen)]
-    by_machine = _group(shown, lambda row: row.machine.machine_id)
+    configured: Sequence[Column] = ()
+
+    def names(self, commits: Mapping[str, int]) -> list[str]:
+        """Return the names of the benchmarks to show; ``commits`` has the number of commits of each one.
+
+        Raises:
+            ConfigError: a column could mean more than one benchmark.
+        """
+        _check_unambiguous(self.configured, commits)
+        columns = self.configured or _longest_histories(commits)
+        return [name for column in columns for name in commits if column.shows(name)]
+
+    def columns(self, found: Measurements) -> tuple[Column, ...]:
+        """Return the columns of the log, once the benchmarks to show were found."""
+        commits = {(one.benchmark, one.commit) for one in found.measured}
+        counted = Counter(name for name, _ in sorted(commits))
+        return tuple(self.configured) or _longest_histories(counted)
+
+
+def build_change_log(
+    found: Measurements, columns: Sequence[Column], history: History, *, times_of: TimesOf
+) -> ChangeLog:
+    """Return the log of what was ``found``, with these columns."""
+    by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
-        tables=tuple(_table(group, chosen, history) for group in by_machine.values()),
-        dirty_runs=len(dirty_runs),
+        tables=tuple(
+            _table(group, tuple(columns), history, found, times_of) for group in by_machine.values()
+        ),
+        dirty_runs=len(found.dirty_runs),
     )
 
 
@@ -61,115 +84,126 @@ def _check_unambiguous(columns: Sequence[Column], names: Iterable[str]) -> None:
             )
 
 
-def _longest_histories(rows: Sequence[Row]) -> tuple[Column, ...]:
-    measured = {(row.outcome.benchmark.name, row.commit.sha) for row in rows}
-    commits = Counter(name for name, _ in sorted(measured))
+def _longest_histories(commits: Mapping[str, int]) -> tuple[Column, ...]:
     names = sorted(commits, key=lambda name: (-commits[name], name))[:_DEFAULT_COLUMNS]
     return tuple(Column(title=f"`{name.rpartition('::')[2]}`", benchmark=name) for name in names)
 
 
-def _table(rows: Sequence[Row], columns: tuple[Column, ...], history: History) -> Table:
-    by_commit = _group(rows, lambda row: row.commit.sha)
-    ordered = sorted(by_commit, key=lambda sha: _place(sha, by_commit[sha][0], history))
-    of_columns = [[row for row in rows if column.shows(row.outcome.benchmark.name)] for column in columns]
+def _table(
+    measured: Sequence[Measured],
+    columns: tuple[Column, ...],
+    history: History,
+    found: Measurements,
+    times_of: TimesOf,
+) -> Table:
+    first = {one.commit: one for one in reversed(measured)}
+    ordered = sorted(first, key=lambda sha: _place(sha, first[sha], history))
+    shown = [
+        _ColumnOf([one for one in measured if column.shows(one.benchmark)], times_of) for column in columns
+    ]
     entries = tuple(
         Entry(
             commit=sha,
-            description=history.notes.get(sha) or by_commit[sha][0].commit.subject or "",
-            cells=tuple(_cell(mine, sha, before) for mine in of_columns),
+            description=history.notes.get(sha) or first[sha].subject or "",
+            cells=tuple(column.cell(sha, before) for column in shown),
         )
         for before, sha in itertools.pairwise([None, *ordered])
         if sha is not None
     )
     return Table(
-        machine=max(rows, key=lambda row: row.recorded_at).machine,
-        environments=_shown_environments(rows, entries),
+        machine=found.machines[measured[0].machine_id],
+        environments=_shown_environments(measured, entries, found),
         columns=columns,
         entries=entries,
     )
 
 
-def _shown_environments(rows: Sequence[Row], entries: Sequence[Entry]) -> tuple[Environment, ...]:
+def _shown_environments(
+    measured: Sequence[Measured], entries: Sequence[Entry], found: Measurements
+) -> tuple[Environment, ...]:
     """Return the environments of the runs that cells show, in the order of recording."""
-    known = {row.environment.env_id: row.environment for row in rows}
     shown = {cell.env_id for entry in entries for cell in entry.cells if cell is not None}
-    return tuple(environment for env_id, environment in known.items() if env_id in shown)
+    known = dict.fromkeys(one.env_id for one in measured)
+    return tuple(found.environments[env_id] for env_id in known if env_id in shown)
 
 
-def _place(sha: str, row: Row, history: History) -> tuple[float, datetime, str]:
+def _place(sha: str, one: Measured, history: History) -> tuple[float, datetime, str]:
     """Return the sort key of a commit: its place in history; commits that git does not know come last."""
-    return (history.order.get(sha, float("inf")), row.commit.time or _UNKNOWN_TIME, sha)
+    return (history.order.get(sha, float("inf")), one.commit_time or _UNKNOWN_TIME, sha)
 
 
-def _cell(rows: Sequence[Row], sha: str, before: str | None) -> Cell | None:
-    """Return what the rows of one column say of a commit; None where they say nothing."""
-    own = [row for row in rows if row.commit.sha == sha]
-    if not own:
-        return None
-    newest = max(own, key=lambda row: row.recorded_at)
-    failed = [row for row in own if row.run_id == newest.run_id and _is_failure(row)]
-    if failed:
-        return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.environment.env_id)
-    measured = [row for row in rows if row.outcome.status == "ok" and row.outcome.values]
-    if all(row.commit.sha != sha for row in measured):
-        return None
-    run_id = _choose_run(measured, sha, before)
-    shown = [row for row in measured if row.run_id == run_id]
-    current = max(rows, key=lambda row: row.recorded_at).outcome.benchmark.version
-    cell = _measured_cell(shown, sha, current)
-    if shown[0].source == "gate":
-        whole = [row for row in rows if row.run_id == run_id]
-        return replace(cell, gate=gate_ratio(whole, base=before, head=sha))
-    return replace(cell, ratio=paired_ratio(_pairs(shown, sha, before)))
+class _ColumnOf:
+    """What launches measured of one benchmark on one machine, by commit and by run."""
+
+    def __init__(self, measured: Sequence[Measured], times_of: TimesOf) -> None:
+        self._times_of = times_of
+        self._by_commit = _group(measured, lambda one: one.commit)
+        timed = [one for one in measured if one.status == "ok" and one.n]
+        self._timed = _group(timed, lambda one: one.commit)
+        self._alternating = {(one.run_id, one.commit) for one in timed if _is_alternating(one)}
+        self._runs = _group(timed, lambda one: one.run_id)
+        self._version = max(measured, key=lambda one: one.recorded_at).version if measured else ""
+
+    def cell(self, sha: str, before: str | None) -> Cell | None:
+        """Return what is said of a commit, None where nothing is; ``before`` is that of the row before."""
+        own = self._by_commit.get(sha)
+        if not own:
+            return None
+        newest = max(own, key=lambda one: one.recorded_at)
+        failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
+        if failed:
+            return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.env_id)
+        if sha not in self._timed:
+            return None
+        run_id = self._choose_run(sha, before)
+        shown = self._runs[run_id]
+        cell = _measured_cell(shown, sha, self._version)
+        if shown[0].source != "gate":
+            return replace(cell, ratio=paired_ratio(_pairs(shown, sha, before)))
+        if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
+            return cell
+        return replace(cell, gate=gate_ratio(self._times_of(run_id, own[0].benchmark), base=before, head=sha))
+
+    def _choose_run(self, sha: str, before: str | None) -> str:
+        """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
+        own = _group(self._timed[sha], lambda one: one.run_id)
+        return max(
+            own, key=lambda run: ((run, before) in self._alternating, len(own[run]), own[run][-1].recorded_at)
+        )
 
 
-def _is_failure(row: Row) -> bool:
-    """Tell whether a benchmark failed or was skipped; one that a gate could not compare did not fail."""
-    policy = row.policy
-    compared = not (isinstance(policy, JudgedPolicy) and policy.verdict in _NO_FAILURES)
-    return row.outcome.status != "ok" and compared
+def _is_alternating(one: Measured) -> bool:
+    """Tell whether a run compares later commits with the one of this launch."""
+    return one.side == "base" if one.source == "gate" else one.block is not None
 
 
-def _failure(failed: Sequence[Row], own: Sequence[Row], run_id: str) -> str:
-    launches = sum(row.run_id == run_id for row in own)
-    row = failed[0]
-    word = "skipped" if row.outcome.status == "skipped" else "failed"
+def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -> str:
+    launches = sum(one.run_id == run_id for one in own)
+    first = failed[0]
+    word = "skipped" if first.status == "skipped" else "failed"
     share = f" ({len(failed)} of {launches} launches)" if launches > 1 else ""
-    cause = row.outcome.message or row.outcome.status
-    return f"{word}{share}: {cause}"
+    return f"{word}{share}: {first.message or first.status}"
 
 
-def _choose_run(rows: Sequence[Row], sha: str, before: str | None) -> str:
-    """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
-    own = _group((row for row in rows if row.commit.sha == sha), lambda row: row.run_id)
-    beside = {row.run_id for row in rows if row.commit.sha == before and _is_alternating(row)}
-    return max(own, key=lambda run: (run in beside, len(own[run]), own[run][-1].recorded_at))
-
-
-def _is_alternating(row: Row) -> bool:
-    """Tell whether a run compares later commits with the one of this row."""
-    return row.placement.side == "base" if row.source == "gate" else row.placement.block is not None
-
-
-def _measured_cell(rows: Sequence[Row], sha: str, version: str) -> Cell:
-    own = [row for row in rows if row.commit.sha == sha]
-    values = own[0].outcome.values if len(own) == 1 else [_location(row) for row in own]
-    summary = summarise(values)
+def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
+    own = [one for one in shown if one.commit == sha]
+    first, summary = own[0], summarise([one.mean for one in own if one.mean is not None])
+    several = len(own) > 1 and summary is not None
     return Cell(
         mean=summary.mean if summary else None,
-        sd=summary.sd if summary else None,
+        sd=summary.sd if several and summary else first.sd,
         launches=len(own),
-        env_id=own[0].environment.env_id,
-        other_version=own[0].outcome.benchmark.version != version,
+        env_id=first.env_id,
+        other_version=first.version != version,
     )
 
 
-def _pairs(rows: Sequence[Row], sha: str, before: str | None) -> list[tuple[float, float]]:
+def _pairs(shown: Sequence[Measured], sha: str, before: str | None) -> list[tuple[float, float]]:
     """Return (before, this) of each block in which one version of the benchmark ran on both commits."""
     located = {
-        (row.commit.sha, row.placement.block, row.outcome.benchmark.version): _location(row)
-        for row in rows
-        if row.placement.block is not None
+        (one.commit, one.block, one.version): one.mean
+        for one in shown
+        if one.block is not None and one.mean is not None
     }
     return [
         (located[before, block, version], mine)
@@ -178,12 +212,8 @@ def _pairs(rows: Sequence[Row], sha: str, before: str | None) -> list[tuple[floa
     ]
 
 
-def _location(row: Row) -> float:
-    return statistics.fmean(row.outcome.values)
-
-
-def _group(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
-    groups: dict[Key, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
+def _group(measured: Iterable[Measured], key: Callable[[Measured], Key]) -> dict[Key, list[Measured]]:
+    groups: dict[Key, list[Measured]] = defaultdict(list)
+    for one in measured:
+        groups[key(one)].append(one)
     return dict(groups)

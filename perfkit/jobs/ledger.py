@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row, RunSummary
-from perfkit.verdict.from_rows import is_count
 
 
 def list_runs(ledger: Path) -> list[RunSummary]:
@@ -16,10 +14,7 @@ def list_runs(ledger: Path) -> list[RunSummary]:
     Raises:
         LedgerError: a ledger file cannot be read.
     """
-    runs: dict[str, list[Row]] = {}
-    for row in Ledger(ledger).rows():
-        runs.setdefault(row.run_id, []).append(row)
-    return sorted(map(_summarise, runs.values()), key=lambda run: run.recorded_at)
+    return Ledger(ledger).runs()
 
 
 def show_run(ledger: Path, run: str) -> list[Row]:
@@ -29,20 +24,3 @@ def show_run(ledger: Path, run: str) -> list[Row]:
         LedgerError: no run, or more than one, is meant, or a ledger file cannot be read.
     """
     return Ledger(ledger).rows_of(run)
-
-
-def _summarise(rows: Sequence[Row]) -> RunSummary:
-    first = min(rows, key=lambda row: row.recorded_at)
-    return RunSummary(
-        run_id=first.run_id,
-        recorded_at=first.recorded_at,
-        source=first.source,
-        commits=tuple(dict.fromkeys(row.commit.sha for row in rows)),
-        subject=first.commit.subject,
-        dirty=any(row.commit.dirty for row in rows),
-        benchmarks=len({row.outcome.benchmark.name for row in rows}),
-        launches=len({(row.commit.sha, row.placement.launch) for row in rows}),
-        rows=len(rows),
-        failed=sum(row.outcome.status != "ok" and not is_count(row) for row in rows),
-        machine_id=first.machine.machine_id,
-    )

@@ -132,10 +132,10 @@ def to_cells(row: Row) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "run_id": row.run_id,
-        "recorded_at": _to_microseconds(row.recorded_at),
+        "recorded_at": to_microseconds(row.recorded_at),
         "source": row.source,
         "commit": commit.sha,
-        "commit_time": None if commit.time is None else _to_microseconds(commit.time),
+        "commit_time": None if commit.time is None else to_microseconds(commit.time),
         "subject": commit.subject,
         "branch": commit.branch,
         "dirty": commit.dirty,
@@ -179,11 +179,11 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
     training = entries.pop(_TRAINING_ENTRY, "") == "true" or bool(cells["training"])
     return Row(
         run_id=cells["run_id"],
-        recorded_at=_from_microseconds(cells["recorded_at"]),
+        recorded_at=from_microseconds(cells["recorded_at"]),
         source=cells["source"],
         commit=Commit(
             sha=cells["commit"],
-            time=None if cells["commit_time"] is None else _from_microseconds(cells["commit_time"]),
+            time=None if cells["commit_time"] is None else from_microseconds(cells["commit_time"]),
             subject=cells["subject"],
             branch=cells["branch"],
             dirty=cells["dirty"],
@@ -274,9 +274,11 @@ def _facts(cell: Mapping[str, str] | Iterable[tuple[str, str]] | None) -> Mappin
     return cell if isinstance(cell, dict) else dict(cell or ())
 
 
-def _to_microseconds(time: datetime) -> int:
+def to_microseconds(time: datetime) -> int:
+    """Return a time as microseconds since 1970, UTC."""
     return (time - _EPOCH) // _MICROSECOND
 
 
-def _from_microseconds(microseconds: int) -> datetime:
+def from_microseconds(microseconds: int) -> datetime:
+    """Return the time of so many microseconds since 1970, UTC."""
     return _EPOCH + timedelta(microseconds=microseconds)

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from perfkit.errors import LedgerError
-from perfkit.identity import short_run_id
 from perfkit.ledger.files import (
     COMPACTED_FILES,
     OnStep,
@@ -27,9 +22,22 @@ from perfkit.ledger.files import (
     with_replaced,
     write_table,
 )
+from perfkit.ledger.queries import Questions, select_rows
 from perfkit.ledger.recording import Run
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_table, to_table
-from perfkit.records import Row
+from perfkit.ledger.schema import from_table, to_table
+from perfkit.ledger.summaries import (
+    Trends,
+    Wanted,
+    points_of,
+    read_commits,
+    read_facts,
+    read_measurements,
+    read_places,
+    read_runs,
+    read_trends,
+)
+from perfkit.records import Commit, Environment, Machine, Row, RunSummary
+from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +49,7 @@ class Ledger:
     def __init__(self, path: Path, *, on_step: OnStep = say_nothing) -> None:
         self.path = path
         self._on_step = on_step
+        self._questions = Questions(path)
 
     def run(self, *, source: str, run_id: str, recorded_at: datetime, folder: Path | None = None) -> Run:
         """Begin a run whose rows are staged as they come, for ``with``; the end of the block publishes them.
@@ -121,7 +130,7 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
-        return [row for table in self._tables() for row in from_table(table)]
+        return from_table(self._questions.rows())
 
     def rows_on(self, commits: Collection[str]) -> list[Row]:
         """Return the rows of some commits, in the order of recording, without reading what has none.
@@ -129,8 +138,7 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
-        wanted = frozenset(commits)
-        return self._rows_where("commit", wanted.__contains__)
+        return from_table(self._questions.rows('list_contains($commits, "commit")', commits=sorted(commits)))
 
     def rows_from(self, source: str) -> list[Row]:
         """Return the rows of the runs of one source, in the order of recording.
@@ -138,7 +146,7 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
-        return self._rows_where("source", source.__eq__)
+        return from_table(self._questions.rows("source = $source", source=source))
 
     def rows_of(self, run: str) -> list[Row]:
         """Return the rows of the run whose id begins or ends with ``run``.
@@ -146,33 +154,49 @@ class Ledger:
         Raises:
             LedgerError: no run, or more than one, is meant.
         """
-        rows = self._rows_where("run_id", lambda run_id: run_id.startswith(run) or run_id.endswith(run))
-        found = sorted({row.run_id for row in rows})
+        known = self._questions.ask("SELECT DISTINCT run_id FROM ledger")
+        found = sorted(name for (name,) in known if name.startswith(run) or name.endswith(run))
         if not found:
             raise LedgerError(f'no run "{run}" in {self.path}; see "perfkit ledger list"')
         if len(found) > 1:
             raise LedgerError(
                 f'"{run}" could mean {len(found)} runs ({", ".join(found[:3])} …); give more of it'
             )
-        return rows
+        return from_table(self._questions.rows("run_id = $run", run=found[0]))
 
-    def _rows_where(self, column: str, wanted: Callable[[str], bool]) -> list[Row]:
-        found = ((_read_where(file, column, wanted), ends) for file, ends in present_files(self.path).items())
-        return [
-            row for table, ends in found if table is not None for row in from_table(_without(table, ends))
-        ]
+    def times_of(self, run_id: str, benchmark: str) -> list[Row]:
+        """Return the rows of a benchmark's wall times in one run, in the order of recording.
 
-    def _tables(self) -> Iterator[pa.Table]:
-        """Yield the rows of each file, without those that an earlier one holds, too."""
-        for file, ends in present_files(self.path).items():
-            yield _without(read_table(file), ends)
+        Raises:
+            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
+        """
+        wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
+        return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
+
+    def measurements(self, choose: Callable[[Mapping[str, int]], Collection[str]]) -> Measurements:
+        """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
+
+        ``choose`` gets the benchmarks that were timed, with the number of their commits.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_measurements(self._questions, choose)
+
+    def runs(self) -> list[RunSummary]:
+        """Return what each run measured in a line, oldest first.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_runs(self._questions)
 
     def _present(self) -> list[Path]:
         return sorted(self.path.glob("*.parquet"))
 
     def _compact(self) -> None:
         files = self.files()
-        tables = list(self._tables())
+        rows = self._questions.rows()
         replaced = replaced_names(self.path)
         for file in self._present():
             if file.name in replaced:
@@ -182,83 +206,90 @@ class Ledger:
         target = self.path / compacted_name(files)
         remove_temporary(self.path, COMPACTED_FILES)
         names = replaced.union(file.name for file in files)
-        write_table(with_replaced(pa.concat_tables(tables), names), target, on_step=self._on_step)
+        write_table(with_replaced(rows, names), target, on_step=self._on_step)
         for file in files:
             file.unlink()
             self._on_step("replaced file removed")
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return every row as a data frame, one column per ledger column, ``values`` as arrays.
+    def to_pandas(
+        self,
+        *,
+        benchmark: str | None = None,
+        commit: str | None = None,
+        source: str | None = None,
+        since: datetime | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Return rows as a data frame, one column per ledger column, ``values`` as arrays.
+
+        ``benchmark`` is a node id or the end of one, ``commit`` the beginning of a hash. ``columns`` are
+        those to read, all by default: without ``values`` a large ledger takes a fraction of the time.
+
+        Raises:
+            UsageError: there is no such column.
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        found = select_rows(
+            self._questions, columns, benchmark=benchmark, commit=commit, source=source, since=since
+        )
+        frame: pd.DataFrame = found.to_pandas()
+        return frame
+
+    def sql(self, question: str) -> pd.DataFrame:
+        """Return the answer to a question in SQL, which selects from ``ledger``, as a data frame.
+
+        Example: ``sql('SELECT benchmark, avg(mean) FROM ledger GROUP BY benchmark')``. The columns "commit",
+        "values", "group" and "order" are written in quotes.
+
+        Raises:
+            UsageError: the question is not understood.
+            LedgerError: a file is damaged or was written by a newer perfkit.
+        """
+        frame: pd.DataFrame = self._questions.answer(question).to_pandas()
+        return frame
+
+    def series(self, benchmark: str, *, metric: str = "time", since: datetime | None = None) -> pd.DataFrame:
+        """Return what each run measured of a benchmark, in the order of recording, as a data frame.
+
+        Its columns are those of ``perfkit.records.history.Trend``; mean and sd are over launches. Runs with
+        uncommitted changes are left out. ``benchmark`` is a node id or the end of one.
 
         Raises:
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
-        tables = list(self._tables())
-        frame: pd.DataFrame = pa.concat_tables([SCHEMA.empty_table(), *tables]).to_pandas()
-        return frame
+        import pandas as pd
 
+        wanted = Wanted(benchmarks=(benchmark,), metric=metric, since=since)
+        return pd.DataFrame(points_of(self.trends(wanted).trends))
 
-def read_table(file: Path) -> pa.Table:
-    """Return one ledger file as a table of the current schema, whatever schema version it was written with.
+    def trends(self, wanted: Wanted) -> Trends:
+        """Return the trends of what is wanted, each in the order of recording.
 
-    Raises:
-        LedgerError: the file is damaged, is no ledger file, or was written by a newer perfkit.
-    """
-    with _opened(file) as parquet:
-        table = parquet.read()
-    return _upgrade(table, file)
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_trends(self._questions, wanted)
 
+    def commits(self) -> dict[str, Commit]:
+        """Return what the ledger knows of each commit that it has measurements of.
 
-def _without(table: pa.Table, ends: Collection[str]) -> pa.Table:
-    """Return a table without the rows of runs whose ids end so."""
-    if not ends:
-        return table
-    runs = table["run_id"].to_pylist()
-    return table.filter(pa.array([short_run_id(run) not in ends for run in runs]))
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_commits(self._questions)
 
+    def places(self) -> tuple[dict[str, Machine], dict[str, Environment]]:
+        """Return the machines and the environments that the ledger has measurements of, by their ids.
 
-def _read_where(file: Path, column: str, wanted: Callable[[str], bool]) -> pa.Table | None:
-    """Return the rows of a ledger file whose text in a column is wanted, None where there is none.
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_places(self._questions)
 
-    The file is read whole only where there is one; what is no ledger file is not passed over.
-    """
-    # Whoever only writes a ledger need not wait for this import.
-    import pyarrow.compute as pc
+    def facts_of_runs(self, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
+        """Return the machine and the environment of each of these runs, by their ids.
 
-    with _opened(file) as parquet:
-        if column not in parquet.schema_arrow.names:
-            return _upgrade(parquet.read(), file)
-        texts = parquet.read(columns=[column])[column]
-        kept = [text for text in texts.unique().to_pylist() if wanted(text)]
-        if not kept:
-            return None
-        table = parquet.read().filter(pc.is_in(texts, value_set=pa.array(kept, pa.string())))
-    return _upgrade(table, file)
-
-
-@contextmanager
-def _opened(file: Path) -> Iterator[pq.ParquetFile]:
-    try:
-        # Not read_table(): that goes through pyarrow.dataset, which imports pandas.
-        with pq.ParquetFile(file) as parquet:
-            yield parquet
-    except (pa.ArrowException, OSError) as error:
-        raise LedgerError(
-            f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
-            f"bring it back with `git checkout -- {file}` or move it out of the ledger"
-        ) from error
-
-
-def _upgrade(table: pa.Table, file: Path) -> pa.Table:
-    """Bring a table to the current schema: columns that its version did not have yet are null."""
-    if "schema_version" not in table.column_names or table.num_rows == 0:
-        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
-    newest = max(table["schema_version"].to_pylist())
-    if newest > SCHEMA_VERSION:
-        raise LedgerError(
-            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
-        )
-    missing = [field for field in SCHEMA if field.name not in table.column_names]
-    for field in missing:
-        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(SCHEMA.names).cast(SCHEMA)
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_facts(self._questions, runs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
 
 from perfkit.records import Environment, Machine
 from perfkit.records.results import meant_by
@@ -19,6 +21,47 @@ class Column:
     def shows(self, name: str) -> bool:
         """Tell whether this column is about the benchmark of that name."""
         return bool(meant_by(self.benchmark, (name,)))
+
+
+class Measured(NamedTuple):
+    """What one launch measured of a benchmark at one commit, without the raw values.
+
+    ``n``, ``mean`` and ``sd`` are over its rounds, in seconds per call. ``compared`` is False where a gate
+    says no more than that its sides differ, which is no failure of the benchmark.
+    """
+
+    run_id: str
+    recorded_at: datetime
+    source: str
+    commit: str
+    subject: str | None
+    commit_time: datetime | None
+    machine_id: str
+    env_id: str
+    benchmark: str
+    version: str
+    side: str | None
+    launch: int
+    block: int | None
+    status: str
+    message: str | None
+    n: int
+    mean: float | None
+    sd: float | None
+    compared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """What launches measured, in the order of recording, with the facts of where they ran.
+
+    ``dirty_runs`` had uncommitted changes, and nothing of them is among ``measured``.
+    """
+
+    measured: tuple[Measured, ...]
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    dirty_runs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ State = Literal["open", "accepted", "ignored"]
 class Trend:
     """What runs measured of one benchmark, in the order of their commits: columns with a place for each run.
 
-    All runs are of one metric, version of the benchmark and machine. ``means`` and ``sds`` are over launches,
-    in the metric's unit per call, ``sds`` None for a single launch. ``levels`` are what steps are sought in.
+    All runs are of one metric, version of the benchmark and machine, and all were measured in ``lockstep``
+    with another commit, or none. ``means`` and ``sds`` are over launches, in the metric's unit per call; of a
+    single launch they are over its rounds. ``levels`` are what steps are sought in.
     """
 
     benchmark: str
@@ -37,6 +38,7 @@ class Trend:
     means: tuple[float, ...]
     sds: tuple[float | None, ...]
     levels: tuple[float, ...]
+    lockstep: bool = False
 
     def __len__(self) -> int:
         return len(self.levels)

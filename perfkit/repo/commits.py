@@ -13,6 +13,8 @@ import git
 
 from perfkit.errors import RepositoryError
 from perfkit.records import Commit
+from perfkit.records.history import CommitFacts
+from perfkit.repo.commands import try_git
 from perfkit.repo.folders import OUTPUTS
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
@@ -153,3 +155,58 @@ def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
     exclusions += [f":(exclude,top,glob)**/{name}/**" for name in sorted(OUTPUTS)]
     return str(repository.git.diff("HEAD", "--no-ext-diff", "--binary", "--", ":/", *exclusions))
+
+
+def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
+    """Return what git knows of commits, with their places in topological order, oldest first.
+
+    Those that git does not know are left out; outside a repository it knows none.
+    """
+    repository = _find_repository(start)
+    wanted = set(shas)
+    if repository is None or not repository.head.is_valid():
+        return {}
+    said = repository.git.log("--topo-order", "--reverse", "--all", "HEAD", "--format=%H%x00%ct%x00%an%x00%s")
+    facts: dict[str, CommitFacts] = {}
+    for place, line in enumerate(said.split("\n")):
+        sha, time, author, subject = line.split("\0", 3)
+        if sha in wanted:
+            facts[sha] = CommitFacts(
+                sha=sha,
+                subject=subject,
+                time=datetime.fromtimestamp(int(time), tz=UTC),
+                author=author,
+                place=place,
+            )
+    return facts
+
+
+def commits_of(start: Path, ref: str) -> frozenset[str]:
+    """Return the commits that can be reached from ``ref``.
+
+    Raises:
+        RepositoryError: it names no commit.
+    """
+    repository = open_repository(start)
+    return frozenset(repository.git.rev_list(resolve(repository, ref).sha).split())
+
+
+def commits_between(start: Path, first: str, last: str) -> int | None:
+    """Return how many commits ``last`` has that ``first`` has not; None where git lacks either."""
+    counted = try_git(start, "rev-list", "--count", f"{first}..{last}")
+    return None if counted is None else int(counted)
+
+
+def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
+    """Return the files that differ between two commits, None where git lacks one of them."""
+    listed = try_git(start, "diff", "--name-only", "--no-renames", "-z", first, last)
+    return None if listed is None else tuple(filter(None, listed.split("\0")))
+
+
+def releases(start: Path) -> dict[str, str]:
+    """Return the tags of the commits that can be reached from HEAD, oldest first, with their commits."""
+    form = "--format=%(refname:short) %(*objectname)%(objectname)"
+    listed = try_git(start, "tag", "--merged", "HEAD", "--sort=creatordate", form)
+    pairs = (line.split(" ", 1) for line in (listed or "").splitlines())
+    # An annotated tag has an object of its own, written behind that of its commit.
+    return {name: hashes[:40] for name, hashes in pairs}

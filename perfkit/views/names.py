@@ -85,3 +85,9 @@ def _endings(name: str) -> list[str]:
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]
+
+
+def printable(text: str | None) -> str:
+    """Return a text of unknown origin in one line; characters that would steer a terminal are escaped."""
+    escaped = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text or "")
+    return "".join(escaped)

@@ -14,8 +14,9 @@ from synthetic import build_row
 
 from perfkit.agent.counting.model import Cause
 from perfkit.ledger.policies import from_entries, to_entries
+from perfkit.ledger.queries import read_table
 from perfkit.ledger.schema import SCHEMA_VERSION
-from perfkit.ledger.store import Ledger, read_table
+from perfkit.ledger.store import Ledger
 from perfkit.records import Row, RowPolicy
 from perfkit.records.comparisons import Policy
 from perfkit.records.experiments import Experiment, Factor, Fingerprint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -11,7 +12,8 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
-from perfkit.history.change_log import build_change_log
+from perfkit.history.change_log import Choice, build_change_log
+from perfkit.ledger.store import Ledger
 from perfkit.records import Environment, Machine, Row, Side, Source
 from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
 from perfkit.records.comparisons import Policy, Verdict
@@ -30,7 +32,14 @@ HISTORY = History(order={A: 0, B: 1, C: 2}, notes={})
 
 
 def _log(rows: list[Row], history: History = HISTORY, columns: tuple[Column, ...] = (COLUMN,)) -> ChangeLog:
-    return build_change_log(rows, columns, history)
+    """Return the log of a ledger that holds these rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder))
+        if rows:
+            ledger.append(rows)
+        choice = Choice(columns)
+        found = ledger.measurements(choice.names)
+        return build_change_log(found, choice.columns(found), history, times_of=ledger.times_of)
 
 
 def _cell(rows: list[Row], entry: int = 0) -> Cell:

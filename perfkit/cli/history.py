@@ -1,0 +1,132 @@
+"""``perfkit history``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
+from perfkit.cli.output import tell
+
+
+class _ShowsByDefault(TyperGroup):
+    """A group whose command ``show`` may be left out: `perfkit history test_loss` shows that history."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (the library's own type moves)
+        """Put the command in where the first word is none."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+_history = typer.Typer(
+    cls=_ShowsByDefault,
+    help="Show trends over many commits, their steps and alarms; settle steps.",
+    epilog=examples(
+        "perfkit history",
+        "perfkit history test_loss --since 90d",
+        "perfkit history --branch main --metric operators",
+        "perfkit history --check",
+        'perfkit history accept 4f0ee3ba --reason "Exact distances, wanted"',
+    ),
+)
+_REASON = typer.Option("--reason", metavar="TEXT", help="Why; shown beside the step from then on.")
+_SUBJECT = typer.Argument(
+    metavar="POINT", help="The id of a step, or a benchmark that is not measured any more."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.add_typer(_history, name="history")
+
+
+@_history.command(
+    epilog=examples(
+        "perfkit history show",
+        "perfkit history show bench_losses.py::test_loss --since 2026-09-01",
+        "perfkit history show --json - | jq '.points[].benchmark'",
+    )
+)
+def show(
+    benchmarks: Annotated[
+        list[str] | None, typer.Argument(metavar="[BENCHMARK]...", help="Node ids, or ends of some.")
+    ] = None,
+    *,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only runs since then: 30d, 8w, 1y or 2026-09-01.")
+    ] = None,
+    branch: Annotated[
+        str | None, typer.Option(metavar="REF", help="Only commits that this branch or tag has.")
+    ] = None,
+    metric: Annotated[str, typer.Option(help="What to show: time, operators, peak, ...")] = "time",
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Exit 1 if a loss is open or creeps, 4 if a benchmark went silent."),
+    ] = False,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Show trends over many commits: what asks for attention first, then a line for each benchmark."""
+    from perfkit import open_ledger
+    from perfkit.config import load_project
+    from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history
+    from perfkit.views.history import history_view
+
+    project = load_project(Path.cwd())
+    request = HistoryRequest(
+        benchmarks=tuple(benchmarks or ()),
+        since=None if since is None else days_ago(since),
+        branch=branch,
+        metric=metric,
+    )
+    place = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    report = read_history(project, place, request)
+    tell(history_view(report), report, json=json)
+    if check:
+        sys.exit(history_exit_code(report))
+
+
+@_history.command(epilog=examples('perfkit history accept 4f0ee3ba --reason "Exact distances, wanted"'))
+def accept(
+    subject: Annotated[str, _SUBJECT],
+    *,
+    reason: Annotated[str, _REASON],
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Say that a step is real and may stay: it is not told as open any more."""
+    _state(subject, "accepted", reason, ledger, json)
+
+
+@_history.command(
+    epilog=examples(
+        'perfkit history ignore 4f0ee3ba --reason "The runner was moved"',
+        'perfkit history ignore test_old_loss --reason "Removed with its feature"',
+    )
+)
+def ignore(
+    subject: Annotated[str, _SUBJECT],
+    *,
+    reason: Annotated[str, _REASON],
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Say that a step is none, or that a benchmark may stay silent."""
+    _state(subject, "ignored", reason, ledger, json)
+
+
+def _state(subject: str, state: Any, reason: str, ledger: Path | None, json: str | None) -> None:  # noqa: ANN401
+    from perfkit import open_ledger
+    from perfkit.config import load_project
+    from perfkit.jobs.history import state_point
+
+    project = load_project(Path.cwd())
+    place = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
+    told = f"{stated.state.subject}: {state}\n{stated.file}: commit this file with your code"
+    tell(told, stated.state, json=json)

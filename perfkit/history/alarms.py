@@ -1,0 +1,150 @@
+"""What no list of steps shows: losses that add up little by little, and benchmarks that have gone silent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from perfkit.history.trends import Order
+from perfkit.records.history import Creep, Silence, Trend
+from perfkit.stats.interval import student_quantile
+
+# One in two hundred on either side: the alarm is for a sum that nobody would call noise.
+_CREEP_ERROR = 0.01
+_FEWEST_GATES = 3
+# A benchmark that was measured once or twice has no habit that it could break.
+_FEWEST_RUNS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Link:
+    """What a gate found between two commits, at their places in history: a log ratio and its variance."""
+
+    begin: float
+    end: float
+    base: str
+    head: str
+    log_ratio: float
+    variance: float
+    launches: int
+
+
+def find_creep(
+    trends: Iterable[Trend], order: Order, *, since: float, margin_of: Callable[[str], float]
+) -> Iterator[Creep]:
+    """Yield the benchmarks whose gates, one after the other, lost more than the margin since a place.
+
+    The log ratios of gates add up where each begins at or after the commit at which the one before ended. The
+    interval is that of Student's t at 99 %, with the variances of both sides' means, which are taken to be
+    independent: launches of both sides have much in common, so it is too wide rather than too narrow.
+    """
+    for trend in trends:
+        if not trend.lockstep or trend.metric.better != "lower":
+            continue
+        chain = _chain(_links(trend, order), since)
+        if len(chain) < _FEWEST_GATES:
+            continue
+        total = math.fsum(link.log_ratio for link in chain)
+        variance = math.fsum(link.variance for link in chain)
+        launches = sum(link.launches for link in chain)
+        half = student_quantile(max(launches - len(chain), 1), _CREEP_ERROR) * math.sqrt(variance)
+        margin = margin_of(trend.benchmark)
+        if total - half > math.log1p(margin):
+            yield Creep(
+                benchmark=trend.benchmark,
+                machine_id=trend.machine_id,
+                since=chain[0].base,
+                until=chain[-1].head,
+                ratio=math.exp(total),
+                low=math.exp(total - half),
+                high=math.exp(total + half),
+                margin=margin,
+            )
+
+
+def _links(trend: Trend, order: Order) -> Iterator[_Link]:
+    """Yield what each run of a trend says of the two commits that it measured side by side."""
+    runs: dict[str, list[int]] = {}
+    for place, run_id in enumerate(trend.run_ids):
+        runs.setdefault(run_id, []).append(place)
+    for places in runs.values():
+        if len(places) != 2:  # noqa: PLR2004 (base and head)
+            continue
+        base, head = sorted(places, key=lambda place: order.place(trend.commits[place]))
+        begin, end = (order.place(trend.commits[place]) for place in (base, head))
+        relative = [_relative_variance(trend, place) for place in (base, head)]
+        if (
+            begin == end
+            or not math.isfinite(end)
+            or None in relative
+            or min(trend.means[base], trend.means[head]) <= 0
+        ):
+            continue
+        yield _Link(
+            begin=begin,
+            end=end,
+            base=trend.commits[base],
+            head=trend.commits[head],
+            log_ratio=math.log(trend.means[head] / trend.means[base]),
+            variance=math.fsum(one for one in relative if one is not None),
+            launches=trend.launches[base] + trend.launches[head],
+        )
+
+
+def _relative_variance(trend: Trend, place: int) -> float | None:
+    sd, mean = trend.sds[place], trend.means[place]
+    return None if sd is None or not mean else (sd / mean) ** 2 / trend.launches[place]
+
+
+def _chain(links: Iterable[_Link], since: float) -> list[_Link]:
+    """Return links that follow one another, the shortest first where several begin at one commit."""
+    chain: list[_Link] = []
+    for link in sorted(links, key=lambda link: (link.begin, link.end)):
+        if link.begin >= (chain[-1].end if chain else since):
+            chain.append(link)
+    return chain
+
+
+def find_silence(
+    trends: Sequence[Trend], *, now: datetime, most_days: int, places: Mapping[str, float]
+) -> Iterator[Silence]:
+    """Yield the benchmarks that were not measured for more than ``most_days`` days, each machine apart.
+
+    A benchmark's versions count together. A machine on which nothing at all was measured for so long is told
+    once, by the benchmark that was measured there last: its others did not stop by themselves.
+    """
+    last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
+    for trend in trends:
+        key = (trend.benchmark, trend.machine_id)
+        newest = max(range(len(trend)), key=trend.recorded_at.__getitem__)
+        at, commit, runs = last.get(key, (trend.recorded_at[newest], trend.commits[newest], 0))
+        if trend.recorded_at[newest] >= at:
+            at, commit = trend.recorded_at[newest], trend.commits[newest]
+        last[key] = (at, commit, runs + len(trend))
+    newest_of = {
+        machine: max(at for (_, one), (at, _, _) in last.items() if one == machine) for _, machine in last
+    }
+    told: set[str] = set()
+    for (benchmark, machine_id), (at, commit, runs) in last.items():
+        alive = (now - newest_of[machine_id]).days <= most_days
+        days = ((newest_of[machine_id] if alive else now) - at).days
+        is_newest = at == newest_of[machine_id] and machine_id not in told
+        if days <= most_days or runs < _FEWEST_RUNS or not (alive or is_newest):
+            continue
+        told.add(machine_id)
+        yield Silence(
+            benchmark=benchmark,
+            machine_id=machine_id,
+            last_commit=commit,
+            last_at=at,
+            days=days,
+            commits=_later(commit, places),
+        )
+
+
+def _later(commit: str, places: Mapping[str, float]) -> int | None:
+    """Return how many of the measured commits are newer, None where git does not know this one."""
+    place = places.get(commit)
+    return None if place is None else sum(one > place for one in places.values())

@@ -1,0 +1,299 @@
+"""``perfkit history``: trends over many commits, their steps and alarms, and what people say of these."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from perfkit.config import Project, parse_percent
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeasuredError, UsageError
+from perfkit.history.alarms import find_creep, find_silence
+from perfkit.history.gates import gate_ratio
+from perfkit.history.steps import Facts, find_change_points, noise_of
+from perfkit.history.trends import Order, arrange, chained, on_branch
+from perfkit.ledger.states import KeptState, keep_state, read_states
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Wanted
+from perfkit.measure.clock import utc_now
+from perfkit.records.change_log import GateRatio
+from perfkit.records.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, State, Trend
+from perfkit.repo.author import author_name
+from perfkit.repo.commits import (
+    changed_files,
+    commit_facts,
+    commits_between,
+    commits_of,
+    open_repository,
+    releases,
+)
+from perfkit.repo.marked import marked_benchmarks
+from perfkit.units import counted
+
+# A change of these alone makes no code slower.
+_TEXTS = (".md", ".rst", ".txt")
+_FEWEST_DIGITS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryRequest:
+    """Which history is asked for: of benchmarks or all, since a time, on a branch, of one metric."""
+
+    benchmarks: tuple[str, ...] = ()
+    since: datetime | None = None
+    branch: str | None = None
+    metric: str = "time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What a person said of a change point or a silent benchmark, and the file that keeps it."""
+
+    state: KeptState
+    file: Path
+
+
+def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
+    """Return the history that a ledger holds.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has nothing of what is asked for.
+        RepositoryError: the branch is not known.
+    """
+    request = request or HistoryRequest()
+    kept = Ledger(ledger)
+    found = kept.trends(Wanted(benchmarks=request.benchmarks, metric=request.metric, since=request.since))
+    commits = _commits(project.root, kept, found.trends)
+    order = Order.of(commits.values())
+    arranged = arrange(found.trends, order)
+    if request.branch is not None:
+        wanted = commits_of(project.root, request.branch)
+        arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
+    if not arranged:
+        raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
+    gates = [trend for trend in arranged if trend.lockstep]
+    trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
+    reading = _Reading(project=project, ledger=kept, trends=trends, gates=gates, order=order, commits=commits)
+    machines, environments = kept.places()
+    states = read_states(ledger)
+    points = [_with_state(point, states) for point in reading.change_points()]
+    return HistoryReport(
+        trends=tuple(trends),
+        points=tuple(points),
+        creeps=tuple(reading.creeps()),
+        silences=tuple(one for one in reading.silences() if one.benchmark not in states),
+        commits=commits,
+        machines=machines,
+        environments={name: one.facts for name, one in environments.items()},
+        noise=dict(reading.noise(points)),
+        dirty_runs=len(found.dirty_runs),
+        notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
+    )
+
+
+def _commits(root: Path, ledger: Ledger, trends: Iterable[Trend]) -> dict[str, CommitFacts]:
+    measured = {commit for trend in trends for commit in trend.commits}
+    by_git = commit_facts(root, measured)
+    said = ledger.commits() if measured - by_git.keys() else {}
+    return {
+        sha: by_git[sha]
+        if sha in by_git
+        else CommitFacts(sha=sha, subject=said[sha].subject, time=said[sha].time)
+        for sha in sorted(measured)
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """What a history is read from, and the questions that it answers; ``gates`` have both of their sides."""
+
+    project: Project
+    ledger: Ledger
+    trends: Sequence[Trend]
+    gates: Sequence[Trend]
+    order: Order
+    commits: Mapping[str, CommitFacts]
+
+    def change_points(self) -> list[ChangePoint]:
+        root = self.project.root
+        facts = Facts(
+            order=self.order,
+            facts_of=self.ledger.facts_of_runs,
+            changes_code=functools.cache(self._changes_code),
+            commits_between=functools.cache(functools.partial(commits_between, root)),
+            gate_between=self._gate_between,
+            sentinels=self._is_sentinel(),
+        )
+        return find_change_points(self.trends, {}, facts)
+
+    def _changes_code(self, first: str, last: str) -> bool:
+        """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
+        files = changed_files(self.project.root, first, last)
+        outputs = [place.relative_to(self.project.root).as_posix() for place in self._outputs()]
+        return files is None or any(
+            not file.endswith(_TEXTS)
+            and not any(file == place or file.startswith(f"{place}/") for place in outputs)
+            for file in files
+        )
+
+    def _outputs(self) -> Iterator[Path]:
+        root = self.project.root
+        return (place for place in self.project.output_paths if place.is_relative_to(root))
+
+    def _gate_between(self, trend: Trend, begin: float, end: float) -> GateRatio | None:
+        """Return what the gate found that lies most closely around a range of commits."""
+        around = [
+            (last - first, run_id, base, head)
+            for other in self.gates
+            if (other.benchmark, other.version, other.machine_id)
+            == (trend.benchmark, trend.version, trend.machine_id)
+            for run_id, base, head in _gates(other)
+            if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
+        ]
+        for _, run_id, base, head in sorted(around):
+            found = gate_ratio(self.ledger.times_of(run_id, trend.benchmark), base=base, head=head)
+            if found is not None:
+                return found
+        return None
+
+    def _is_sentinel(self) -> Callable[[str], bool]:
+        project = self.project
+        patterns = [rule.match for rule in project.config.rules if rule.sentinel]
+        files = project.path(project.config.benchmarks).rglob("*.py")
+        marked = marked_benchmarks(sorted(files), project.root, "sentinel")
+
+        def is_sentinel(name: str) -> bool:
+            bare = name.partition("[")[0]
+            return bare in marked or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+        return is_sentinel
+
+    def creeps(self) -> Iterator[Creep]:
+        tags = [
+            self.order.place(sha) for sha in releases(self.project.root).values() if sha in self.order.places
+        ]
+        return find_creep(self.gates, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
+
+    def _margin(self, benchmark: str) -> float:
+        config = self.project.config
+        own = [rule.margin for rule in config.rules if rule.margin and fnmatchcase(benchmark, rule.match)]
+        return parse_percent(own[-1], key="margin") if own else config.margin_share
+
+    def silences(self) -> Iterator[Silence]:
+        places = {
+            sha: place for sha, place in self.order.places.items() if self.commits[sha].place is not None
+        }
+        return find_silence(
+            self.trends,
+            now=utc_now(),
+            most_days=round(self.project.config.history.silent_days),
+            places=places,
+        )
+
+    def noise(self, points: Iterable[ChangePoint]) -> Iterator[tuple[tuple[str, str], float]]:
+        for trend in self.trends:
+            own = [one for one in points if (one.benchmark, one.version) == (trend.benchmark, trend.version)]
+            found = noise_of(trend, [one for one in own if one.machine_id == trend.machine_id])
+            if found is not None:
+                yield (trend.benchmark, trend.machine_id), found
+
+
+def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:
+    """Yield the run, base and head of each gate of a trend."""
+    runs: dict[str, list[str]] = {}
+    for run_id, commit in zip(trend.run_ids, trend.commits, strict=True):
+        runs.setdefault(run_id, []).append(commit)
+    return ((run_id, commits[0], commits[-1]) for run_id, commits in runs.items() if len(commits) > 1)
+
+
+def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
+    kept = states.get(point.point_id)
+    return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
+
+
+def _notes(commits: Collection[CommitFacts], dirty_runs: int) -> Iterator[str]:
+    unknown = sum(commit.place is None for commit in commits)
+    if unknown and unknown == len(commits):
+        yield "git knows none of these commits here, so they stand in the order of their times"
+    elif unknown:
+        yield (
+            f"{counted(unknown, 'commit')} of {len(commits)} are unknown to this clone (rewritten, or not"
+            " fetched: `git fetch --unshallow`); they stand by their times"
+        )
+    if dirty_runs:
+        yield f"left out, measured with uncommitted changes: {counted(dirty_runs, 'run')}"
+
+
+def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> str:
+    known = sorted({trend.benchmark for trend in ledger.trends(Wanted(metric=request.metric)).trends})
+    if request.benchmarks and known:
+        wanted = ", ".join(request.benchmarks)
+        return f"{place} has no {request.metric} of {wanted}; it has {', '.join(known[:4])}" + (
+            f" and {len(known) - 4} more: `perfkit history` lists them" if len(known) > 4 else ""  # noqa: PLR2004 (as many as are named)
+        )
+    if known:
+        return (
+            f"{place} has no {request.metric} of such commits and times; `perfkit history` shows all it has"
+        )
+    return (
+        f"{place} has no {request.metric} of a commit yet; measure with `pytest --benchmark-autosave` or"
+        " `perfkit gate`, and run `perfkit history` again"
+    )
+
+
+def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
+    """Keep what a person says of a change point, by the beginning of its id, or of a silent benchmark.
+
+    Raises:
+        UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
+        LedgerError: the ledger cannot be read or written.
+    """
+    if not reason.strip():
+        raise UsageError('say why: `perfkit history accept POINT --reason "text"`')
+    report = read_history(project, ledger)
+    points = sorted({one.point_id for one in report.points if one.point_id.startswith(subject)})
+    benchmarks = sorted({one.benchmark for one in report.trends if one.benchmark.endswith(subject)})
+    meant = points if len(subject) >= _FEWEST_DIGITS and points else benchmarks
+    if len(meant) != 1:
+        found = (
+            f"it could mean {', '.join(meant[:3])}"
+            if meant
+            else "`perfkit history` lists them with their ids"
+        )
+        raise UsageError(f'"{subject}" names no one change point or benchmark; {found}')
+    kept = KeptState(
+        subject=meant[0],
+        state=state,
+        reason=reason.strip(),
+        author=author_name(open_repository(project.root)),
+        recorded_at=utc_now(),
+    )
+    return Stated(state=kept, file=keep_state(ledger, kept))
+
+
+def history_exit_code(report: HistoryReport) -> int:
+    """Return 1 where a loss is open or creeps, 4 where a benchmark went silent, else 0."""
+    open_losses = any(one.worse and one.state == "open" and one.cause == "code" for one in report.points)
+    if open_losses or report.creeps:
+        return EXIT_REGRESSED
+    return EXIT_NOT_MEASURED if report.silences else EXIT_PASS
+
+
+def days_ago(text: str) -> datetime:
+    """Return the time that "30d", "8w", "1y" or "2026-11-01" names.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    lengths = {"d": 1, "w": 7, "y": 365}
+    number, unit = text[:-1], text[-1:]
+    if number.isdigit() and unit in lengths and int(number) * lengths[unit] < 36500:  # noqa: PLR2004 (a century)
+        return utc_now() - timedelta(days=int(number) * lengths[unit])
+    try:
+        return datetime.fromisoformat(f"{text}T00:00:00+00:00")
+    except ValueError:
+        raise UsageError(f'--since must read "30d", "8w", "1y" or "2026-11-01", found "{text}"') from None

@@ -1,0 +1,324 @@
+"""The one way to read a ledger: questions in SQL on all of its files, which read only the columns they name.
+
+DuckDB answers them: on 1,000 files it took a third of the time of pyarrow, which goes from file to file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.files import present_files
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds
+
+if TYPE_CHECKING:
+    import duckdb
+
+Answer = TypeVar("Answer")
+Present = Mapping[Path, Collection[str]]
+# Files may be compacted while a question is answered; it is asked again then, but not for ever.
+_MOST_TRIES = 20
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "temp_directory": tempfile.gettempdir(),
+    # The library has all that is needed, so that nothing is to be fetched.
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    # Names in a question are not looked up among Python's variables, which would import pandas.
+    "python_enable_replacements": "false",
+}
+_COLUMNS = ", ".join(f'"{name}"' for name in SCHEMA.names)
+_SQL_TYPES = {
+    pa.bool_(): "BOOLEAN",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "VARCHAR",
+}
+_GLOB = re.compile(r"[*?\[]")
+# Version 1 kept the causes of a count among the entries of its policy.
+_COUNTED_ONCE = "causes IS NOT NULL OR (schema_version < 2 AND policy['causes'] IS NOT NULL)"
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_map(kind):
+        return f"MAP({_sql_type(kind.key_type)}, {_sql_type(kind.item_type)})"
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return "STRUCT(" + ", ".join(f'"{field.name}" {_sql_type(field.type)}' for field in kind) + ")"
+    return "TIMESTAMPTZ" if pa.types.is_timestamp(kind) else _SQL_TYPES[kind]
+
+
+_PLACES = (pa.field("filename", pa.string()), pa.field("file_row_number", pa.int64()))
+# All columns and no row, so that a question about a ledger without a file, or with old ones only, has them.
+_NO_ROWS = (
+    "SELECT "
+    + ", ".join(f'NULL::{_sql_type(field.type)} AS "{field.name}"' for field in (*SCHEMA, *_PLACES))
+    + " WHERE false"
+)
+
+
+@dataclass(frozen=True)
+class Meant:
+    """Which benchmarks are meant: node ids, or ends of some; all where none is named."""
+
+    benchmarks: Sequence[str] = ()
+
+    @property
+    def condition(self) -> str:
+        """The condition in SQL on the column ``benchmark``."""
+        ends = [f"ends_with(benchmark, '{sign}' || ${{name}})" for sign in ("/", "::")]
+        either = " OR ".join(["benchmark = ${name}", *ends])
+        conditions = (either.format(name=name) for name in self.parameters)
+        return f"({' OR '.join(conditions)})" if self.benchmarks else "true"
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The parameters of the condition."""
+        return {f"benchmark_{number}": name for number, name in enumerate(self.benchmarks)}
+
+
+class Questions:
+    """Questions about the rows of a ledger, each answered from the files that are there when it is asked."""
+
+    def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
+
+    def ask(
+        self, question: str, *, within: Collection[str] | None = None, **parameters: object
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of an answer to a question in SQL, which selects from ``ledger``.
+
+        Besides the ledger's columns that has ``filename``, ``file_row_number`` and ``counted``, which is true
+        for rows of counts. ``$name`` stands for a parameter. ``within`` names the files to look into, which
+        an earlier answer told; where one of them is gone since, all files are looked into.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return self._answer(
+            lambda files: _ask(_only(files, within), question, parameters, lambda found: found.fetchall())
+        )
+
+    def columns(self, question: str, **parameters: object) -> pa.Table:
+        """Return an answer by columns.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return self._answer(lambda files: _ask(files, question, parameters, _to_arrow))
+
+    def answer(self, question: str) -> pa.Table:
+        """Return the answer to a person's question by columns.
+
+        Raises:
+            UsageError: it is not understood.
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        if not question.strip():
+            raise UsageError("the question is empty; it may read: SELECT count(*) FROM ledger")
+        inner = f"SELECT * FROM ({question.strip().rstrip(';')})"
+        return self._answer(lambda files: _ask(files, inner, {}, _to_arrow), asked=question)
+
+    def rows(self, condition: str = "", **parameters: object) -> pa.Table:
+        """Return whole rows in the order of recording, all of them or those that meet a condition in SQL.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        found = self._answer(lambda files: _whole_rows(files, condition, parameters))
+        return found.select(SCHEMA.names).cast(SCHEMA)
+
+    def _answer(self, answer: Callable[[Present], Answer], *, asked: str = "") -> Answer:
+        import duckdb
+
+        for _ in range(_MOST_TRIES):
+            files = present_files(self._ledger)
+            try:
+                return answer(files)
+            except duckdb.Error as error:
+                if all(file.exists() for file in files):
+                    for file in files:
+                        read_table(file)
+                    if asked:
+                        told = str(error).partition("\n")[0]
+                        raise UsageError(f'the question "{asked}" is not understood: {told}') from error
+                    raise
+        raise LedgerError(f"the files of {self._ledger} change all the time; try again")
+
+
+def select_rows(
+    questions: Questions,
+    columns: Sequence[str] | None,
+    *,
+    benchmark: str | None = None,
+    commit: str | None = None,
+    source: str | None = None,
+    since: datetime | None = None,
+) -> pa.Table:
+    """Return columns of the rows that are asked for, in the order of recording.
+
+    Raises:
+        UsageError: there is no such column.
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    for name in columns or ():
+        if name not in SCHEMA.names:
+            raise UsageError(f'the ledger has no column "{name}"; it has {", ".join(SCHEMA.names)}')
+    chosen = pa.schema([SCHEMA.field(name) for name in columns or SCHEMA.names])
+    listed = ", ".join(f'"{name}"' for name in chosen.names)
+    meant = Meant(() if benchmark is None else (benchmark,))
+    where = (
+        f'{meant.condition} AND starts_with("commit", $commit) AND ($source IS NULL OR source = $source)'
+        " AND epoch_us(recorded_at) >= $since"
+    )
+    found = questions.columns(
+        f"SELECT {listed} FROM ledger WHERE {where} ORDER BY filename, file_row_number",
+        **meant.parameters,
+        commit=commit or "",
+        source=source,
+        since=0 if since is None else to_microseconds(since),
+    )
+    return found.cast(chosen)
+
+
+def read_table(file: Path) -> pa.Table:
+    """Return one ledger file as a table of the current schema, whatever schema version it was written with.
+
+    Raises:
+        LedgerError: the file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    with _opened(file) as parquet:
+        table = parquet.read()
+    return _upgrade(table, file)
+
+
+def _ask(
+    files: Present,
+    question: str,
+    parameters: Mapping[str, object],
+    take: Callable[[duckdb.DuckDBPyRelation], Answer],
+) -> Answer:
+    """Answer a question quickly where all files are of this version, else with care."""
+    import duckdb
+
+    with closing(duckdb.connect(config=_SETTINGS)) as connection:
+        if files:
+            # An older file lacks columns; another cause shows again below.
+            with contextlib.suppress(duckdb.Error):
+                return take(connection.sql(_about(_alike(files), question), params=parameters))
+        if files:
+            _refuse_strangers(connection, files)
+        return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
+
+
+def _only(files: Present, names: Collection[str] | None) -> Present:
+    found = {file: ends for file, ends in files.items() if str(file) in (names or ())}
+    return files if names is None or len(found) < len(set(names)) else found
+
+
+def _refuse_strangers(connection: duckdb.DuckDBPyConnection, files: Present) -> None:
+    """Read what is no file of this version or an older one by itself, which tells what is wrong with it."""
+    odd = f"SELECT DISTINCT filename FROM ledger WHERE coalesce(schema_version > {SCHEMA_VERSION}, true)"
+    for (name,) in connection.execute(_about(_of_any_version(files), odd)).fetchall():
+        read_table(Path(name))
+
+
+def _whole_rows(files: Present, condition: str, parameters: Mapping[str, object]) -> pa.Table:
+    """Read the files whole that have such rows, and of those only the parts that have such runs."""
+    chosen, of_runs = files, ""
+    if condition:
+        where = f"SELECT DISTINCT filename, run_id FROM ledger WHERE {condition}"
+        places = _ask(files, where, parameters, lambda found: found.fetchall())
+        names = {name for name, _ in places}
+        chosen = {file: ends for file, ends in files.items() if str(file) in names}
+        runs = ", ".join(sorted({_quoted(run) for _, run in places}))
+        of_runs = (
+            f" WHERE run_id IN ({runs}) AND ({condition}) ORDER BY filename, file_row_number" if runs else ""
+        )
+    return _ask(chosen, f"SELECT {_COLUMNS} FROM ledger{of_runs}", parameters if of_runs else {}, _to_arrow)
+
+
+def _about(ledger: str, question: str) -> str:
+    return f"WITH ledger AS ({ledger}) {question}"
+
+
+def _alike(files: Present) -> str:
+    """Return the rows of files that have all of the columns that are asked for."""
+    guard = f"CASE WHEN schema_version <= {SCHEMA_VERSION} THEN true ELSE error('a newer schema') END"
+    return (
+        f"SELECT *, causes IS NOT NULL AS counted FROM {_parquet(files, 'false')}"
+        f" WHERE {guard}{_held_once(files)}"
+    )
+
+
+def _of_any_version(files: Present) -> str:
+    """Return the rows of files of several versions; columns that a version did not have yet are null."""
+    found = f"SELECT * FROM {_parquet(files, 'true')} UNION ALL BY NAME " if files else ""
+    return f"SELECT *, {_COUNTED_ONCE} AS counted FROM ({found}{_NO_ROWS}) WHERE true{_held_once(files)}"
+
+
+def _parquet(files: Iterable[Path], by_name: str) -> str:
+    # A folder such as "a=b" must not become a column, and "[" not a pattern.
+    names = ", ".join(_quoted(_GLOB.sub(r"[\g<0>]", str(file))) for file in files)
+    return (
+        f"read_parquet([{names}], union_by_name={by_name}, filename=true, file_row_number=true,"
+        " hive_partitioning=false)"
+    )
+
+
+def _held_once(files: Present) -> str:
+    """Return the condition that leaves out the runs of a file that an earlier one holds, too."""
+    return "".join(
+        f" AND NOT (filename = {_quoted(str(file))}"
+        f" AND right(run_id, {len(next(iter(ends)))}) IN ({', '.join(map(_quoted, sorted(ends)))}))"
+        for file, ends in files.items()
+        if ends
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
+    return found.to_arrow_table()
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        # Not read_table(): that goes through pyarrow.dataset, which imports pandas.
+        with pq.ParquetFile(file) as parquet:
+            yield parquet
+    except (pa.ArrowException, OSError) as error:
+        raise LedgerError(
+            f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
+            f"bring it back with `git checkout -- {file}` or move it out of the ledger"
+        ) from error
+
+
+def _upgrade(table: pa.Table, file: Path) -> pa.Table:
+    """Bring a table to the current schema: columns that its version did not have yet are null."""
+    if "schema_version" not in table.column_names or table.num_rows == 0:
+        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
+    newest = max(table["schema_version"].to_pylist())
+    if newest > SCHEMA_VERSION:
+        raise LedgerError(
+            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
+        )
+    missing = [field for field in SCHEMA if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(SCHEMA.names).cast(SCHEMA)

@@ -1,0 +1,311 @@
+"""What a ledger's runs measured, in summaries: made by queries, without raw values, and not row by row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from perfkit.ledger.queries import Meant, Questions
+from perfkit.ledger.schema import from_microseconds, to_microseconds
+from perfkit.records import OF_CHANGED_CODE, Commit, Environment, Machine, Metric, RunSummary
+from perfkit.records.change_log import Measured, Measurements
+from perfkit.records.history import Trend
+
+# These measure both sides in turns in processes forked for it, and their levels differ from others'.
+_LOCKSTEP = "'gate', 'bisect'"
+_CHANGED = ", ".join(f"'{source}'" for source in sorted(OF_CHANGED_CODE))
+_OF_COMMITS = f"metric = 'time' AND NOT \"exact\" AND source NOT IN ({_CHANGED})"
+_RUNS = """
+SELECT run_id, epoch_us(min(recorded_at)), count(*), bool_or(dirty), count(DISTINCT benchmark),
+    count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok' AND NOT counted),
+    arg_min({'source': source, 'subject': subject, 'machine': machine_id}, recorded_at),
+    min("commit"), max("commit")
+FROM ledger GROUP BY run_id
+"""
+_COMMITS_OF_RUNS = """
+SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
+GROUP BY ALL ORDER BY min(filename), min(file_row_number)
+"""
+_COMMITS = """
+SELECT "commit", arg_max(subject, recorded_at), epoch_us(max(commit_time)) FROM ledger GROUP BY "commit"
+"""
+_DIRTY = f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})"
+_TIMED = f"""
+SELECT benchmark, count(DISTINCT "commit") FROM ledger
+WHERE {_OF_COMMITS} AND NOT list_contains($dirty, run_id) GROUP BY benchmark
+"""
+_MEASURED = f"""
+SELECT run_id, epoch_us(recorded_at), source, "commit", subject, epoch_us(commit_time), machine_id, env_id,
+    benchmark, version, side, launch, block, status, message, n, mean, sd, filename
+FROM ledger WHERE {_OF_COMMITS} AND list_contains($benchmarks, benchmark)
+ORDER BY filename, file_row_number
+"""
+# These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
+_NO_FAILURES = """
+SELECT DISTINCT run_id, benchmark FROM ledger
+WHERE status <> 'ok' AND policy['verdict'] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
+"""
+# A run's level is the lower quartile of its launches' medians: other work on the machine only slows.
+_LEVELS = f"""
+SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
+    env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
+    count(*) AS launches, avg(mean) AS mean,
+    CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
+    quantile_cont(median, 0.25) AS level
+FROM ledger
+WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
+    AND {{benchmarks}}
+    AND epoch_us(recorded_at) >= $since
+GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
+"""
+_STATUS = 13
+_OF_A_RUN = {
+    "run_id": "run_ids",
+    "commit": "commits",
+    "recorded_at": "recorded_at",
+    "source": "sources",
+    "env_id": "env_ids",
+    "launches": "launches",
+    "mean": "means",
+    "sd": "sds",
+    "level": "levels",
+}
+_OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "machine_id", "lockstep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which measurements are wanted: of these benchmarks, node ids or ends of some, or of all."""
+
+    benchmarks: Collection[str] = ()
+    metric: str = "time"
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trends:
+    """Trends, each in the order of recording, and the runs left out since they had uncommitted changes."""
+
+    trends: tuple[Trend, ...]
+    dirty_runs: frozenset[str] = field(default_factory=frozenset)
+
+
+def read_runs(questions: Questions) -> list[RunSummary]:
+    """Return what each run measured in a line, oldest first.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    found = questions.ask(_RUNS)
+    several = [run_id for run_id, *_, first, last in found if first != last]
+    commits: dict[str, list[str]] = {}
+    if several:
+        for run_id, commit in questions.ask(_COMMITS_OF_RUNS, runs=several):
+            commits.setdefault(run_id, []).append(commit)
+    runs = (_summary(one, commits.get(one[0], one[-1:])) for one in found)
+    return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
+
+
+def _summary(found: Sequence[Any], commits: Sequence[str]) -> RunSummary:
+    run_id, recorded_at, rows, dirty, benchmarks, launches, failed, first, *_ = found
+    return RunSummary(
+        run_id=run_id,
+        recorded_at=from_microseconds(recorded_at),
+        source=first["source"],
+        commits=tuple(commits),
+        subject=first["subject"],
+        dirty=dirty,
+        benchmarks=benchmarks,
+        launches=launches,
+        rows=rows,
+        failed=failed,
+        machine_id=first["machine"],
+    )
+
+
+def read_trends(questions: Questions, wanted: Wanted) -> Trends:
+    """Return the trends of what is wanted, in the order of their benchmarks' names.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    meant = Meant(sorted(wanted.benchmarks))
+    found = questions.columns(
+        _LEVELS.format(benchmarks=meant.condition),
+        metric=wanted.metric,
+        **meant.parameters,
+        since=0 if wanted.since is None else to_microseconds(wanted.since),
+    )
+    dirty = dirty_runs(questions)
+    return Trends(trends=tuple(_trends(found.to_pydict(), dirty)), dirty_runs=dirty)
+
+
+def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Iterator[Trend]:
+    keys = list(zip(*(columns[name] for name in _OF_A_TREND), strict=True))
+    for key, places in itertools.groupby(range(len(keys)), keys.__getitem__):
+        kept = [place for place in places if columns["run_id"][place] not in dirty]
+        if not kept:
+            continue
+        benchmark, version, metric, unit, better, exact, machine_id, lockstep = key
+
+        def of(name: str, kept: Sequence[int] = kept) -> tuple[Any, ...]:
+            column = columns[name]
+            return tuple(column[place] for place in kept)
+
+        yield Trend(
+            benchmark=benchmark,
+            version=version,
+            metric=Metric(name=metric, unit=unit, better=better, exact=exact),
+            machine_id=machine_id,
+            lockstep=lockstep,
+            run_ids=of("run_id"),
+            commits=of("commit"),
+            recorded_at=tuple(map(from_microseconds, of("recorded_at"))),
+            sources=of("source"),
+            env_ids=of("env_id"),
+            launches=of("launches"),
+            means=of("mean"),
+            sds=of("sd"),
+            levels=of("level"),
+        )
+
+
+def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
+    """Return the runs of several trends by column, in the order of recording."""
+    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_A_TREND, *_OF_A_RUN)}
+    for trend in trends:
+        shared = (
+            trend.benchmark,
+            trend.version,
+            *(trend.metric.name, trend.metric.unit, trend.metric.better, trend.metric.exact),
+            *(trend.machine_id, trend.lockstep),
+        )
+        for name, value in zip(_OF_A_TREND, shared, strict=True):
+            columns[name] += [value] * len(trend)
+        for name, attribute in _OF_A_RUN.items():
+            columns[name] += getattr(trend, attribute)
+    order = sorted(range(len(columns["run_id"])), key=lambda place: columns["recorded_at"][place])
+    return {name: [column[place] for place in order] for name, column in columns.items()}
+
+
+def timed_benchmarks(questions: Questions, dirty: Collection[str]) -> dict[str, int]:
+    """Return the benchmarks that were timed at commits outside of ``dirty`` runs, with the number of those.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    return dict(questions.ask(_TIMED, dirty=sorted(dirty)))
+
+
+def dirty_runs(questions: Questions) -> frozenset[str]:
+    """Return the runs that had uncommitted changes on a side, but for those that change code on purpose.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    found = questions.ask(f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})")
+    return frozenset(run_id for (run_id,) in found)
+
+
+def read_measurements(
+    questions: Questions, choose: Callable[[Mapping[str, int]], Collection[str]]
+) -> Measurements:
+    """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
+
+    ``choose`` gets the benchmarks that were timed, with the number of their commits.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    dirty = dirty_runs(questions)
+    chosen = choose(timed_benchmarks(questions, dirty))
+    found = questions.ask(_MEASURED, benchmarks=sorted(chosen))
+    failed = any(row[_STATUS] != "ok" for row in found)
+    not_failed = set(questions.ask(_NO_FAILURES)) if failed else set()
+    kept = (_measured(row, not_failed) for row in found)
+    measured = tuple(one for one in kept if one.run_id not in dirty)
+    places = {(row[6], row[7]): (row[0], row[18]) for row in found}
+    machines, environments = _facts_at(questions, places.values())
+    return Measurements(measured=measured, machines=machines, environments=environments, dirty_runs=dirty)
+
+
+def _measured(row: Sequence[Any], not_failed: Collection[tuple[str, str]]) -> Measured:
+    run_id, recorded_at, source, commit, subject, commit_time, *rest, _ = row
+    one = Measured(
+        run_id,
+        from_microseconds(recorded_at),
+        source,
+        commit,
+        subject,
+        None if commit_time is None else from_microseconds(commit_time),
+        *rest,
+    )
+    return (
+        one._replace(compared=False) if (run_id, one.benchmark) in not_failed and one.status != "ok" else one
+    )
+
+
+def _facts_at(
+    questions: Questions, places: Collection[tuple[str, str]]
+) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and environments of some runs, each given with the file that holds it."""
+    found = questions.ask(
+        "SELECT DISTINCT ON (machine_id, env_id) machine_id, machine, env_id, env FROM ledger"
+        " WHERE list_contains($runs, run_id)",
+        within=[file for _, file in places],
+        runs=[run for run, _ in places],
+    )
+    machines = {name: Machine(machine_id=name, facts=facts or {}) for name, facts, _, _ in found}
+    return machines, {name: Environment(env_id=name, facts=facts or {}) for _, _, name, facts in found}
+
+
+def read_commits(questions: Questions) -> dict[str, Commit]:
+    """Return what the ledger knows of each commit that it has measurements of.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    return {
+        sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
+        for sha, subject, time in questions.ask(_COMMITS)
+    }
+
+
+def read_places(questions: Questions) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and the environments of the ledger.
+
+    Their facts are those of one run each, since the maps of all rows take long to read.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    last = questions.ask("SELECT max((run_id, filename)) FROM ledger GROUP BY machine_id, env_id")
+    return _facts_at(questions, [tuple(place) for (place,) in last])
+
+
+def read_facts(questions: Questions, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
+    """Return the machine and the environment of each of these runs, by their ids.
+
+    Raises:
+        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+    """
+    places = questions.ask(
+        "SELECT run_id, max(filename) FROM ledger WHERE list_contains($runs, run_id) GROUP BY run_id",
+        runs=sorted(runs),
+    )
+    found = questions.ask(
+        "SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger"
+        " WHERE list_contains($runs, run_id)",
+        within=[file for _, file in places],
+        runs=[run for run, _ in places],
+    )
+    return {
+        run: (
+            Machine(machine_id=machine_id, facts=machine or {}),
+            Environment(env_id=env_id, facts=env or {}),
+        )
+        for run, machine_id, machine, env_id, env in found
+    }

@@ -1,0 +1,400 @@
+"""Steps in a trend: where the level of a benchmark changed for good, by how much, and how sure that is.
+
+A trend is the levels of runs in commit order, one number for each run. Its noise has three parts: each run
+scatters by itself, some runs are outliers, and the machine drifts, so that runs which lie close together
+resemble each other. A step is claimed where the runs are far more likely with it than without it, *whatever
+the drift*: a ratio of likelihoods under the local level model (Harvey 1989, 2.3: a random walk seen through
+white noise), in which either side of the comparison may have the drift that suits it best. Where a trend
+wanders, wandering explains a rise, and nothing is claimed; where it is steady, small steps are found.
+``docs/change-points.md`` has the figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+# A step has at least so many runs on either side: fewer may be slow by a burst.
+SHORTEST = 6
+# Of counts, which repeat to the digit, so many equal ones are a level.
+_SHORTEST_EXACT = 3
+# How many runs are compared at once: older ones say little where a machine drifts.
+_LENGTHS = (12, 18, 25, 35, 50, 70, 100, 140, 200)
+# The sd of the drift from run to run, in parts of the sd of single runs.
+_DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
+# What a step has to be clearer by beside so strong a drift: levels that lie in groups look like both.
+_DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
+# Likewise where fewer runs are compared: they hardly tell drift from a step.
+_FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
+# Runs count in full up to 2.5 deviations from the median of their neighbours, and not at all beyond 5.
+_COUNTS_IN_FULL, _COUNTS_NOTHING = 2.5, 5.0
+_NEIGHBOURS, _FEW_NEIGHBOURS = 21, 11
+# The deviation of runs changes over years; it is taken from so many.
+_SCALE_RUNS, _SCALE_EVERY = 101, 20
+_SD_PER_MAD = 1.4826  # of a normal distribution
+# No benchmark repeats better than to a tenth of a percent of the level.
+_LEAST_SD = 0.001
+_OCCASIONS = 3
+# A drift may be believed while the runs are so many times as likely with another one.
+_AS_WELL = 10.0
+# At most one in a hundred simulated trends of 100 runs has a step as clear as the first of these; a tenth of
+# them have one that is clearer by the last.
+_SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """Mean and sd of ``runs`` runs between two steps, in the unit of the levels; sd None for one run."""
+
+    mean: float
+    sd: float | None
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A lasting change between two runs that follow one another.
+
+    Attributes:
+        place: The index of the first run after it.
+        before: The runs from the step before, or the beginning, up to it.
+        after: The runs from it to the next step, or the end.
+        ratio: After / before, right at the step; ``low`` to ``high`` is its interval at 95 %. It is of the
+            level that drifts, so it differs from the ratio of the means where the trend drifts.
+        chance: How probable so clear a step is in 100 runs that have none, at most; 0 of exact counts.
+    """
+
+    place: int
+    before: Level
+    after: Level
+    ratio: float
+    low: float
+    high: float
+    chance: float
+
+
+def find_steps(
+    levels: Sequence[float] | FloatArray,
+    *,
+    exact: bool = False,
+    occasions: Sequence[Hashable] | None = None,
+    chance: float = 0.01,
+) -> tuple[Step, ...]:
+    """Return the steps of a trend in order; none of fewer than twelve runs that are not exact.
+
+    ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
+    counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
+    ``occasions`` names for each run when it was measured: a step between two occasions counts only where
+    three occasions lie on either side of it, since the machine differs between occasions. ``chance`` is the
+    probability of any step in 100 runs that have none.
+
+    Raises:
+        ValueError: a level is not finite or not above zero, or there is not one occasion for each.
+    """
+    values = np.asarray(levels, dtype=np.float64)
+    if occasions is not None and len(occasions) != len(values):
+        raise ValueError(f"expected an occasion for each of {len(values)} runs, found {len(occasions)}")
+    if not np.isfinite(values).all() or (values < 0).any() or (not exact and (values == 0).any()):
+        raise ValueError("a level is not a finite number above zero")
+    if exact and _repeats(values):
+        return _exact_steps(values)
+    if len(values) < 2 * SHORTEST or (values == 0).any():
+        return ()
+    logs = np.log(values)
+    tamed = tame(logs - np.median(logs))
+    places = _search(tamed, _threshold(chance))
+    if occasions is not None:
+        places = [place for place in places if _is_beyond_occasions(occasions, place)]
+    return _describe(values, tamed, _pruned(tamed, places, _threshold(chance)))
+
+
+def tame(logs: FloatArray) -> FloatArray:
+    """Return log levels in which outliers stand at the level of their neighbours.
+
+    The level beside a run is the median of 21 runs: those around it, up to it or from it on, whichever is
+    nearest to it, so that a step stays as it is; at either end also of the 11 last ones. This is Hampel's
+    three-part estimate (Andrews et al. 1972) with the middle part left out.
+    """
+    wide = _NEIGHBOURS if len(logs) >= 2 * _NEIGHBOURS else _FEW_NEIGHBOURS
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(logs, wide), axis=1)
+    index, last = np.arange(len(logs)), len(logs) - wide
+    around = medians[np.clip(index - wide // 2, 0, last)]
+    before, after = medians[np.clip(index - wide + 1, 0, last)], medians[np.clip(index, 0, last)]
+    beside = np.array([around, before, after, around, around])
+    beside[3, :_FEW_NEIGHBOURS] = np.median(logs[:_FEW_NEIGHBOURS])
+    beside[4, -_FEW_NEIGHBOURS:] = np.median(logs[-_FEW_NEIGHBOURS:])
+    nearest = np.take_along_axis(beside, np.abs(logs - beside).argmin(axis=0)[None], axis=0)[0]
+    sd = _local_sd(logs, around)
+    off = np.abs(logs - nearest) / sd
+    fading = _COUNTS_IN_FULL * (_COUNTS_NOTHING - off) / (_COUNTS_NOTHING - _COUNTS_IN_FULL)
+    kept = np.where(off <= _COUNTS_IN_FULL, off, np.maximum(fading, 0.0))
+    return np.asarray(nearest + np.sign(logs - nearest) * kept * sd)
+
+
+def _local_sd(logs: FloatArray, around: FloatArray) -> FloatArray:
+    """Return the sd of single runs beside each, by medians: of neighbours' differences or of levels."""
+    by_differences = _local_medians(np.abs(np.diff(logs)), len(logs)) / math.sqrt(2)
+    by_levels = _local_medians(np.abs(logs - around), len(logs))
+    return np.maximum(_SD_PER_MAD * np.maximum(by_differences, by_levels), _LEAST_SD)
+
+
+def _local_medians(values: FloatArray, runs: int) -> FloatArray:
+    """Return for each run the median of about a hundred values beside it."""
+    last = len(values) - _SCALE_RUNS
+    if last <= 0:
+        return np.full(runs, np.median(values))
+    starts = np.unique(np.append(np.arange(0, last, _SCALE_EVERY), last))
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(values, _SCALE_RUNS)[starts], axis=1)
+    return np.asarray(np.interp(np.arange(runs), starts + _SCALE_RUNS // 2, medians))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Drifts:
+    """The local level model of windows of ``length`` runs, for each strength of the drift.
+
+    ``weights`` takes a window to what its runs are off the level, weighted (strengths x runs numbers), and to
+    the step at each place in standard errors of unit noise (strengths x places), which ``errors`` holds.
+    A window is the likelier, the smaller its sum of squares is times ``penalties``, which become
+    ``doubted_penalties`` where there is a step (see ``_DOUBTS``).
+    """
+
+    length: int
+    weights: FloatArray
+    errors: FloatArray
+    penalties: FloatArray
+    doubted_penalties: FloatArray
+
+    def fit(self, windows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return sums of squares without a step (window, strength), and steps (window, strength, place)."""
+        count = len(windows)
+        fitted = windows @ self.weights
+        split = len(_DRIFTS) * self.length
+        off = fitted[:, :split].reshape(count, len(_DRIFTS), self.length)
+        squares = np.einsum("ijk,ik->ij", off, windows) + self.least
+        return np.asarray(squares), fitted[:, split:].reshape(count, len(_DRIFTS), -1)
+
+    @property
+    def least(self) -> float:
+        """The sum of squares of the noise that any benchmark is taken to have."""
+        return (self.length - 1) * _LEAST_SD**2
+
+
+@lru_cache(maxsize=32)
+def _drifts(length: int) -> _Drifts:
+    """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
+    time = np.arange(1, length + 1)
+    after = (time[None, :] > np.arange(SHORTEST, length - SHORTEST + 1)[:, None]).astype(np.float64)
+    within, steps, errors, logs = [], [], [], []
+    for drift in _DRIFTS:
+        covariance = np.eye(length) + drift**2 * np.minimum.outer(time, time)
+        precision = np.linalg.inv(covariance)
+        sums = precision.sum(axis=0)
+        within.append(precision - np.outer(sums, sums) / sums.sum())
+        errors.append(1 / np.sqrt(np.einsum("ij,jk,ik->i", after, within[-1], after, optimize=True)))
+        steps.append(after @ within[-1] * errors[-1][:, None])
+        logs.append(np.linalg.slogdet(covariance)[1] + math.log(sums.sum()))
+    doubts = np.array(_DOUBTS) + (_DOUBT_OF_FEW if length < _FEW_RUNS else 0.0)
+    return _Drifts(
+        length=length,
+        weights=np.concatenate([*within, *steps]).T,
+        errors=np.array(errors),
+        penalties=np.exp(np.array(logs) / (length - 1)),
+        doubted_penalties=np.exp((np.array(logs) + doubts) / (length - 1)),
+    )
+
+
+def _clarity(windows: FloatArray) -> FloatArray:
+    """Return twice the log ratio of the likelihoods with and without a step, by window and place.
+
+    Of the noise, level and strength of the drift each side has those that suit it best.
+    """
+    model = _drifts(windows.shape[1])
+    squares, steps = model.fit(windows)
+    left = np.maximum(squares[:, :, None] - steps**2, model.least)
+    with_step = (left * model.doubted_penalties[:, None]).min(axis=1)
+    without = (squares * model.penalties).min(axis=1)
+    return np.asarray((model.length - 1) * np.log(without[:, None] / with_step))
+
+
+def _threshold(chance: float) -> float:
+    """Return the clarity that has the chance; see ``_chance``."""
+    return _SURE - _CLARITY_PER_TENTH * math.log10(chance / _SURE_CHANCE)
+
+
+def _chance(clarity: float) -> float:
+    """Return how often 100 runs without a step show so clear a one, at most."""
+    return min(1.0, _SURE_CHANCE * 10 ** ((_SURE - clarity) / _CLARITY_PER_TENTH))
+
+
+def _search(logs: FloatArray, threshold: float) -> list[int]:
+    """Return where steps are clear: the clearest first, then what lies between those, until none is left."""
+    found: list[int] = []
+    parts = [(0, len(logs))]
+    while parts:
+        new = _clear_places(logs, parts, threshold)
+        edges = sorted({0, len(logs), *found, *new})
+        reach = 2 * _LENGTHS[-1]
+        parts = []
+        for place in new:
+            at = edges.index(place)
+            parts += [(max(edges[at - 1], place - reach), place), (place, min(edges[at + 1], place + reach))]
+        parts = sorted(set(parts))
+        found += new
+    return sorted(found)
+
+
+def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold: float) -> list[int]:
+    """Return places whose step is clear in a window that holds none of the clearer ones."""
+    candidates = [one for part in parts for one in _candidates(logs, *part, threshold)]
+    chosen: list[int] = []
+    for _, place, low, high in sorted(candidates, reverse=True):
+        if not any(low < other < high for other in chosen):
+            chosen.append(place)
+    return chosen
+
+
+def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
+    """Return (clarity, place, first run, end) of the clearest step of each window that has a clear one."""
+    found = []
+    for length in _lengths(high - low):
+        count = math.ceil((high - low - length) / (length / 2)) + 1
+        starts = low + np.round(np.linspace(0, high - low - length, count)).astype(np.intp)
+        windows = logs[starts[:, None] + np.arange(length)]
+        clarity = _clarity(windows)
+        best = clarity.argmax(axis=1)
+        for row in np.flatnonzero(clarity.max(axis=1) >= threshold):
+            start = int(starts[row])
+            place = start + SHORTEST + int(best[row])
+            found.append((float(clarity[row, best[row]]), place, start, start + length))
+    return found
+
+
+def _lengths(runs: int) -> tuple[int, ...]:
+    """Return the lengths of windows to look through so many runs with: the longest, and by halves."""
+    return tuple(length for length in _LENGTHS if length <= runs)[::-1][::2]
+
+
+def _window(low: int, place: int, high: int) -> tuple[int, int]:
+    """Return the longest window from ``low`` to ``high``, with the place as near to its middle as may be."""
+    length = max((one for one in _LENGTHS if one <= high - low), default=0)
+    start = min(max(place - length // 2, low), high - length)
+    return start, start + length
+
+
+def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[tuple[int, float]]:
+    """Return places and their clarity between neighbours, the least clear removed until all are clear."""
+    kept = list(places)
+    while kept:
+        edges = [0, *kept, len(logs)]
+        judged = [_refined(logs, *edges[at : at + 3]) for at in range(len(kept))]
+        clarities = [clarity for _, clarity in judged]
+        weakest = int(np.argmin(clarities))
+        if clarities[weakest] >= threshold:
+            return judged
+        del kept[weakest]
+    return []
+
+
+def _refined(logs: FloatArray, low: int, place: int, high: int) -> tuple[int, float]:
+    """Return the clearest place near one, between the steps beside it, and its clarity."""
+    start, end = _window(low, place, high)
+    clarity = _clarity(logs[None, start:end])[0]
+    places = np.arange(start + SHORTEST, end - SHORTEST + 1)
+    near = np.flatnonzero(np.abs(places - place) < SHORTEST)
+    best = near[clarity[near].argmax()]
+    return int(places[best]), float(clarity[best])
+
+
+def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, float]]) -> tuple[Step, ...]:
+    edges = [0, *(place for place, _ in found), len(values)]
+    steps = []
+    for at, (place, clarity) in enumerate(found):
+        low, high = edges[at], edges[at + 2]
+        change, least, most = _interval(logs, low, place, high)
+        steps.append(
+            Step(
+                place=place,
+                before=_level(values[low:place]),
+                after=_level(values[place:high]),
+                ratio=math.exp(change),
+                low=math.exp(least),
+                high=math.exp(most),
+                chance=_chance(clarity),
+            )
+        )
+    return tuple(steps)
+
+
+def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float, float, float]:
+    """Return the log of a step's ratio and its interval at 95 %.
+
+    The estimate is by generalised least squares, at the strength of the drift that suits the runs best; the
+    interval reaches over those of all strengths with which they are at least a tenth as likely.
+    """
+    from scipy.special import stdtrit
+
+    start, end = _window(low, place, high)
+    model, at = _drifts(end - start), place - start - SHORTEST
+    squares, steps = (fitted[0] for fitted in model.fit(logs[None, start:end]))
+    left = np.maximum(squares - steps[:, at] ** 2, model.least)
+    quantile = float(stdtrit(model.length - 2, 0.975))
+    changes = steps[:, at] * model.errors[:, at]
+    halves = quantile * np.sqrt(left / (model.length - 2)) * model.errors[:, at]
+    penalised = left * model.penalties
+    suits = penalised <= penalised.min() * _AS_WELL ** (2 / (model.length - 1))
+    change = float(changes[penalised.argmin()])
+    return change, float((changes - halves)[suits].min()), float((changes + halves)[suits].max())
+
+
+def _level(values: FloatArray) -> Level:
+    sd = float(values.std(ddof=1)) if len(values) > 1 else None
+    return Level(mean=float(values.mean()), sd=sd, runs=len(values))
+
+
+def _is_beyond_occasions(occasions: Sequence[Hashable], place: int) -> bool:
+    """Tell whether a step lies inside one occasion, or has three of them on either side."""
+    if occasions[place - 1] == occasions[place]:
+        return True
+    return min(len(set(occasions[:place])), len(set(occasions[place:]))) >= _OCCASIONS
+
+
+def _repeats(values: FloatArray) -> bool:
+    """Tell whether most runs have the value of the run before, to the digit."""
+    return len(values) > 1 and bool(np.mean(np.diff(values) == 0) > 1 / 2)
+
+
+def _exact_steps(values: FloatArray) -> tuple[Step, ...]:
+    """Return where one value that at least three runs repeat gives way to another such."""
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1, [len(values)]])
+    stretches = [
+        (int(start), float(values[start]))
+        for start, end in itertools.pairwise(edges)
+        if end - start >= _SHORTEST_EXACT
+    ]
+    changes = [
+        (start, before, after)
+        for (_, before), (start, after) in itertools.pairwise(stretches)
+        if before != after
+    ]
+    bounds = [0, *(start for start, _, _ in changes), len(values)]
+    return tuple(
+        Step(
+            place=place,
+            before=_level(values[bounds[at] : place]),
+            after=_level(values[place : bounds[at + 2]]),
+            ratio=(ratio := after / before if before else math.inf),
+            low=ratio,
+            high=ratio,
+            chance=0.0,
+        )
+        for at, (place, before, after) in enumerate(changes)
+    )

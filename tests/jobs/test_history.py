@@ -1,0 +1,496 @@
+"""Histories of real repositories: where a trend steps, what made it, and what nobody would have seen."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import git
+import pytest
+from repositories import Repository, create_repository
+from synthetic import ENVIRONMENT, MACHINE, build_row
+
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.jobs import history as jobs
+from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
+from perfkit.ledger.store import Ledger
+from perfkit.records import Environment, Row
+from perfkit.records.comparisons import Policy
+from perfkit.records.history import HistoryReport
+from perfkit.records.policies import JudgedPolicy
+
+NAME = "benchmarks/bench_a.py::test_a"
+OTHER = "benchmarks/bench_a.py::test_b"
+SENTINEL = "benchmarks/bench_a.py::test_machine"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = BEGIN + timedelta(days=41)
+BENCHMARKS = """
+import pytest
+
+def test_a(benchmark): ...
+def test_b(benchmark): ...
+
+@pytest.mark.perfkit(sentinel=True)
+def test_machine(benchmark): ...
+"""
+
+
+@dataclass
+class Scene:
+    """A repository with forty commits, the last twenty of which differ from the first in ``model.py``."""
+
+    repository: Repository
+    shas: list[str]
+
+    @property
+    def ledger(self) -> Path:
+        """Its ledger."""
+        return self.repository.root / "benchmarks/ledger"
+
+    def measure(
+        self,
+        seconds: Callable[[int], float],
+        *,
+        name: str = NAME,
+        first: int = 0,
+        seed: int = 1,
+        **facts: Any,  # noqa: ANN401 (what a row may have)
+    ) -> None:
+        """Record a run of three launches at each commit, a day apart, with one per cent of noise."""
+        source = random.Random(seed)  # noqa: S311 (noise, not a secret)
+        rows = []
+        for number, sha in enumerate(self.shas[first:], start=first):
+            level = seconds(number) * (1 + source.gauss(0, 0.01))
+            rows += [
+                replace(
+                    build_row(
+                        *(level * (1 + 0.001 * round_) for round_ in range(3)),
+                        name=name,
+                        sha=sha,
+                        run=f"{name[-4:]}-{number:04}-{seed:012}",
+                        launch=launch,
+                        **{key: fact(number) if callable(fact) else fact for key, fact in facts.items()},
+                    ),
+                    recorded_at=BEGIN + timedelta(days=number),
+                )
+                for launch in range(3)
+            ]
+        Ledger(self.ledger).append(rows)
+
+    def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
+        """Record a gate of each of the first ten changes, a day apart."""
+        rows: list[Row] = []
+        for number in range(10):
+            base, head = self.shas[number], self.shas[number + 1]
+            rows += _gate(base, head, ratio, run=f"gate-{seed}-{number:010}", day=number, noise=noise)
+        Ledger(self.ledger).append(rows)
+
+    def read(self, **request: Any) -> HistoryReport:  # noqa: ANN401 (what a request may have)
+        """Return the history of the ledger."""
+        return read_history(load_project(self.repository.root), self.ledger, HistoryRequest(**request))
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return the repository that each test has a copy of."""
+    root = tmp_path_factory.mktemp("template")
+    repository = Repository(root, create_repository(root))
+    for number in range(40):
+        files = {"model.py": f"N = {number}\n", "benchmarks/bench_a.py": BENCHMARKS}
+        repository.commit(files, f"Change {number}")
+    return repository
+
+
+@pytest.fixture
+def scene(template: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Return the repository, at a day when its newest run is one day old."""
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW)
+    root = tmp_path / "project"
+    shutil.copytree(template.root, root)
+    copy = git.Repo(root)
+    return Scene(Repository(root, copy), copy.git.rev_list("--reverse", "HEAD").split())
+
+
+def test_a_step_is_found_where_it_was_made(scene: Scene) -> None:
+    """With its commit, both levels and the change, and nothing else is told."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+
+    report = scene.read()
+
+    (point,) = report.points
+    assert (scene.shas[19], scene.shas[20], 1) == (point.last_before, point.first_after, point.commits)
+    assert point.low < 1.1 < point.high
+    assert "code" == point.cause
+    assert point.worse
+    assert 1.0 == pytest.approx(point.before.mean, rel=0.01)
+    assert 1.1 == pytest.approx(point.after.mean, rel=0.01)
+    assert 20 == point.before.runs
+    assert "Change 20" == report.commits[point.first_after].subject
+    assert () == report.silences
+    assert 1 == history_exit_code(report)
+
+
+def test_without_a_step_nothing_asks_for_attention(scene: Scene) -> None:
+    """The noise between occasions is told instead."""
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    assert () == report.points
+    assert 0.005 < report.noise[NAME, MACHINE.machine_id] < 0.02
+    assert 0 == history_exit_code(report)
+
+
+def test_runs_stand_in_the_order_of_commits_not_of_recording(scene: Scene) -> None:
+    """Old commits that were measured late do not look like a step."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1, first=20)
+    scene.shas.reverse()
+    scene.measure(lambda number: 1.1 if number < 20 else 1.0, first=20, seed=2)
+    scene.shas.reverse()
+
+    report = scene.read()
+
+    assert scene.shas == [commit for trend in report.trends for commit in trend.commits]
+    assert [scene.shas[20]] == [point.first_after for point in report.points]
+
+
+def test_a_range_of_commits_is_told_where_some_were_not_measured(scene: Scene) -> None:
+    """Each of them may have made the step."""
+    scene.shas = scene.shas[:18] + scene.shas[22:]
+    scene.measure(lambda number: 1.0 if number < 18 else 1.2)
+
+    (point,) = scene.read().points
+
+    assert (scene.shas[17], scene.shas[18], 5) == (point.last_before, point.first_after, point.commits)
+
+
+def test_another_torch_is_named_and_no_commit(scene: Scene) -> None:
+    """The environment changed between the runs, so no commit is accused."""
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
+    scene.measure(
+        lambda number: 1.0 if number < 20 else 1.1,
+        environment=lambda number: ENVIRONMENT if number < 20 else newer,
+    )
+
+    report = scene.read()
+
+    assert [("environment", "torch 2.13.0 -> 2.14.0")] == [(one.cause, one.detail) for one in report.points]
+    assert 0 == history_exit_code(report)
+
+
+def test_another_kernel_is_named(scene: Scene) -> None:
+    """Facts of the machine that do not identify it count as well."""
+    newer = replace(MACHINE, facts={**MACHINE.facts, "system": "Linux 7"})
+    scene.measure(
+        lambda number: 1.0 if number < 20 else 1.1, machine=lambda number: MACHINE if number < 20 else newer
+    )
+
+    (point,) = scene.read().points
+
+    assert ("environment", "system not set -> Linux 7") == (point.cause, point.detail)
+
+
+def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
+    """As where two Pythons are measured side by side: their difference is no step."""
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "python": "3.13"})
+    scene.measure(
+        lambda number: 1.0 + 0.1 * (number % 2),
+        environment=lambda number: newer if number % 2 else ENVIRONMENT,
+    )
+
+    report = scene.read()
+
+    assert [20, 20] == [len(trend) for trend in report.trends]
+    assert () == report.points
+
+
+def test_a_sentinel_that_moved_as_well_acquits_the_commit(scene: Scene) -> None:
+    """It depends on none of the project's code, so the machine moved."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    scene.measure(lambda number: 2.0 if number < 20 else 2.2, name=SENTINEL, seed=2)
+
+    points = {point.benchmark: point for point in scene.read().points}
+
+    assert ("machine", f"the sentinel {SENTINEL} moved as well") == (points[NAME].cause, points[NAME].detail)
+    assert "machine" == points[SENTINEL].cause
+
+
+def test_a_sentinel_that_moved_little_acquits_no_large_step(scene: Scene) -> None:
+    """The commit made most of it."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.6)
+    scene.measure(lambda number: 2.0 if number < 20 else 2.2, name=SENTINEL, seed=2)
+
+    causes = {point.benchmark: point.cause for point in scene.read().points}
+
+    assert {NAME: "code", SENTINEL: "machine"} == causes
+
+
+def test_a_rule_makes_a_sentinel(scene: Scene) -> None:
+    """As the marker does."""
+    (scene.repository.root / "pyproject.toml").write_text(
+        '[[tool.perfkit.rules]]\nmatch = "*::test_b"\nsentinel = true\n'
+    )
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1, name=OTHER)
+
+    assert ["it is a sentinel, which no commit can slow down"] == [one.detail for one in scene.read().points]
+
+
+def test_commits_without_code_made_no_step(scene: Scene) -> None:
+    """Texts and perfkit's own files make nothing slower."""
+    last = scene.shas[-1]
+    text = scene.repository.commit({"README.md": "Read me", "benchmarks/ledger/x": ""}, "Say more")
+    scene.shas = [last] * 20 + [text] * 20
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+
+    (point,) = scene.read().points
+
+    assert ("machine", "no code differs between the commits") == (point.cause, point.detail)
+
+
+def test_runs_of_one_commit_tell_of_the_machine(scene: Scene) -> None:
+    """Nothing but the machine can differ between them."""
+    scene.shas = [scene.shas[-1]] * 40
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+
+    (point,) = scene.read().points
+
+    assert ("machine", "both runs are of one commit") == (point.cause, point.detail)
+
+
+def _gate(base: str, head: str, ratio: float, *, run: str, day: int, noise: float = 0.002) -> Sequence[Row]:
+    source = random.Random(run)  # noqa: S311 (noise, not a secret)
+    policy = JudgedPolicy(rules=Policy(alpha=0.05, family=1, looks=(8, 12)), margin=0.02, gating=True)
+    rows = []
+    for launch in range(12):
+        for side, sha, factor in (("base", base, 1.0), ("head", head, ratio)):
+            level = factor * (1 + source.gauss(0, noise))
+            row = build_row(
+                *(level * (1 + 0.001 * number) for number in range(5)),
+                sha=sha,
+                run=run,
+                launch=launch,
+                block=launch,
+                source="gate",
+                policy=policy,
+                side=side,  # type: ignore[arg-type]
+            )
+            placement = replace(row.placement, preloader=launch // 4)
+            rows.append(replace(row, placement=placement, recorded_at=BEGIN + timedelta(days=day)))
+    return rows
+
+
+def test_a_gate_that_found_nothing_acquits_the_commits(scene: Scene) -> None:
+    """It measured them side by side, which says more than two runs of different hours."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    Ledger(scene.ledger).append(_gate(scene.shas[19], scene.shas[20], 1.0, run="gate-000000000001", day=20))
+
+    (point,) = (point for point in scene.read().points if point.first_after == scene.shas[20])
+
+    assert point.gate is not None
+    assert point.gate.low < 1 < point.gate.high
+    assert ("machine", "a gate of these commits, side by side, found no such change") == (
+        point.cause,
+        point.detail,
+    )
+
+
+def test_a_gate_that_found_it_too_is_told_beside_a_step(scene: Scene) -> None:
+    """With its ratio, which is more exact."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    Ledger(scene.ledger).append(_gate(scene.shas[19], scene.shas[20], 1.1, run="gate-000000000001", day=20))
+
+    (point,) = scene.read().points
+
+    assert "code" == point.cause
+    assert point.gate is not None
+    assert point.gate.low < 1.1 < point.gate.high
+
+
+def test_gates_of_different_hours_make_one_trend(scene: Scene) -> None:
+    """Each is chained to the one before by its ratio, whatever the hour did to both sides."""
+    gates: list[Row] = []
+    for number in range(20, 39):
+        hour = random.Random(number).uniform(0.7, 1.4)  # noqa: S311 (likewise)
+        rows = _gate(scene.shas[number], scene.shas[number + 1], 1.0, run=f"gate-{number:012}", day=number)
+        scaled = [
+            replace(
+                row,
+                outcome=replace(row.outcome, values=tuple(hour * value for value in row.outcome.values)),
+            )
+            for row in rows
+        ]
+        gates += scaled
+    Ledger(scene.ledger).append(gates)
+
+    (trend,) = scene.read().trends
+
+    assert scene.shas[20:] == list(trend.commits)
+    assert statistics.stdev(trend.levels) / statistics.fmean(trend.levels) < 0.01
+    assert statistics.stdev(trend.means) / statistics.fmean(trend.means) > 0.1
+
+
+def test_losses_that_each_gate_let_pass_add_up_to_an_alarm(scene: Scene) -> None:
+    """Ten times 0.8 % is more than anybody wanted, though each is below the margin of 2 %."""
+    scene.gate(1.008)
+
+    report = scene.read()
+
+    (creep,) = report.creeps
+    assert (NAME, scene.shas[0], scene.shas[10]) == (creep.benchmark, creep.since, creep.until)
+    assert creep.low < 1.008**10 < creep.high
+    assert creep.low > 1.02
+    assert 1 == history_exit_code(report)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gates_without_a_loss_raise_no_alarm(scene: Scene, seed: int) -> None:
+    """Their noise adds up, too, and the interval knows it."""
+    scene.gate(1.0, seed=seed, noise=0.02)
+
+    assert () == scene.read().creeps
+
+
+def test_creep_counts_from_the_last_release(scene: Scene) -> None:
+    """What a release has is known to its users."""
+    scene.gate(1.008)
+    scene.repository.git.create_tag("v1", scene.shas[9], message="Release 1")
+
+    assert () == scene.read().creeps
+
+
+def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
+    """Others are measured still, so somebody removed it or it is skipped."""
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    scene.shas = scene.shas[:20]
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    (silence,) = report.silences
+    assert (NAME, scene.shas[19], 20, 20) == (
+        silence.benchmark,
+        silence.last_commit,
+        silence.days,
+        silence.commits,
+    )
+    assert 4 == history_exit_code(report)
+
+
+def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its benchmarks did not stop one by one."""
+    scene.measure(lambda _: 1.0)
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    assert [(32, 0)] == [(one.days, one.commits) for one in scene.read().silences]
+
+
+def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
+    """It is told with the reason; the beginning of its id is enough to name it."""
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1)
+    (point,) = scene.read().points
+
+    stated = state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject=point.point_id[:5],
+        state="accepted",
+        reason="Exact distances",
+    )
+
+    report = scene.read()
+    assert ("A Tester", point.point_id) == (stated.state.author, stated.state.subject)
+    assert [("accepted", "Exact distances")] == [(one.state, one.reason) for one in report.points]
+    assert 0 == history_exit_code(report)
+
+
+def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
+    """It was removed on purpose."""
+    scene.measure(lambda _: 1.0, name=OTHER, seed=2)
+    scene.shas = scene.shas[:20]
+    scene.measure(lambda _: 1.0)
+
+    state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject="test_a",
+        state="ignored",
+        reason="Removed",
+    )
+
+    assert () == scene.read().silences
+
+
+@pytest.mark.parametrize(
+    ("subject", "reason", "message"),
+    [
+        ("ffffffff", "why", "names no one change point or benchmark; `perfkit history` lists them"),
+        ("benchmarks/", "why", "names no one change point"),
+        ("test_a", " ", "say why"),
+    ],
+)
+def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:
+    """Nothing is kept."""
+    scene.measure(lambda _: 1.0)
+    project = load_project(scene.repository.root)
+
+    with pytest.raises(UsageError, match=message):
+        state_point(project=project, ledger=scene.ledger, subject=subject, state="accepted", reason=reason)
+
+    assert not (scene.ledger / "states").exists()
+
+
+def test_rewritten_commits_stand_by_their_times(scene: Scene) -> None:
+    """This clone lacks them; they are shown among those of their time, and counted in a note."""
+    known = list(scene.shas)
+    scene.shas = [*known[:10], *("e" * 39 + digit for digit in "0123456789"), *known[20:]]
+    scene.measure(lambda _: 1.0)
+
+    report = scene.read()
+
+    assert sorted(scene.shas) == sorted(report.trends[0].commits)
+    assert any("10 commits of 40 are unknown to this clone" in note for note in report.notes)
+
+
+def test_a_branch_has_its_own_commits_only(scene: Scene) -> None:
+    """Runs of other branches are left out."""
+    scene.repository.git.create_head("old", scene.shas[9])
+    scene.measure(lambda _: 1.0)
+
+    assert scene.shas[:10] == list(scene.read(branch="old").trends[0].commits)
+    with pytest.raises(RepositoryError, match='unknown commit "nowhere"'):
+        scene.read(branch="nowhere")
+
+
+def test_what_the_ledger_lacks_is_said(scene: Scene) -> None:
+    """With what it has, or how to begin."""
+    with pytest.raises(NotMeasuredError, match="has no time of a commit yet; measure with"):
+        scene.read()
+    scene.measure(lambda _: 1.0)
+    with pytest.raises(
+        NotMeasuredError, match=r"has no time of test_x; it has benchmarks/bench_a\.py::test_a"
+    ):
+        scene.read(benchmarks=("test_x",))
+    with pytest.raises(NotMeasuredError, match="has no operators of a commit yet"):
+        scene.read(metric="operators")
+
+
+@pytest.mark.parametrize("text", ["30x", "", "yesterday", "2026-13-01", "d", "-3d"])
+def test_a_time_that_is_none_is_refused(text: str) -> None:
+    """It names the forms that are understood."""
+    with pytest.raises(UsageError, match="--since must read"):
+        days_ago(text)
+
+
+def test_times_are_understood() -> None:
+    """As days, weeks and years back, or as a date."""
+    between = days_ago("1w") - days_ago("3w")
+    assert 14 == round(between / timedelta(days=1))
+    assert datetime(2026, 11, 1, tzinfo=UTC) == days_ago("2026-11-01")

@@ -1,0 +1,206 @@
+"""Questions see each row once, whatever files it is in, and say what is wrong with a file."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from synthetic import START, build_row
+
+import perfkit
+from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.queries import Questions
+from perfkit.ledger.schema import SCHEMA
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Wanted
+from perfkit.records import Metric
+
+OLD = Path(__file__).parent / "schema_1"
+
+
+def _count(ledger: Path) -> int:
+    ((found,),) = Questions(ledger).ask("SELECT count(*) FROM ledger")
+    return int(found)
+
+
+def test_an_empty_ledger_has_all_columns_and_no_row(tmp_path: Path) -> None:
+    """A question about it is understood and its answer is empty."""
+    assert [] == Questions(tmp_path).ask('SELECT "values", causes, policy, counted FROM ledger')
+
+
+def test_files_of_several_versions_answer_together(tmp_path: Path) -> None:
+    """A column that an old file lacks is null in its rows, and they are counted like all others."""
+    for file in OLD.glob("*.parquet"):
+        shutil.copy(file, tmp_path)
+    before = _count(tmp_path)
+    Ledger(tmp_path).append([build_row(1.0, run="another")])
+
+    assert before + 1 == _count(tmp_path)
+    ((partial,),) = Questions(tmp_path).ask("SELECT count(*) FROM ledger WHERE partial IS NULL")
+    assert before == partial
+
+
+@pytest.mark.parametrize("name", ["plain", "a=b", "a[1]*", "it's", "ünïcode", 'qu"ote', "a?b"])
+def test_the_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """A folder's name is neither a pattern nor a column, and quotes in it end no text."""
+    folder = tmp_path / name
+    Ledger(folder).append([build_row(1.0, 2.0)])
+
+    assert 1 == _count(folder)
+    assert [(1.0, 2.0)] == [row.outcome.values for row in Ledger(folder).rows()]
+
+
+def test_a_foreign_file_is_named_even_if_the_question_passes_its_rows_over(tmp_path: Path) -> None:
+    """Its rows would be missing from an answer without a word."""
+    Ledger(tmp_path).append([build_row(1.0)])
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
+
+    with pytest.raises(LedgerError, match=r"foreign\.parquet is a parquet file but no ledger file"):
+        Questions(tmp_path).ask("SELECT mean FROM ledger WHERE benchmark = 'x'")
+
+
+def test_a_newer_schema_is_refused_and_named(tmp_path: Path) -> None:
+    """An older perfkit does not know what its columns mean."""
+    file = Ledger(tmp_path).append([build_row(1.0)])
+    table = pq.read_table(file)
+    column = pa.array([99] * len(table), pa.int32())
+    pq.write_table(table.set_column(0, SCHEMA.field(0), column), tmp_path / "newer.parquet")
+
+    with pytest.raises(LedgerError, match=r"newer\.parquet has ledger schema 99"):
+        Questions(tmp_path).ask("SELECT count(*) FROM ledger")
+
+
+def test_a_question_meets_files_that_are_compacted_meanwhile(tmp_path: Path) -> None:
+    """Every answer has each row once, whatever file it is in at that moment."""
+    ledger = Ledger(tmp_path)
+    for number in range(30):
+        ledger.append([build_row(run=f"run-{number:012}", minute=number)])
+    counts: list[int] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            counts.append(_count(tmp_path))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(30, 40):
+        ledger.append([build_row(run=f"run-{number:012}", minute=number)])
+        ledger.compact()
+    done.set()
+    reader.join()
+
+    assert counts
+    assert set(counts) <= set(range(30, 41))
+    assert sorted(counts) == counts
+
+
+def test_a_persons_question_may_have_parts_of_its_own(tmp_path: Path) -> None:
+    """It may begin with WITH and end with a semicolon."""
+    Ledger(tmp_path).append([build_row(1.0), build_row(3.0, launch=1)])
+
+    frame = perfkit.open_ledger(tmp_path).sql(
+        "WITH m AS (SELECT mean FROM ledger) SELECT avg(mean) a FROM m;"
+    )
+
+    assert [2.0] == frame["a"].tolist()
+
+
+@pytest.mark.parametrize(
+    "question", ["SELECT nothing FROM ledger", "DROP TABLE ledger", "SELECT 1; SELECT 2"]
+)
+def test_a_question_that_is_not_understood_is_the_persons_mistake(tmp_path: Path, question: str) -> None:
+    """It is told in one line."""
+    Ledger(tmp_path).append([build_row(1.0)])
+
+    with pytest.raises(UsageError, match="is not understood: ") as error:
+        perfkit.open_ledger(tmp_path).sql(question)
+
+    assert "\n" not in str(error.value)
+
+
+def test_a_frame_has_what_was_asked_for(tmp_path: Path) -> None:
+    """Rows by the end of a benchmark's name, the beginning of a commit, source and time; columns by name."""
+    Ledger(tmp_path).append(
+        [
+            build_row(1.0, name="b/x.py::test_a", sha="a" * 40),
+            build_row(2.0, name="b/x.py::test_b", sha="a" * 40),
+            build_row(3.0, name="b/x.py::test_a", sha="b" * 40, minute=5),
+        ]
+    )
+    kept = perfkit.open_ledger(tmp_path)
+
+    frame = kept.to_pandas(benchmark="test_a", columns=["mean", "commit"])
+
+    assert ["mean", "commit"] == list(frame.columns)
+    assert [1.0, 3.0] == frame["mean"].tolist()
+    assert [3.0] == kept.to_pandas(benchmark="x.py::test_a", commit="bb")["mean"].tolist()
+    assert [3.0] == kept.to_pandas(since=START + timedelta(minutes=1))["mean"].tolist()
+    assert 0 == len(kept.to_pandas(source="gate"))
+    with pytest.raises(UsageError, match='no column "men"'):
+        kept.to_pandas(columns=["men"])
+
+
+def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
+    """Its mean and deviation are over launches, its level is their lower quartile; none is of a dirty run."""
+    ledger = Ledger(tmp_path)
+    ledger.append([build_row(value, value, launch=n, run="one") for n, value in enumerate((1.0, 2.0, 3.0))])
+    ledger.append([build_row(5.0, 7.0, run="two", minute=1)])
+    ledger.append([build_row(9.0, run="dirty", minute=2, dirty=True)])
+    ledger.append([build_row(run="failed", minute=3, status="error")])
+
+    frame = ledger.series("test_a")
+
+    assert ["one", "two"] == frame["run_id"].tolist()
+    assert [3, 1] == frame["launches"].tolist()
+    assert [2.0, 6.0] == frame["mean"].tolist()
+    assert [1.0, pytest.approx(2**0.5)] == frame["sd"].tolist()
+    assert [1.5, 6.0] == frame["level"].tolist()
+
+
+def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:
+    """Versions, machines, metrics and ways of measuring have trends of their own."""
+    rows = [
+        build_row(1.0),
+        build_row(1.0, version="v2"),
+        build_row(1.0, source="gate", side="head"),
+        replace(build_row(1.0), machine=replace(build_row(1.0).machine, machine_id="m2")),
+        replace(
+            build_row(1.0),
+            outcome=replace(build_row(1.0).outcome, metric=Metric(name="peak", unit="B", exact=True)),
+        ),
+    ]
+    Ledger(tmp_path).append(rows)
+
+    trends = Ledger(tmp_path).trends(Wanted()).trends
+
+    assert [("v1", "m1", False), ("v1", "m1", True), ("v1", "m2", False), ("v2", "m1", False)] == [
+        (trend.version, trend.machine_id, trend.lockstep) for trend in trends
+    ]
+    (peak,) = Ledger(tmp_path).trends(Wanted(metric="peak")).trends
+    assert ("B", True) == (peak.metric.unit, peak.metric.exact)
+
+
+def test_nothing_that_lists_runs_imports_pandas(tmp_path: Path) -> None:
+    """It takes longer to import than a thousand runs take to be listed."""
+    import subprocess
+    import sys
+
+    Ledger(tmp_path).append([build_row(1.0)])
+    code = (
+        "import sys; from pathlib import Path; from perfkit.ledger.store import Ledger; "
+        "from perfkit.ledger.summaries import Wanted; ledger = Ledger(Path(sys.argv[1])); ledger.runs(); "
+        "ledger.rows(); ledger.trends(Wanted()); ledger.measurements(list); print('pandas' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+
+    assert "False\n" == done.stdout

@@ -1,0 +1,304 @@
+"""Steps of a trend: how often one is claimed where there is none, and which are found of those there are."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.stats.binomial import lower_bound
+from perfkit.stats.change_points import SHORTEST, FloatArray, find_steps, tame
+
+RUNS = 100
+TIGERBEETLE = Path(__file__).parents[3] / "shared/data/tigerbeetle.json"
+Noise = Callable[[np.random.Generator], FloatArray]
+
+
+def _normal(source: np.random.Generator) -> FloatArray:
+    return source.standard_normal(RUNS)
+
+
+def _heavy(source: np.random.Generator) -> FloatArray:
+    return source.standard_t(3, RUNS)
+
+
+def _skewed(source: np.random.Generator) -> FloatArray:
+    return source.lognormal(0, 1, RUNS)
+
+
+def _correlated(source: np.random.Generator) -> FloatArray:
+    drawn, level = source.standard_normal(RUNS) * math.sqrt(1 - 0.8**2), [source.standard_normal()]
+    for value in drawn:
+        level.append(0.8 * level[-1] + value)
+    return np.array(level[1:])
+
+
+def _wandering(source: np.random.Generator) -> FloatArray:
+    return source.standard_normal(RUNS) + 0.1 * np.cumsum(source.standard_normal(RUNS))
+
+
+def _walk(source: np.random.Generator) -> FloatArray:
+    return np.cumsum(source.standard_normal(RUNS))
+
+
+def _bursts(source: np.random.Generator) -> FloatArray:
+    noise = source.standard_normal(RUNS)
+    for start in source.integers(RUNS, size=source.poisson(3)):
+        noise[start : start + source.integers(1, 4)] += source.exponential(10)
+    return noise
+
+
+def _trend(
+    noise: Noise = _normal, *, seed: int = 0, sd: float = 0.01, steps: dict[int, float] | None = None
+) -> FloatArray:
+    """Return levels about 3 ms with noise of an sd, multiplied by each ratio from its place on."""
+    levels = 0.003 * np.exp(sd * noise(np.random.default_rng(seed)))
+    for place, ratio in (steps or {}).items():
+        levels[place:] *= ratio
+    return np.asarray(levels)
+
+
+def _places(levels: FloatArray, *, exact: bool = False) -> list[int]:
+    return [step.place for step in find_steps(levels, exact=exact)]
+
+
+@pytest.mark.parametrize("noise", [_normal, _heavy, _skewed, _correlated, _wandering, _walk, _bursts])
+def test_noise_has_hardly_ever_a_step(noise: Noise) -> None:
+    """Of 300 trends without a step so few have one that a share above 1 % is not proved (at 99.9 %)."""
+    alarms = sum(bool(_places(_trend(noise, seed=seed))) for seed in range(300))
+
+    assert lower_bound(alarms, 300, confidence=0.999) <= 0.01
+
+
+@pytest.mark.parametrize("noise", [_normal, _heavy, _bursts])
+def test_a_step_of_five_deviations_is_found_where_it_is(noise: Noise) -> None:
+    """At least 95 of 100 such steps are found, each within one run, and nothing else is."""
+    found = [_places(_trend(noise, seed=seed, steps={10 + seed % 81: 1.05})) for seed in range(100)]
+
+    right = sum(
+        len(places) == 1 and abs(places[0] - 10 - seed % 81) <= 1 for seed, places in enumerate(found)
+    )
+    assert right >= 95
+
+
+def test_a_step_has_its_size_and_the_runs_on_either_side() -> None:
+    """The interval holds the true ratio and is narrow; mean, sd and number are those of its runs."""
+    levels = _trend(steps={40: 1.05})
+
+    (step,) = find_steps(levels)
+
+    assert step.place == 40
+    assert step.low < 1.05 < step.high
+    assert step.high / step.low < 1.02
+    assert (40, 60) == (step.before.runs, step.after.runs)
+    assert pytest.approx(levels[:40].mean()) == step.before.mean
+    assert pytest.approx(levels[40:].std(ddof=1)) == step.after.sd
+    assert step.chance < 1e-6
+
+
+def test_the_interval_holds_the_true_ratio() -> None:
+    """Where neighbours resemble each other, at least 90 % of steps have the truth in their interval."""
+    found = [find_steps(_trend(_wandering, seed=seed, steps={50: 1.06})) for seed in range(200)]
+
+    steps = [found_steps[0] for found_steps in found if len(found_steps) == 1]
+    held = sum(step.low <= 1.06 <= step.high for step in steps)
+    assert len(steps) > 150
+    assert held / len(steps) >= 0.9
+
+
+@pytest.mark.parametrize("place", [0, 1, 50, 95, 98, 99])
+@pytest.mark.parametrize("size", [1.5, 20.0, 0.3])
+def test_an_outlier_is_no_step(place: int, size: float) -> None:
+    """One run far off is no step, wherever it is."""
+    levels = _trend()
+    levels[place] *= size
+
+    assert [] == _places(levels)
+
+
+def test_a_burst_at_the_end_is_no_step_until_it_lasts() -> None:
+    """Five slow runs at the end are none, eight are."""
+    assert [] == _places(_trend(steps={95: 1.3}))
+    assert [92] == _places(_trend(steps={92: 1.3}))
+
+
+def test_a_later_step_does_not_hide_an_earlier_one() -> None:
+    """Steps up and down, near one another and far apart, are all found."""
+    assert [30, 70] == _places(_trend(steps={30: 1.05, 70: 1 / 1.05}))
+    assert [20, 45, 60, 80] == _places(_trend(steps={20: 1.1, 45: 1.1, 60: 0.7, 80: 1.3}))
+
+
+def test_a_slow_rise_is_no_step() -> None:
+    """A trend that rises little by little has no step."""
+    assert [] == _places(_trend() * np.linspace(1, 1.05, RUNS))
+
+
+def test_few_runs_have_no_step() -> None:
+    """Of fewer than twelve runs nothing is claimed, however clear it looks; of twelve it can be."""
+    levels = np.array([1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 2.0, 2.01, 1.99, 2.0, 2.01, 1.99])
+
+    assert 2 * SHORTEST == len(levels)
+    assert [6] == _places(levels)
+    assert [] == _places(levels[1:])
+    assert [] == _places(levels[:1])
+    assert [] == _places(levels[:0])
+
+
+def test_levels_that_are_equal_have_no_step() -> None:
+    """A constant trend has none, and neither has one that differs by less than any clock repeats."""
+    assert [] == _places(np.full(RUNS, 0.003))
+    assert [] == _places(np.where(np.arange(RUNS) < 50, 0.003, 0.003 * (1 + 1e-5)))
+
+
+def test_a_constant_trend_with_a_step_has_one() -> None:
+    """Levels that repeat to the digit on either side make one step of finite figures."""
+    (step,) = find_steps(np.where(np.arange(RUNS) < 50, 0.003, 0.0033))
+
+    assert 50 == step.place
+    assert pytest.approx(1.1) == step.ratio
+    assert all(math.isfinite(figure) for figure in (step.low, step.high, step.chance))
+
+
+def test_any_lasting_change_of_an_exact_count_is_a_step() -> None:
+    """One operator more for three runs is a step; for two runs, or at the last one, it is not."""
+    counts = np.array([812.0] * 5 + [813.0] * 3 + [812.0] * 6 + [815.0] * 2 + [812.0] * 3 + [900.0])
+
+    first, second = find_steps(counts, exact=True)
+
+    assert (5, 8) == (first.place, second.place)
+    assert (813 / 812,) * 3 == (first.ratio, first.low, first.high)
+    assert 0.0 == first.before.sd == first.chance
+    assert 5 == first.before.runs
+
+
+def test_a_count_may_rise_from_zero() -> None:
+    """Zero host syncs that become two are a step of infinite ratio; zero throughout is none."""
+    (step,) = find_steps([0, 0, 0, 2, 2, 2], exact=True)
+
+    assert math.inf == step.ratio
+    assert () == find_steps([0] * 20, exact=True)
+
+
+def test_a_count_that_never_repeats_is_judged_like_a_time() -> None:
+    """Bytes that scatter are not believed to be exact."""
+    levels = _trend(steps={50: 1.05})
+
+    assert find_steps(levels) == find_steps(levels, exact=True)
+
+
+def test_a_step_between_two_occasions_needs_three_on_either_side() -> None:
+    """What differs between two hours may be the hour; within one, or after three, it is the code."""
+    levels = _trend(steps={50: 1.05})
+
+    assert () == find_steps(levels, occasions=[run // 50 for run in range(RUNS)])
+    assert [50] == [step.place for step in find_steps(levels, occasions=["one hour"] * RUNS)]
+    assert [50] == [step.place for step in find_steps(levels, occasions=[run // 10 for run in range(RUNS)])]
+
+
+@pytest.mark.parametrize("levels", [[1.0, math.nan], [1.0, 0.0], [1.0, -1.0], [1.0, math.inf]])
+def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
+    """Times that are not finite and above zero are a mistake of the caller."""
+    with pytest.raises(ValueError, match="above zero"):
+        find_steps(levels)
+
+
+def test_occasions_are_one_for_each_run() -> None:
+    """Another number of them is refused."""
+    with pytest.raises(ValueError, match="expected an occasion for each of 2 runs, found 1"):
+        find_steps([1.0, 2.0], occasions=["a"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    scale=st.floats(1e-9, 1e9),
+    seed=st.integers(0, 1000),
+    place=st.integers(10, 90),
+    ratio=st.sampled_from([0.9, 1.03, 1.2]),
+)
+def test_a_unit_changes_nothing_and_a_mirror_mirrors(
+    scale: float, seed: int, place: int, ratio: float
+) -> None:
+    """In any unit the steps are the same; backwards they are at the mirrored places with inverse ratios."""
+    levels = _trend(_heavy, seed=seed, steps={place: ratio})
+
+    steps, scaled, mirrored = find_steps(levels), find_steps(scale * levels), find_steps(levels[::-1])
+
+    assert [step.place for step in steps] == [step.place for step in scaled]
+    assert [RUNS - step.place for step in steps] == [step.place for step in mirrored[::-1]]
+    assert pytest.approx([step.ratio for step in steps]) == [step.ratio for step in scaled]
+    assert pytest.approx([step.ratio for step in steps]) == [1 / step.ratio for step in mirrored[::-1]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    levels=st.lists(st.one_of(st.floats(1e-12, 1e12), st.sampled_from([1.0, 2.0])), min_size=0, max_size=150),
+    exact=st.booleans(),
+)
+def test_no_figure_is_ever_undefined(levels: list[float], *, exact: bool) -> None:
+    """Whatever the levels, each figure of each step is a number, and an interval holds its ratio."""
+    for step in find_steps(levels, exact=exact):
+        assert 0 < step.place < len(levels)
+        assert 0 <= step.chance <= 0.0100001
+        assert step.low <= step.ratio <= step.high
+        assert not math.isnan(
+            step.before.mean + step.after.mean + (step.before.sd or 0) + (step.after.sd or 0)
+        )
+
+
+def test_a_long_trend_has_its_steps_only() -> None:
+    """In 5,000 runs all of four steps are found, and hardly anything else."""
+    source = np.random.default_rng(3)
+    levels = np.exp(0.01 * source.standard_t(3, 5000))
+    for place in (500, 3000, 3040, 4985):
+        levels[place:] *= 1.05
+
+    found = _places(levels)
+
+    assert {500, 3000, 3040, 4985} <= {near for place in found for near in range(place - 1, place + 2)}
+    assert len(found) <= 5
+
+
+def test_new_runs_leave_old_steps_where_they_were() -> None:
+    """What was found of a trend is found as well when more runs have followed."""
+    levels = np.concatenate([_trend(_heavy, seed=1, steps={50: 1.06}), _trend(_heavy, seed=2) * 1.06])
+
+    assert [50] == _places(levels[:80]) == _places(levels[:120]) == _places(levels)
+
+
+def test_an_outlier_is_put_where_its_neighbours_are() -> None:
+    """A run far off is taken for the median beside it, an ordinary one for what it is."""
+    logs = np.log(_trend())
+    spoilt = logs.copy()
+    spoilt[50] += 1
+
+    tamed = tame(spoilt)
+
+    assert abs(tamed[50] - np.median(logs[40:61])) < 0.003
+    ordinary = np.abs(spoilt - np.median(logs)) < 0.01
+    assert pytest.approx(spoilt[ordinary]) == tamed[ordinary]
+
+
+@pytest.mark.skipif(
+    not TIGERBEETLE.exists(), reason="the series of tigerbeetle is not beside this repository"
+)
+def test_a_real_series_has_its_steps_and_not_its_outlier() -> None:
+    """A nightly benchmark of a database has an outlier at 10, a slow rise later on, and four clear steps."""
+    values = json.loads(TIGERBEETLE.read_text())["values"]
+
+    assert [15, 61, 71, 95] == _places(np.array(values, dtype=float))
+
+
+def test_clear_steps_are_where_another_detector_has_them() -> None:
+    """PELT (Killick et al. 2012) finds the same places of steps that are clear."""
+    ruptures = pytest.importorskip("ruptures")
+    levels = _trend(steps={30: 1.15, 65: 0.8})
+
+    pelt = ruptures.Pelt(model="l2", min_size=SHORTEST, jump=1).fit(np.log(levels)).predict(pen=0.01)
+
+    assert pelt[:-1] == _places(levels)

@@ -1,0 +1,151 @@
+"""The machine's part in the levels of many benchmarks: it is taken off, and told of the machine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from perfkit.stats.change_points import FloatArray, find_steps
+from perfkit.stats.common_factor import remove_common_factor
+
+RUNS, BENCHMARKS = 120, 6
+
+
+def _table(*, machine: FloatArray | None = None, seed: int = 0, sd: float = 0.005) -> FloatArray:
+    """Return levels of six benchmarks between 1 µs and 1 s, each of which follows the machine as it may."""
+    source = np.random.default_rng(seed)
+    noise = sd * source.standard_normal((RUNS, BENCHMARKS))
+    follows = np.linspace(0.5, 1.5, BENCHMARKS)
+    factor = np.zeros(RUNS) if machine is None else np.log(machine)
+    return np.asarray(np.logspace(-6, 0, BENCHMARKS) * np.exp(noise + np.outer(factor, follows)))
+
+
+def _hours() -> FloatArray:
+    """Return a machine that wanders by some percent, with slow moments."""
+    source = np.random.default_rng(9)
+    logs = 0.01 * np.cumsum(source.standard_normal(RUNS)) + 0.3 * (source.random(RUNS) < 0.05)
+    return np.asarray(np.exp(logs))
+
+
+def _spread(levels: FloatArray) -> float:
+    """Return the relative deviation of levels by their median absolute deviation."""
+    logs = np.log(levels[np.isfinite(levels)])
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
+
+
+def test_what_the_machine_did_is_taken_off() -> None:
+    """What is left scatters like the runs themselves, for those that follow it little or much."""
+    table = _table(machine=_hours())
+
+    left = remove_common_factor(table)
+
+    assert all(_spread(column) < 0.012 for column in left.levels.T)
+    assert all(_spread(column) > 0.02 for column in table.T)
+    assert pytest.approx(np.linspace(0.5, 1.5, BENCHMARKS), abs=0.2) == np.array(left.slopes)
+
+
+def test_a_step_of_one_benchmark_stays_its_own() -> None:
+    """A step of 5 % on a wandering machine is found at its size, in no other one, and not in the machine."""
+    table = _table(machine=_hours())
+    table[70:, 2] *= 1.05
+
+    left = remove_common_factor(table)
+
+    (step,) = find_steps(left.levels[:, 2])
+    assert step.place == 70
+    assert step.low < 1.05 < step.high
+    assert [()] * 5 == [find_steps(left.levels[:, column]) for column in (0, 1, 3, 4, 5)]
+    assert () == left.machine_steps()
+
+
+def test_a_step_of_all_is_the_machines() -> None:
+    """Where all benchmarks slow down together it is a step of the factor, and of no benchmark."""
+    table = _table(machine=np.where(np.arange(RUNS) < 60, 1.0, 1.08))
+
+    left = remove_common_factor(table)
+
+    (step,) = left.machine_steps()
+    assert step.place == 60
+    assert step.low < 1.08 < step.high
+    assert all(find_steps(column) == () for column in left.levels.T)
+    assert all(len(find_steps(column)) == 1 for column in table.T)
+
+
+def test_runs_need_not_have_measured_each_benchmark() -> None:
+    """With a third of the cells missing the factor is still taken off, and what is missing stays so."""
+    table = _table(machine=_hours())
+    missing = np.random.default_rng(1).random(table.shape) < 1 / 3
+    table[missing] = np.nan
+
+    left = remove_common_factor(table)
+
+    assert np.array_equal(missing, np.isnan(left.levels))
+    assert all(
+        _spread(column) < 0.6 * _spread(before) for column, before in zip(left.levels.T, table.T, strict=True)
+    )
+
+
+def test_benchmarks_that_came_later_make_no_step_of_the_machine() -> None:
+    """A machine that was slow before half of the benchmarks existed is told as one that became faster."""
+    table = _table(machine=np.where(np.arange(RUNS) < 60, 1.0, 1.1))
+    table[:80, :2] = np.nan
+
+    left = remove_common_factor(table)
+
+    assert [60] == [step.place for step in left.machine_steps()]
+    assert all(find_steps(column[np.isfinite(column)]) == () for column in left.levels.T)
+
+
+def test_too_few_others_leave_a_benchmark_as_it_is() -> None:
+    """Of three benchmarks none can be compared with three others."""
+    table = _table(machine=_hours())[:, :3]
+
+    left = remove_common_factor(table)
+
+    assert np.array_equal(table, left.levels) or pytest.approx(table) == left.levels
+    assert (0.0, 0.0, 0.0) == left.slopes
+    assert np.isnan(left.factor).all()
+    assert () == left.machine_steps()
+
+
+def test_a_benchmark_measured_apart_from_the_others_stays_as_it_is() -> None:
+    """Its runs hold no other, so nothing is known of their machine."""
+    table = _table(machine=_hours())
+    table[::2, 0] = np.nan
+    table[1::2, 1:] = np.nan
+
+    left = remove_common_factor(table)
+
+    assert left.slopes[0] == 0
+    assert pytest.approx(table[1::2, 0]) == left.levels[1::2, 0]
+
+
+def test_units_and_order_of_benchmarks_change_nothing() -> None:
+    """In other units the levels are so too; in another order they are the same."""
+    table = _table(machine=_hours())
+    order = [3, 0, 5, 1, 4, 2]
+
+    left, scaled, turned = (remove_common_factor(one) for one in (table, 1e3 * table, table[:, order]))
+
+    assert pytest.approx(1e3 * left.levels) == scaled.levels
+    assert pytest.approx(left.levels[:, order]) == turned.levels
+    assert pytest.approx(left.factor) == scaled.factor
+
+
+def test_without_noise_nothing_is_undefined() -> None:
+    """Benchmarks that repeat to the digit, and none at all, are returned as they are."""
+    same = remove_common_factor(np.ones((20, 5)))
+
+    assert np.array_equal(np.ones((20, 5)), same.levels)
+    assert np.array_equal(np.ones(20), same.factor)
+    assert (0, 4) == remove_common_factor(np.ones((0, 4))).levels.shape
+    assert (3, 0) == remove_common_factor(np.ones((3, 0))).levels.shape
+
+
+@pytest.mark.parametrize("table", [[[1.0, 0.0]], [[1.0, -1.0]], [[1.0, math.inf]], [1.0, 2.0]])
+def test_levels_that_are_none_are_refused(table: list[list[float]]) -> None:
+    """A zero, a negative or an infinite level is a mistake of the caller, and so is a single trend."""
+    with pytest.raises(ValueError, match="table of levels above zero"):
+        remove_common_factor(table)
