@@ -81,6 +81,7 @@ def trend(
     environment_from: int | None = None,
     hours: float = 7.0,
     drift: float = 0.0,
+    lockstep: bool = False,
 ) -> Trend:
     """Return a trend whose level is multiplied by a ratio at each of ``steps``; the same for equal input."""
     chance = random.Random(f"{name} {machine} {metric.name} {version}")  # noqa: S311 (no secret)
@@ -111,6 +112,7 @@ def trend(
             for number, mean in zip(commits, means, strict=True)
         ),
         levels=tuple(means),
+        lockstep=lockstep,
     )
 
 
@@ -208,6 +210,7 @@ def lively_site(runs: int = 60) -> Site:
         gates=tuple(_gate(number) for number in range(3)),
         releases=(Reference(name="v1.0", commit=sha_of(10)), Reference(name="v1.1", commit=sha_of(28))),
         since=(Reference(name="v1.1", commit=sha_of(28)), Reference(name="main", commit=sha_of(runs - 5))),
+        watched=frozenset({"time", "operators"}),
         commit_url="https://forge.example/metric-learning/commit/{commit}",
         range_url="https://forge.example/metric-learning/compare/{before}...{after}",
     )

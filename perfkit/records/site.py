@@ -84,6 +84,7 @@ class Site:
         since: The commits that the last values are compared with, such as the last release and the base.
         commit_url: The address of a commit, with ``{commit}`` in the place of its hash; None for no links.
         range_url: The address of a range, with ``{before}`` and ``{after}`` in the places of its commits.
+        watched: The metrics whose steps ask for attention; the others' are told without an alarm.
         notes: Sentences that a reader should know, such as files that could not be read.
     """
 
@@ -97,4 +98,5 @@ class Site:
     since: tuple[Reference, ...] = ()
     commit_url: str | None = None
     range_url: str | None = None
+    watched: frozenset[str] = frozenset({"time"})
     notes: tuple[str, ...] = ()

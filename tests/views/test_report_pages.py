@@ -32,7 +32,7 @@ from perfkit.records.site import Document, GateFinding, GateSummary, Reference, 
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report.data import commits_in_order
 from perfkit.views.report.pages import site_files, slug_of, trend_name
-from perfkit.views.report.series import series_of, state_of
+from perfkit.views.report.series import band, series_of, state_of
 from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text, visible
 
 HOSTILE = 'bench.py::test[<script>alert("1")</script>|a\'b&amp;\n\x1b[31mred\u202e{{ 7 * 7 }}]'
@@ -119,13 +119,14 @@ def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> 
     places = [
         text.index(part)
         for part in (
-            "Needs attention 4",
+            "Needs attention 3",
+            "2 steps with",
             "12.4 % slower (11.3 to 13.5 %)",
             "5.0 % more",
             "Crept up +6.4 %",
             "Silent for 6 days: it was last measured 6 days ago",
-            "1 improvement that nobody has confirmed yet",
-            "1 step that a later one has undone",
+            "Improvements that nobody has confirmed yet 1",
+            "Steps that a later one has undone 1",
             "All benchmarks",
         )
     ]
@@ -298,7 +299,7 @@ def test_versions_are_merged_by_the_order_of_commits() -> None:
         trend(runs=5, version="v1"), recorded_at=tuple(START + timedelta(days=400 + day) for day in range(5))
     )
 
-    (series,) = series_of(history([new, old]), ())
+    (series,) = series_of(history([new, old]))
 
     commits = [series.trends[number].commits[place] for number, place in series.order]
     assert [sha_of(number) for number in (0, 1, 2, 3, 4, 4, 5, 6)] == commits
@@ -411,7 +412,7 @@ def test_the_chance_of_a_step_is_told_for_people() -> None:
 
 def test_what_cannot_be_seen_is_made_visible() -> None:
     """Controls become their signs, and what reverses or splits a text a sign for something unprintable."""
-    assert "a\u241b[31mb\u240ac\ufffdd\ufffd" == visible("a\x1b[31mb\nc\u202ed\ud800")
+    assert "a\\x1b[31mb\\nc\\u202ed\\ud800" == visible("a\x1b[31mb\nc\u202ed\ud800")
 
 
 def test_a_subject_that_is_not_known_is_left_out() -> None:
@@ -456,3 +457,75 @@ def test_tables_and_fields_say_what_they_are(files: dict[str, str]) -> None:
         labels = re.findall(r"<label[^>]*>.*?</label>", text, re.DOTALL)
         fields = re.findall(r"<(?:input|select)\b", text)
         assert len(fields) == sum(len(re.findall(r"<(?:input|select)\b", label)) for label in labels), name
+
+
+def test_gates_and_other_runs_have_charts_of_their_own() -> None:
+    """Levels that follow from gates are not mixed with those of single runs, though all else is alike."""
+    found = trend(runs=20, steps={10: 1.2})
+    gates = replace(found, lockstep=True)
+    point = step_of(found, 10)
+    again = replace(point, point_id="0123abcd")
+
+    alone, by_gates = series_of(history([found, gates], [point, again]))
+
+    assert ["", "gates"] == [alone.label, by_gates.label]
+    assert [(point,), (again,)] == [alone.steps, by_gates.steps]
+
+
+def test_environments_that_take_turns_have_charts_of_their_own() -> None:
+    """Two trends of one version are told apart by what differs between their environments."""
+    old, new = trend(runs=5), trend(runs=5, environment_from=0)
+
+    labels = [series.label for series in series_of(history([old, new]))]
+
+    assert ["torch 2.8.0", "torch 2.9.1"] == labels
+
+
+def test_a_step_that_other_software_made_is_no_alarm() -> None:
+    """It is told apart, with what changed, and nothing needs attention."""
+    found = trend(runs=20, steps={10: 1.2})
+    point = step_of(found, 10, cause="environment", detail="torch 2.8.0 -> 2.9.1")
+
+    text = _words(dict(site_files(Site(project="p", history=history([found], [point]))))["index.html"])
+
+    assert "Nothing needs attention" in text
+    assert "Steps that came with other software or another machine 1" in text
+    assert "as the environment changed: torch 2.8.0 -> 2.9.1" in text
+    assert "slower since 2026-01-08, with the environment" in text
+
+
+def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
+    """Its step is told on its page and in its row, and only metrics that are watched need attention."""
+    found = trend(metric=OPERATORS, level=1000, runs=20, steps={10: 1.2}, noise=0.0)
+    site = Site(project="p", history=history([found], [step_of(found, 10)]))
+
+    quiet, loud = (
+        _words(dict(site_files(one))["index.html"])
+        for one in (site, replace(site, watched=frozenset({"operators"})))
+    )
+
+    assert "Nothing needs attention" in quiet
+    assert "more since 2026-01-08" in quiet
+    assert "Needs attention 1" in loud
+
+
+def test_the_steps_of_one_commit_are_told_together() -> None:
+    """A commit that slowed many benchmarks is one thing to look at, and no benchmark is left out."""
+    trends = [trend(f"bench.py::test_part[{number}]", runs=20, steps={10: 1.2}) for number in range(8)]
+    report = history(trends, [step_of(found, 10) for found in trends])
+
+    text = _words(dict(site_files(Site(project="p", history=report)))["index.html"])
+
+    assert "Needs attention 1" in text
+    assert "8 steps with" in text
+    assert "3 more" in text
+    assert 8 == text[: text.index("All benchmarks")].count("test_part[")
+
+
+def test_a_level_that_follows_from_gates_is_drawn_with_its_own_band() -> None:
+    """The band of a gate's run is as wide as its launches scatter, around the level, not around the mean."""
+    found = trend(runs=3, lockstep=True)
+    found = replace(found, means=(2.0, 2.0, 2.0), sds=(0.2, 0.2, None), levels=(1.0, 3.0, 3.0))
+
+    assert [(0.9, 1.1), (2.7, 3.3), (3.0, 3.0)] == [pytest.approx(band(found, place)) for place in range(3)]
+    assert (1.0, 2.2) == pytest.approx(band(replace(found, lockstep=False), 0))

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from perfkit.identity import short_run_id
-from perfkit.records.history import ChangePoint, CommitFacts, HistoryReport, Trend
+from perfkit.records.history import CommitFacts, HistoryReport
 from perfkit.records.site import Reference
-from perfkit.views.report.series import Series
+from perfkit.views.report.series import Placed, Series
 from perfkit.views.report.wording import (
     amount_text,
     metric_title,
@@ -158,24 +158,25 @@ def _series(series: Series, runs: _Runs) -> dict[str, object]:
         "noise": None if limit is None else round(limit, 5),
         "run": _differences(numbers),
         "mean": [_scaled(value, scale) for value in means],
+        "level": [_scaled(trend.levels[place], scale) for trend, place in points],
+        "lockstep": series.lockstep,
         "sd": [_scaled(trend.sds[place], scale) for trend, place in points],
         "launches": [trend.launches[place] for trend, place in points],
         "version": [number for number, _ in series.order] if len(trends) > 1 else 0,
-        "steps": [_step(step, at, trends, scale) for step in series.steps],
+        "steps": [_step(placed, at, scale) for placed in series.placed],
     }
 
 
-def _step(
-    step: ChangePoint, at: Mapping[tuple[int, int], int], trends: Sequence[Trend], scale: float
-) -> dict[str, object]:
-    versions = [trend.version for trend in trends]
+def _step(placed: Placed, at: Mapping[tuple[int, int], int], scale: float) -> dict[str, object]:
+    step = placed.point
     return {
         "id": step.point_id,
-        "at": at.get((versions.index(step.version), step.place)),
+        "at": at[placed.trend, step.place],
         "text": ratio_text(step.ratio),
         "words": amount_text(step.ratio, step.metric),
         "worse": step.worse,
         "state": step.state,
+        "cause": step.cause,
         "before": _scaled(step.before.mean, scale),
         "after": _scaled(step.after.mean, scale),
         "runs": [step.before.runs, step.after.runs],

@@ -23,7 +23,16 @@ from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report import wording
 from perfkit.views.report.data import benchmark_script, commits_in_order, commits_script
 from perfkit.views.report.picture import Sparkline, sparkline, trend_picture
-from perfkit.views.report.series import ALARMS, Kind, Series, State, is_undone, series_of, state_of
+from perfkit.views.report.series import (
+    ALARMS,
+    Kind,
+    Series,
+    State,
+    is_open,
+    is_undone,
+    series_of,
+    state_of,
+)
 from perfkit.views.report.wording import short_sha, visible
 
 if TYPE_CHECKING:
@@ -41,10 +50,17 @@ _SIGNS: Mapping[Kind, str] = {
     "creep": "↗",
     "silent": "◌",
     "better": "▼",
+    "moved": "•",
     "accepted": "✓",
     "undone": "=",
     "few": "…",
     "steady": "=",
+}
+# What else the overview tells of, each folded up.
+_OTHERS: Mapping[Kind, str] = {
+    "better": "Improvements that nobody has confirmed yet",
+    "moved": "Steps that came with other software or another machine",
+    "undone": "Steps that a later one has undone",
 }
 # Colours of a balance's phases: neighbours differ in lightness, too.
 _PHASE_COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
@@ -65,6 +81,7 @@ class Line:
     deviation: str
     picture: Sparkline
     machine: str
+    tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +96,16 @@ class Alarm:
     sentence: str
     step: ChangePoint | None
     picture: Sparkline
-    machine: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Alarms that are told together, as one commit made them; ``commit`` is None for creep and silence."""
+
+    kind: Kind
+    commit: str | None
+    alarms: tuple[Alarm, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +114,7 @@ class Step:
 
     point: ChangePoint
     number: int
-    metric: str
-    machine: str
+    tags: tuple[str, ...]
     sign: str
     undone: bool
     sentences: tuple[str, ...]
@@ -128,12 +153,25 @@ def trend_files(
 ) -> Iterator[tuple[str, str]]:
     """Yield a picture for each benchmark and machine, named as ``trend_name`` says."""
     told: set[tuple[str, str]] = set()
-    for one in series_of(site.history, ()) if series is None else series:
+    for one in _longest_first(series_of(site.history)) if series is None else _longest_first(series):
         key = (one.benchmark, one.machine_id)
-        # The first is the time where there is one.
         if key not in told:
             told.add(key)
             yield f"{folder}{trend_name(*key)}", trend_picture(one, site.history.commits)
+
+
+def _longest_first(series: Iterable[Series]) -> list[Series]:
+    """Return the series of each benchmark and machine, times before other metrics, most runs first."""
+    return sorted(
+        series,
+        key=lambda one: (
+            one.benchmark,
+            one.machine_id,
+            not wording.is_time(one.metric),
+            -len(one.order),
+            one.label,
+        ),
+    )
 
 
 def trend_name(benchmark: str, machine_id: str) -> str:
@@ -160,12 +198,13 @@ class _Pages:
         self.commits = site.history.commits
         self.order = commits_in_order(site.history)
         self.numbers = {sha: number for number, sha in enumerate(self.order)}
-        self.series = series_of(site.history, site.since)
+        self.series = series_of(site.history, site.since, site.watched)
         self.by_benchmark: dict[str, list[Series]] = {}
         for one in self.series:
             self.by_benchmark.setdefault(one.benchmark, []).append(one)
         self.names = {name: visible(short) for name, short in short_names(self.by_benchmark).items()}
         self.machines = _machine_names(site)
+        self.several = len({one.machine_id for one in self.series}) > 1
         self.templates = _templates(self)
 
     def assets(self) -> Iterator[tuple[str, str]]:
@@ -178,15 +217,18 @@ class _Pages:
     def overview(self) -> str:
         """Return the first page: alarms, then a row for each series."""
         lines = [self._line(series) for series in self.series]
-        alarms = sorted(self._alarms(), key=lambda alarm: _urgency(alarm, self.commits))
+        cards = _cards(self._alarms(), self.commits)
         metrics = Counter(line.series.metric.name for line in lines)
         return self._render(
             "overview.html.j2",
             title=self.site.project,
             lines=lines,
-            alarms=[alarm for alarm in alarms if alarm.kind in ALARMS],
-            gains=[alarm for alarm in alarms if alarm.kind == "better"],
-            gone=[alarm for alarm in alarms if alarm.kind == "undone"],
+            cards=[card for card in cards if card.kind in ALARMS],
+            others=[
+                (told, of_kind)
+                for kind, told in _OTHERS.items()
+                if (of_kind := [card for card in cards if card.kind == kind])
+            ],
             metrics=list(dict.fromkeys(line.series.metric.name for line in lines)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
@@ -295,19 +337,25 @@ class _Pages:
             value=wording.value_text(trend.means[place], series.metric),
             deviation=f"sd {wording.value_text(sd, series.metric)}" if sd else "",
             picture=sparkline(series),
-            machine=self.machines.get(series.machine_id, series.machine_id),
+            machine=self._machine(series),
+            tags=self._tags(series),
         )
+
+    def _machine(self, series: Series) -> str:
+        return self.machines.get(series.machine_id, series.machine_id)
+
+    def _tags(self, series: Series) -> tuple[str, ...]:
+        """Return what tells a series from others of its benchmark, except for the machine."""
+        metric = "" if wording.is_time(series.metric) else wording.metric_title(series.metric)
+        return tuple(filter(None, (metric, series.label)))
 
     def _alarms(self, among: Sequence[Series] | None = None) -> Iterator[Alarm]:
         """Yield the open steps, creeps and silences of some series."""
         for series in self.series if among is None else among:
             alarm = functools.partial(self._alarm, series)
-            newest = series.last[0].version
-            for step in series.steps:
-                if step.state == "open" and step.version == newest:
-                    gone = is_undone(step, series.steps)
-                    kind: Kind = "undone" if gone else "worse" if step.worse else "better"
-                    yield alarm(kind, "", step)
+            for step in series.current:
+                if step.state == "open" and (series.watched or among is not None):
+                    yield alarm(_kind_of(step, series), "", step)
             for creep in series.creeps:
                 yield alarm("creep", wording.creep_sentence(creep, self.commits))
             for silence in series.silences:
@@ -325,12 +373,13 @@ class _Pages:
             sentence=sentence,
             step=step,
             picture=sparkline(series),
-            machine=self.machines.get(series.machine_id, series.machine_id),
+            tags=(*self._tags(series), *([self._machine(series)] if self.several else [])),
         )
 
     def _steps(self, series: Series, number: int) -> Iterator[Step]:
-        for point in series.steps:
-            undone = is_undone(point, series.steps)
+        for placed in series.placed:
+            point = placed.point
+            undone = is_undone(point, [other.point for other in series.placed if other.trend == placed.trend])
             sentences = (
                 wording.range_sentence(point),
                 wording.cause_sentence(point),
@@ -342,8 +391,11 @@ class _Pages:
             yield Step(
                 point=point,
                 number=number,
-                metric=wording.metric_title(point.metric),
-                machine=self.machines.get(point.machine_id, point.machine_id),
+                tags=(
+                    wording.metric_title(series.metric),
+                    *filter(None, [series.label]),
+                    self._machine(series),
+                ),
                 sign=_sign(State(kind=kind, step=point)),
                 undone=undone,
                 sentences=tuple(visible(sentence) for sentence in sentences if sentence),
@@ -486,6 +538,7 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
         "creep": "crept up",
         "silent": "silent",
         "better": "better",
+        "moved": "moved with its surroundings",
         "accepted": "accepted",
         "undone": "steady again",
         "few": "few runs",
@@ -497,17 +550,39 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
 
 def _sign(state: State) -> str:
     """Return the sign of a state; that of a step points where the value went."""
-    if state.kind in {"worse", "better"} and state.step is not None:
+    if state.kind in {"worse", "better", "moved"} and state.step is not None:
         return "▲" if state.step.ratio > 1 else "▼"
     return _SIGNS[state.kind]
 
 
-def _urgency(alarm: Alarm, commits: Mapping[str, CommitFacts]) -> tuple[int, int, str]:
-    """Sort alarms by kind, the newest step first."""
-    order: tuple[Kind, ...] = (*ALARMS, "better", "undone")
-    facts = commits.get(alarm.step.first_after) if alarm.step else None
-    place = facts.place if facts is not None and facts.place is not None else -1
-    return order.index(alarm.kind), -place, alarm.name
+def _kind_of(step: ChangePoint, series: Series) -> Kind:
+    """Return as what an open step is told."""
+    if is_undone(step, series.current):
+        return "undone"
+    if not is_open(step):
+        return "moved"
+    return "worse" if step.worse else "better"
+
+
+def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[Card]:
+    """Return alarms with those of the same commit put together, by kind, the newest commit first."""
+    together: dict[tuple[Kind, str], list[Alarm]] = {}
+    for alarm in alarms:
+        together.setdefault((alarm.kind, alarm.step.first_after if alarm.step else alarm.page), []).append(
+            alarm
+        )
+    cards = [
+        Card(kind=kind, commit=commit if found[0].step else None, alarms=tuple(found))
+        for (kind, commit), found in together.items()
+    ]
+    order: tuple[Kind, ...] = (*ALARMS, *_OTHERS)
+
+    def urgency(card: Card) -> tuple[int, int, str]:
+        facts = commits.get(card.commit) if card.commit else None
+        place = facts.place if facts is not None and facts.place is not None else -1
+        return order.index(card.kind), -place, card.alarms[0].name
+
+    return sorted(cards, key=urgency)
 
 
 def _leads(series: Series) -> tuple[bool, bool, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfkit.records.history import ChangePoint, CommitFacts
 from perfkit.views.palette import LIGHT
-from perfkit.views.report.series import Series, is_undone, state_of
+from perfkit.views.report.series import Series, band, is_open, is_undone, state_of
 from perfkit.views.report.wording import (
     date_text,
     metric_title,
@@ -37,10 +37,10 @@ _TICKS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """Some neighbouring runs: the middle of their places, the mean of their means, and what all cover."""
+    """Some neighbouring runs: the middle of their places, the mean of their levels, and what all cover."""
 
     place: float
-    mean: float
+    level: float
     low: float
     high: float
 
@@ -100,8 +100,8 @@ def sparkline(series: Series) -> Sparkline:
     return Sparkline(
         width=_SMALL_WIDTH,
         height=_SMALL_HEIGHT,
-        line=_path((frame.x(column.place), frame.y(column.mean)) for column in columns),
-        end=(frame.x(last.place), frame.y(last.mean)),
+        line=_path((frame.x(column.place), frame.y(column.level)) for column in columns),
+        end=(frame.x(last.place), frame.y(last.level)),
         steps=tuple((frame.x(place), step.worse) for step, place in _shown_steps(series)),
     )
 
@@ -126,9 +126,9 @@ def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
         value=value_text(trend.means[last], series.metric),
         told=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
         band=f"{_path([*upper, *lower])}Z",
-        line=_path((frame.x(column.place), frame.y(column.mean)) for column in columns),
+        line=_path((frame.x(column.place), frame.y(column.level)) for column in columns),
         dots=[
-            (frame.x(column.place), frame.y(column.mean))
+            (frame.x(column.place), frame.y(column.level))
             for column in (columns if len(columns) <= _MOST_DOTS else columns[-1:])
         ],
         ticks=[(frame.y(value), value_text(value, series.metric)) for value in _ticks(frame.low, frame.high)],
@@ -145,14 +145,14 @@ def _columns(series: Series, most: int) -> list[_Column]:
     edges = [round(number * count / min(count, most)) for number in range(min(count, most) + 1)]
     found = []
     for start, end in itertools.pairwise(edges):
-        means = [trend.means[place] for trend, place in runs[start:end]]
-        sds = [trend.sds[place] or 0.0 for trend, place in runs[start:end]]
+        levels = [trend.levels[place] for trend, place in runs[start:end]]
+        bands = [band(trend, place) for trend, place in runs[start:end]]
         found.append(
             _Column(
                 place=(start + end - 1) / 2,
-                mean=math.fsum(means) / len(means),
-                low=min(mean - sd for mean, sd in zip(means, sds, strict=True)),
-                high=max(mean + sd for mean, sd in zip(means, sds, strict=True)),
+                level=math.fsum(levels) / len(levels),
+                low=min(low for low, _ in bands),
+                high=max(high for _, high in bands),
             )
         )
     return found
@@ -161,8 +161,8 @@ def _columns(series: Series, most: int) -> list[_Column]:
 def _frame(
     columns: Sequence[_Column], places: int, area: tuple[float, float, float, float], least: float
 ) -> _Frame:
-    """Return a frame for all means; bands widen it only up to the range of the means, so none can fill it."""
-    low, high = (chosen(column.mean for column in columns) for chosen in (min, max))
+    """Return a frame for all levels; bands widen it only up to their range, so that none can fill it."""
+    low, high = (chosen(column.level for column in columns) for chosen in (min, max))
     reach = max(high - low, least * max(abs(high), abs(low)) / 2, 1e-300)
     bottom = max(min(column.low for column in columns), low - reach)
     top = min(max(column.high for column in columns), high + reach)
@@ -183,11 +183,9 @@ def _frame(
 def _shown_steps(series: Series) -> Iterator[tuple[ChangePoint, int]]:
     """Yield the steps that nobody set aside, each with its place among all runs."""
     places = {key: place for place, key in enumerate(series.order)}
-    versions = [trend.version for trend in series.trends]
-    for step in series.steps:
-        place = places.get((versions.index(step.version), step.place))
-        if step.state != "ignored" and place is not None:
-            yield step, place
+    for placed in series.placed:
+        if placed.point.state != "ignored":
+            yield placed.point, places[placed.trend, placed.point.place]
 
 
 def _marks(series: Series, frame: _Frame) -> Iterator[Mark]:
@@ -198,7 +196,7 @@ def _marks(series: Series, frame: _Frame) -> Iterator[Mark]:
         at_end = x > frame.left + frame.width - 70
         text = f"{'▲' if step.ratio > 1 else '▼'} {ratio_text(step.ratio)}"
         has_room = x - (60 if at_end else 0) >= free_from
-        quiet = step.state != "open" or is_undone(step, series.steps)
+        quiet = not is_open(step) or is_undone(step, series.current)
         yield Mark(
             x=x,
             text=text if has_room else "",

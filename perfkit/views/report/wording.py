@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
 from perfkit.records.history import ChangePoint, CommitFacts, Creep, Silence
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.units import counted, human_bytes, human_seconds
+from perfkit.views.names import printable
 from perfkit.views.report.series import Series, State
 
 # From here on a change is told as a factor: "+950 %" is harder to picture than "×10.5".
 _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
-# Signs that change how a text looks without being seen: controls, and those that reverse its direction.
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
-_SURROGATES = re.compile("[\ud800-\udfff]")
-_PICTURES = 0x2400
 
 
 def visible(text: str) -> str:
-    """Return a text in which each control character shows as a sign of its own, and all can be printed."""
-    shown = _UNSEEN.sub(lambda found: _picture(found[0]), text) if _UNSEEN.search(text) else text
-    return _SURROGATES.sub("\ufffd", shown) if _SURROGATES.search(shown) else shown
-
-
-def _picture(sign: str) -> str:
-    code = ord(sign)
-    if code < ord(" "):
-        return chr(_PICTURES + code)
-    return "\u2421" if code == 0x7F else "\ufffd"  # noqa: PLR2004 (the sign for "delete")
+    """Return a text in one line, in which what cannot be printed is spelt out."""
+    return text if text.isprintable() else printable(text)
 
 
 def short_sha(sha: str) -> str:
@@ -101,7 +89,8 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
     if step is not None:
         since = f"since {commit_date(step.first_after, commits) or short_sha(step.first_after)}"
         word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
-        return f"{word} {since}{', accepted' if state.kind == 'accepted' else ''}"
+        why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
+        return f"{word} {since}{why}"
     if state.kind == "creep":
         return f"crept up {ratio_text(series.creeps[-1].ratio)}"
     if state.kind == "silent":

@@ -23,6 +23,7 @@
       one.run = summed(one.run);
       one.mean = Float64Array.from(one.mean, worth);
       one.sd = Float64Array.from(one.sd, worth);
+      one.level = Float64Array.from(one.level, worth);
     }
   }
 
@@ -94,7 +95,7 @@
       sha: commits.sha[commit], subject: commits.subject[commit], committed: commits.time[commit],
       author: commits.authors[commits.author[commit]], measured: data.runs.time[number], id: data.runs.id[number],
       source: data.sources[data.runs.source[number]], env: data.runs.env[number],
-      mean: series.mean[run], sd: series.sd[run], launches: series.launches[run],
+      mean: series.mean[run], level: series.level[run], sd: series.sd[run], launches: series.launches[run],
       version: Array.isArray(series.version) ? series.version[run] : 0,
     };
   }
@@ -136,18 +137,23 @@
     const shapes = new Map(environmentsOf(series).map((env, number) => [env, number]));
     const env = Int32Array.from(order, (run) => shapes.get(data.runs.env[series.run[run]]));
     const version = Int32Array.from(order, (run) => (Array.isArray(series.version) ? series.version[run] : 0));
-    const spread = (run, sign) => series.mean[run] + sign * (Number.isNaN(series.sd[run]) ? 0 : series.sd[run]);
+    const spread = (run, sign) => {
+      const sd = Number.isNaN(series.sd[run]) ? 0 : series.sd[run], level = series.level[run];
+      if (series.lockstep) return level * (1 + (sign * sd) / (series.mean[run] || 1));
+      const end = series.mean[run] + sign * sd;
+      return sign < 0 ? Math.min(end, level) : Math.max(end, level);
+    };
     const between = (run) => {
       const at = place.get(run);
       return at > 0 ? (x[at - 1] + x[at]) / 2 : x[at];
     };
     const steps = series.steps.filter((step) => step.at !== null && step.state !== "ignored").map((step) => ({
-      ...step, x: between(step.at), quiet: step.state !== "open" || document.querySelector(`[data-point="${step.id}"].undone`) !== null,
+      ...step, x: between(step.at), quiet: step.state !== "open" || step.cause !== "code" || document.querySelector(`[data-point="${step.id}"].undone`) !== null,
       text: `${step.text.startsWith("-") || step.text.startsWith("×0") ? "▼" : "▲"} ${step.text}`,
     })).sort((one, other) => one.x - other.x);
     return {
       x, env, version, run: order, steps,
-      mean: Float64Array.from(order, (run) => series.mean[run]),
+      mean: Float64Array.from(order, (run) => series.level[run]),
       low: Float64Array.from(order, (run) => spread(run, -1)),
       high: Float64Array.from(order, (run) => spread(run, 1)),
       levels: levels(x, place), borders: borders(x, env, version), releases: releases(x, order, byTime),
@@ -211,7 +217,7 @@
     const head = element("div");
     head.append(element("b", valueText(known.mean)), ` ± ${valueText(known.sd)}`);
     const others = [element("div", `${known.sha.slice(0, 10)} ${known.subject}`), element("div", `${timeText(known.committed ?? known.measured)}, ${launchesText(known.launches)}, ${known.source}`, "dim")];
-    if (picked.length === 1 && picked[0] !== run) others.push(element("div", `${ratioText(known.mean / series.mean[picked[0]])} against A`));
+    if (picked.length === 1 && picked[0] !== run) others.push(element("div", `${ratioText(known.level / series.level[picked[0]])} against A`));
     tip.replaceChildren(head, ...others);
     const plot = tip.parentElement;
     const left = x + 16 + tip.offsetWidth > plot.clientWidth ? x - 16 - tip.offsetWidth : x + 16;
@@ -256,7 +262,7 @@
     environment.append(element("code", data.environments[known.env].id), ` ${Object.entries(data.environments[known.env].facts).filter(([name]) => ["python", "torch", "cuda", "threads"].includes(name)).map(([name, value]) => `${name} ${value}`).join(", ")}`);
     const sd = known.launches > 1 && !Number.isNaN(known.sd) ? `${valueText(known.sd)} (${((100 * known.sd) / known.mean).toFixed(1)} %)` : "not known from one launch";
     const pairs = [
-      ["mean", element("strong", valueText(known.mean))], ["sd", sd], ["launches", String(known.launches)],
+      ["mean", element("strong", valueText(known.mean))], ["sd", sd], [series.lockstep ? "level, by gates" : "level", valueText(known.level)], ["launches", String(known.launches)],
       ["committed", `${timeText(known.committed)}${known.author ? ` by ${known.author}` : ""}`], ["measured", timeText(known.measured)],
       ["source", known.source], ["environment", environment], ["run", element("code", known.id)],
     ];
@@ -266,13 +272,13 @@
 
   function comparison(one, other) {
     const [a, b] = [facts(one), facts(other)];
-    const ratio = b.mean / a.mean;
+    const ratio = b.level / a.level;
     const box = element("div", "", "compared");
     const within = series.noise !== null && ratio <= series.noise && ratio >= 1 / series.noise;
     const worse = (ratio > 1) === (series.better === "lower");
     const told = element("p", "", `ratio ${within || ratio === 1 ? "dim" : worse ? "worse" : "better"}`);
     told.textContent = Number.isFinite(ratio) ? `B is ${amountText(ratio)}` : "A is zero, so there is no ratio";
-    box.append(element("h3", "A and B compared"), told, element("p", `${valueText(a.mean)} → ${valueText(b.mean)}`));
+    box.append(element("h3", "A and B compared"), told, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
     const command = element("p", "Measured side by side: ", "small");
     command.append(element("code", `perfkit gate ${a.sha.slice(0, 10)} ${b.sha.slice(0, 10)}`));
@@ -294,6 +300,7 @@
       found.push(`Software or settings differ: ${changes.slice(0, 4).join(", ") || "details are not known"}${changes.length > 4 ? ` and ${changes.length - 4} more` : ""}.`);
     }
     if (a.id === b.id) found.push("One run measured both.");
+    else if (series.lockstep) found.push("The ratio follows from all the gates between them, each of which measured two commits in alternation.");
     else if (within) found.push(`Two runs of identical code differ as much on this machine (up to ${ratioText(series.noise)}, 19 times of 20), so this says nothing.`);
     else if (series.noise !== null) found.push(`Two runs of identical code stay within ${ratioText(series.noise)} on this machine 19 times of 20; this is more.`);
     else found.push("They were measured at different times, and what two runs of identical code differ by is not known here: take small differences for noise.");
@@ -354,6 +361,9 @@
   function choose(number) {
     field("series").value = String(number);
     series = data.series[number];
+    field("meaning").textContent = series.lockstep
+      ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: ± sd over launches."
+      : "Line: level of each run, the lower quartile of its launches, which other work disturbs least. Band: mean ± sd over its launches.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {
