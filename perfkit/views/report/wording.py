@@ -168,12 +168,12 @@ def state_sentence(step: ChangePoint, *, undone: bool) -> str:
 
 
 def creep_sentence(creep: Creep, commits: Mapping[str, CommitFacts]) -> str:
-    """Return what a creep is: by how much, and since when, without a single step."""
+    """Return what a creep is: by how much, and since when, as the end of a sentence."""
     since = commit_date(creep.since, commits)
     return (
-        f"crept up by {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)})"
-        f" since {short_sha(creep.since)}{f' of {since}' if since else ''}, without a single clear step;"
-        f" the margin is {100 * creep.margin:g} %"
+        f"its gates since {short_sha(creep.since)}{f' of {since}' if since else ''} add up to"
+        f" {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)}), each of them being"
+        f" within a margin of {100 * creep.margin:g} %"
     )
 
 
@@ -182,10 +182,7 @@ def silence_sentence(silence: Silence) -> str:
     newer = f", and at none of the {counted(silence.commits, 'newest commit')}" if silence.commits else ""
     if silence.commits == 1:
         newer = ", and not at the newest commit"
-    return (
-        f"was last measured {counted(silence.days, 'day')} ago, on {date_text(silence.last_at)}"
-        f" at {short_sha(silence.last_commit)}{newer}"
-    )
+    return f"it was last measured on {date_text(silence.last_at)} at {short_sha(silence.last_commit)}{newer}"
 
 
 def commit_date(sha: str, commits: Mapping[str, CommitFacts]) -> str | None:
