@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import tell
 
+_DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
+
 _ledger = typer.Typer(
     no_args_is_help=True,
-    help="Look at the measurements kept in the ledger.",
-    epilog=examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c"),
+    help="Look at the measurements kept in the ledger, and keep it small and sound.",
+    epilog=examples("perfkit ledger list", "perfkit ledger show 4f0ee3ba4b6c", "perfkit ledger verify"),
 )
 
 
@@ -41,6 +45,96 @@ def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> 
 
     rows = show_run(_existing(ledger), run)
     tell(rows_table(rows), rows, json=json)
+
+
+@_ledger.command(
+    epilog=examples(
+        "perfkit ledger compact --dry-run", "perfkit ledger compact", "perfkit ledger compact --all --json -"
+    )
+)
+def compact(
+    *,
+    also_current: Annotated[
+        bool, typer.Option("--all", help="Compact the files of the current month, too.")
+    ] = False,
+    dry_run: _DryRunOption = False,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Put the files of each month that is over into few, which are smaller and faster to read.
+
+    Runs may be recorded and read meanwhile. Exit code: 0 done, 4 where a file could not be read.
+    """
+    from perfkit.jobs.ledger_upkeep import compact_ledger
+    from perfkit.views.ledger_upkeep import compaction_view
+    from perfkit.views.progress import StageProgress
+
+    place = _existing(ledger)
+    with StageProgress() as progress:
+        done = compact_ledger(place, also_current=also_current, dry_run=dry_run, progress=progress)
+    tell(compaction_view(done), done, json=json)
+    sys.exit(done.exit_code)
+
+
+@_ledger.command(epilog=examples("perfkit ledger verify", "perfkit ledger verify --json -"))
+def verify(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+    """Read every file to the last bit and say all that is wrong; nothing is changed.
+
+    Exit code: 0 all is sound, 4 something is not.
+    """
+    from perfkit import open_ledger
+    from perfkit.jobs.ledger_upkeep import verify_ledger
+    from perfkit.views.ledger_upkeep import verification_view
+    from perfkit.views.progress import StageProgress
+
+    # Not as the other commands find it: what was cut off is told here, and not yet recovered.
+    place = open_ledger(ledger).path
+    with StageProgress() as progress:
+        found = verify_ledger(place, progress=progress)
+    tell(verification_view(found), found, json=json)
+    sys.exit(found.exit_code)
+
+
+@_ledger.command(epilog=examples("perfkit ledger repair --dry-run", "perfkit ledger repair"))
+def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+    """Do what can be done about what `verify` finds, without losing a row.
+
+    Damaged and foreign files go into the ledger's hidden folder .quarantine, and none is deleted.
+    Exit code: 0 all is sound now, 4 something is left.
+    """
+    from perfkit import open_ledger
+    from perfkit.jobs.ledger_upkeep import repair_ledger
+    from perfkit.views.ledger_upkeep import repair_view
+    from perfkit.views.progress import StageProgress
+
+    place = open_ledger(ledger).path
+    with StageProgress() as progress:
+        done = repair_ledger(place, dry_run=dry_run, progress=progress)
+    tell(repair_view(done), done, json=json)
+    sys.exit(done.exit_code)
+
+
+@_ledger.command(
+    epilog=examples(
+        "perfkit ledger merge ../other/benchmarks/ledger", "perfkit ledger merge /mnt/runner-2 --dry-run"
+    )
+)
+def merge(
+    other: Path, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
+) -> None:
+    """Copy the runs, notes and acceptances of the ledger OTHER that this one lacks; OTHER is only read.
+
+    Exit code: 0 done, 4 where a file of OTHER could not be taken over.
+    """
+    from perfkit.jobs.ledger_upkeep import merge_ledgers
+    from perfkit.views.ledger_upkeep import merge_view
+    from perfkit.views.progress import StageProgress
+
+    place = _existing(ledger)
+    with StageProgress() as progress:
+        done = merge_ledgers(place, other, dry_run=dry_run, progress=progress)
+    tell(merge_view(done), done, json=json)
+    sys.exit(done.exit_code)
 
 
 def _existing(ledger: Path | None) -> Path:

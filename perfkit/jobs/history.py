@@ -13,6 +13,7 @@ from perfkit.config import Project, parse_percent
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeasuredError, UsageError
 from perfkit.history.alarms import find_creep, find_silence
 from perfkit.history.gates import gate_ratio
+from perfkit.history.machine import with_causes, without_machine
 from perfkit.history.steps import Facts, find_change_points, noise_of
 from perfkit.history.trends import Order, arrange, chained, on_branch
 from perfkit.ledger.states import KeptState, keep_state, read_states
@@ -20,7 +21,16 @@ from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
 from perfkit.measure.clock import utc_now
 from perfkit.records.change_log import GateRatio
-from perfkit.records.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, State, Trend
+from perfkit.records.history import (
+    ChangePoint,
+    CommitFacts,
+    Creep,
+    HistoryReport,
+    Shift,
+    Silence,
+    State,
+    Trend,
+)
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import (
     changed_files,
@@ -80,10 +90,12 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     reading = _Reading(project=project, ledger=kept, trends=trends, gates=gates, order=order, commits=commits)
     machines, environments = kept.places()
     states = read_states(ledger)
-    points = [_with_state(point, states) for point in reading.change_points()]
+    common = without_machine(trends, order, reading.is_sentinel)
+    points = [_with_state(point, states) for point in reading.change_points(common.levels)]
     return HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
+        shifts=tuple(reading.shifts(common.shifts, points)),
         creeps=tuple(reading.creeps()),
         silences=tuple(one for one in reading.silences() if one.benchmark not in states),
         commits=commits,
@@ -107,7 +119,7 @@ def _commits(root: Path, ledger: Ledger, trends: Iterable[Trend]) -> dict[str, C
     }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Reading:
     """What a history is read from, and the questions that it answers; ``gates`` have both of their sides."""
 
@@ -118,7 +130,7 @@ class _Reading:
     order: Order
     commits: Mapping[str, CommitFacts]
 
-    def change_points(self) -> list[ChangePoint]:
+    def change_points(self, levels: Mapping[int, Sequence[float]]) -> list[ChangePoint]:
         root = self.project.root
         facts = Facts(
             order=self.order,
@@ -126,9 +138,14 @@ class _Reading:
             changes_code=functools.cache(self._changes_code),
             commits_between=functools.cache(functools.partial(commits_between, root)),
             gate_between=self._gate_between,
-            sentinels=self._is_sentinel(),
+            sentinels=self.is_sentinel,
         )
-        return find_change_points(self.trends, {}, facts)
+        return find_change_points(self.trends, levels, facts)
+
+    def shifts(self, found: Iterable[Shift], points: Iterable[ChangePoint]) -> list[Shift]:
+        sentinels = [trend for trend in self.trends if self.is_sentinel(trend.benchmark)]
+        steps = [point for point in points if self.is_sentinel(point.benchmark)]
+        return with_causes(found, sentinels, steps, self.order)
 
     def _changes_code(self, first: str, last: str) -> bool:
         """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
@@ -160,7 +177,8 @@ class _Reading:
                 return found
         return None
 
-    def _is_sentinel(self) -> Callable[[str], bool]:
+    @functools.cached_property
+    def is_sentinel(self) -> Callable[[str], bool]:
         project = self.project
         patterns = [rule.match for rule in project.config.rules if rule.sentinel]
         files = project.path(project.config.benchmarks).rglob("*.py")
@@ -277,8 +295,8 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 
 def history_exit_code(report: HistoryReport) -> int:
     """Return 1 where a loss is open or creeps, 4 where a benchmark went silent, else 0."""
-    open_losses = any(one.worse and one.state == "open" and one.cause == "code" for one in report.points)
-    if open_losses or report.creeps:
+    losses = any(one.worse and one.state == "open" and one.cause == "code" for one in report.points)
+    if losses or any(one.ratio > 1 and one.cause == "code" for one in report.shifts) or report.creeps:
         return EXIT_REGRESSED
     return EXIT_NOT_MEASURED if report.silences else EXIT_PASS
 

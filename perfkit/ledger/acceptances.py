@@ -26,7 +26,7 @@ class KeptAcceptance(Acceptance):
     diff_hash: str | None = None
 
 
-_ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
+ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
 
 
 def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
@@ -35,7 +35,7 @@ def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
     Raises:
         LedgerError: the folder cannot be written.
     """
-    return _ACCEPTANCES.keep(ledger, acceptance)
+    return ACCEPTANCES.keep(ledger, acceptance)
 
 
 def acceptances_for(
@@ -51,7 +51,7 @@ def acceptances_for(
     """
     applying = (
         kept
-        for kept in _ACCEPTANCES.read(ledger)
+        for kept in ACCEPTANCES.read(ledger)
         if kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash)
     )
     return tuple(sorted(applying, key=lambda kept: kept.recorded_at, reverse=True))

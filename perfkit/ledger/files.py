@@ -5,29 +5,41 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
+import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
+from perfkit.ledger.checksums import PLACE_OF_CHECKSUM, seal
 
 STAGED_FOLDER = ".staged"
+QUARANTINE_FOLDER = ".quarantine"
 _IGNORED = ".gitignore"
 # Is told each step of writing once it is done: tests end a process there.
 OnStep = Callable[[str], None]
+Result = TypeVar("Result")
 
+_ENDING = ".parquet"
+TEMPORARY = ".tmp"
 _COMPACTED = "-and-"
 COMPACTED_FILES = f"*{_COMPACTED}*.parquet"
 _MEASURED = frozenset({"values", "mean", "sd", "median"})
 _REPLACES = b"perfkit_replaces"
+_NAMES_DIGITS = 8
+# So many compactings may get in the way of one reader; each takes longer than listing what it left.
+_MOST_TRIES = 20
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -42,22 +54,71 @@ def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
     return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{short_run_id(run_id)}"
 
 
+def run_end(name: str) -> str:
+    """Return the end of a run's id, as the name of its file has it."""
+    return name.removesuffix(_ENDING).rpartition("-")[2]
+
+
 def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
-    """Write to a temporary name, fsync, then give the final name: a reader never sees half a file.
+    """Write a table as a new file, whole or not at all.
 
     Raises:
         FileExistsError: there is a file of that name.
         OSError: the folder cannot be written.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with new_file(target, table.schema, on_step=on_step) as writer:
+        writer.write_table(table)
+
+
+@contextmanager
+def new_file(
+    target: Path, schema: pa.Schema, *, replaces: Collection[str] = (), on_step: OnStep = say_nothing
+) -> Iterator[pq.ParquetWriter]:
+    """Write a file as the block says, with its checksum and the names of the files it takes the place of.
+
+    It has a temporary name and a lock until the end of the block, and is durable before it gets the final
+    name: a reader never sees half a file. Where the block raises, nothing is left.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        OSError: the folder cannot be written.
+    """
+    names = {_REPLACES: json.dumps(sorted(replaces)).encode()} if replaces else {}
+    with _new_name(target, on_step) as stream:
+        with pq.ParquetWriter(
+            stream,
+            schema.with_metadata({**names, **PLACE_OF_CHECKSUM}),
+            **_encoding(schema.remove_metadata()),
+        ) as writer:
+            yield writer
+        seal(stream)
+
+
+def copy_bytes(content: bytes, target: Path, *, on_step: OnStep = say_nothing) -> None:
+    """Write the bytes of another ledger's file as a new file, whole or not at all.
+
+    Raises:
+        FileExistsError: there is a file of that name.
+        OSError: the folder cannot be written.
+    """
+    with _new_name(target, on_step) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
+    """Open a temporary file to write; the end of the block makes it durable and gives it its name."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with temporary.open("wb") as stream:
-            pq.write_table(table, stream, **_encoding(table))
+        with temporary.open("w+b") as stream:
+            # Who finds it without its lock knows that the process was killed.
+            hold_lock(stream.fileno())
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        on_step("temporary file written")
-        _give_name(temporary, target)
+            on_step("temporary file written")
+            _give_name(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
@@ -78,8 +139,23 @@ def sync_folder(folder: Path) -> None:
 
 def remove_temporary(ledger: Path, names: str) -> None:
     """Remove what killed processes left of writing files whose names match; nobody may be writing one now."""
-    for temporary in ledger.glob(f".{names}.*.tmp"):
+    for temporary in ledger.glob(f".{names}.*{TEMPORARY}"):
         temporary.unlink(missing_ok=True)
+
+
+def is_abandoned(temporary: Path) -> bool:
+    """Tell whether nobody writes a temporary file any more: its process would hold its lock."""
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def begin_hidden_folder(folder: Path) -> None:
@@ -123,15 +199,125 @@ def only_one(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def compacted_name(files: Sequence[Path]) -> str:
-    """Return the name of the file that takes the place of others; it sorts after the newest of them."""
-    newest = files[-1].stem.partition(_COMPACTED)[0]
-    return f"{newest}{_COMPACTED}{len(files) - 1}-files-before.parquet"
+def compacted_name(newest: str, replaces: Collection[str]) -> str:
+    """Return the name of the file that takes the place of others; it sorts after the ``newest`` of them.
+
+    Other files have another name: two branches that compacted different ones can be merged.
+    """
+    stem = newest.removesuffix(_ENDING).partition(_COMPACTED)[0]
+    digits = hashlib.sha256(b"\n".join(map(os.fsencode, sorted(replaces)))).hexdigest()[:_NAMES_DIGITS]
+    before = sum(not is_compacted(name) for name in replaces) - 1
+    return f"{stem}{_COMPACTED}{before}-files-before-{digits}{_ENDING}"
 
 
-def with_replaced(table: pa.Table, names: Iterable[str]) -> pa.Table:
-    """Return a table that says which files it takes the place of."""
-    return table.replace_schema_metadata({_REPLACES: json.dumps(sorted(names)).encode()})
+def is_compacted(name: str) -> bool:
+    """Tell whether a file of that name may take the place of others."""
+    return _COMPACTED in name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The files of a ledger at one moment.
+
+    ``names`` are all files that are there, and ``replaces`` the names that each compacted file takes the
+    place of: these are the files of runs whose rows it has, and the compacted files that it was made from.
+    """
+
+    folder: Path
+    names: frozenset[str]
+    replaces: Mapping[str, frozenset[str]]
+
+    @functools.cached_property
+    def replaced(self) -> frozenset[str]:
+        """The names of all files that others have taken the place of, whether they are still there or not."""
+        return frozenset[str]().union(*self.replaces.values())
+
+    @functools.cached_property
+    def leftovers(self) -> tuple[str, ...]:
+        """The files that are still there although others have taken their place."""
+        return tuple(sorted(self.names - {file.name for file in self.present}))
+
+    def runs_of(self, name: str) -> frozenset[str]:
+        """Return the names of the runs' files that are in a file: its own, if it is no compacted one."""
+        return frozenset(one for one in self.replaces.get(name, ()) if not is_compacted(one)) or frozenset(
+            {name}
+        )
+
+    def holders(self, name: str) -> tuple[Path, ...]:
+        """Return the present files which say that they hold a run of this file."""
+        mine = self.runs_of(name)
+        return tuple(file for file in self.present if mine & self.runs_of(file.name))
+
+    def is_held(self, name: str, by: Collection[Path]) -> bool:
+        """Tell whether such files hold all runs of this file."""
+        return self.runs_of(name) <= frozenset[str]().union(*(self.runs_of(file.name) for file in by))
+
+    @functools.cached_property
+    def present(self) -> Mapping[Path, frozenset[str]]:
+        """The files to read, oldest first, each with the runs that it holds twice.
+
+        These are named by the ends of their ids: an earlier file holds their rows, too. Two branches that
+        each compacted the same files have such after a merge. A file whose runs are all held earlier is not
+        read.
+        """
+        found: dict[Path, frozenset[str]] = {}
+        held: set[str] = set()
+        for name in sorted(self.names - self.replaced):
+            runs = self.runs_of(name)
+            if not runs <= held:
+                found[self.folder / name] = frozenset(map(run_end, runs & held))
+                held |= runs
+        return found
+
+
+def list_files(ledger: Path) -> Listing:
+    """Return the files of a ledger as they are at one moment, also while another process compacts it.
+
+    Reading a folder takes a while, in which a compacted file may appear and those that it replaces may go:
+    one reading can miss both. A file goes only after the one that takes its place has come, so a second
+    reading finds that one. The folder is read until nothing went and no compacted file came.
+
+    Raises:
+        LedgerError: the folder cannot be read, or it changes all the time.
+    """
+    known: dict[str, frozenset[str]] = {}
+    names = _names(ledger)
+    for _ in range(_MOST_TRIES):
+        compacted = set(filter(is_compacted, names))
+        known |= {name: _replaced_by(ledger / name) for name in compacted - known.keys()}
+        now = _names(ledger)
+        if names <= now and compacted == set(filter(is_compacted, now)):
+            return Listing(folder=ledger, names=now, replaces={name: known[name] for name in compacted})
+        names = now
+    raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
+
+
+def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
+    """Return the files that no other one replaces, oldest first, each with the runs that it holds twice.
+
+    A file may have gone when it is opened, since a compacting took its place: ``read_consistently`` then
+    reads again.
+
+    Raises:
+        LedgerError: the folder cannot be read.
+    """
+    return list_files(ledger).present
+
+
+def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]]], Result]) -> Result:
+    """Return what ``read`` makes of the present files; it is called again if one of them went meanwhile.
+
+    It must read all that it needs before it returns, and keep nothing of a call that raises. Its own
+    exceptions come through where all files are still there.
+    """
+    for _ in range(_MOST_TRIES):
+        files = present_files(ledger)
+        try:
+            return read(files)
+        except Exception:
+            if all(file.exists() for file in files):
+                raise
+    raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
 
 
 def replaced_names(ledger: Path) -> frozenset[str]:
@@ -139,43 +325,34 @@ def replaced_names(ledger: Path) -> frozenset[str]:
 
     A file that cannot be read takes no place: whoever reads it next says that it is damaged.
     """
-    return frozenset().union(*_replacements(ledger).values())
+    return list_files(ledger).replaced
 
 
-def present_files(ledger: Path) -> Mapping[Path, frozenset[str]]:
-    """Return the files that no other one replaces, oldest first, each with the runs that it holds twice.
-
-    These are named by the ends of their ids: an earlier file holds their rows, too. Two branches that each
-    compacted the same files have such after a merge.
-    """
-    replacements = _replacements(ledger)
-    replaced = frozenset[str]().union(*replacements.values())
-    found: dict[Path, frozenset[str]] = {}
-    held = frozenset[str]()
-    for file in sorted(ledger.glob("*.parquet")):
-        if file.name not in replaced:
-            names = replacements.get(file.name, frozenset())
-            found[file] = frozenset(name.removesuffix(".parquet").rpartition("-")[2] for name in names & held)
-            held |= names
-    return found
-
-
-def _replacements(ledger: Path) -> Mapping[str, frozenset[str]]:
-    """Return the names of the files that each compacted file replaces."""
-    return {file.name: _replaced_by(file) for file in ledger.glob(COMPACTED_FILES)}
+def _names(ledger: Path) -> frozenset[str]:
+    try:
+        with os.scandir(ledger) as entries:
+            return frozenset(entry.name for entry in entries if entry.name.endswith(_ENDING))
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    except OSError as error:
+        raise LedgerError(f"cannot read the ledger {ledger} ({error.strerror or error})") from error
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    with contextlib.suppress(pa.ArrowException, OSError), pq.ParquetFile(file) as parquet:
-        return frozenset(json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]")))
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
+        names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
+        if isinstance(names, list):
+            # No file takes the place of itself, whatever it says.
+            return frozenset(name for name in names if isinstance(name, str)) - {file.name}
     return frozenset()
 
 
-def _encoding(table: pa.Table) -> dict[str, Any]:
+@functools.lru_cache(maxsize=16)
+def _encoding(schema: pa.Schema) -> dict[str, Any]:
     """Return how columns are packed: measured times hardly repeat, and all else does."""
     empty = io.BytesIO()
-    # An empty table from the schema would import pandas.
-    pq.write_table(table.slice(0, 0), empty)
+    # An empty table to write would import pandas.
+    pq.ParquetWriter(empty, schema).close()
     leaves = pq.ParquetFile(empty).schema
     paths = [leaves.column(number).path for number in range(len(leaves))]
     measured = [path for path in paths if path.partition(".")[0] in _MEASURED]

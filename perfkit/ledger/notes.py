@@ -18,7 +18,7 @@ class Note:
     recorded_at: datetime
 
 
-_NOTES = Statements(kind=Note, noun="note", folder="notes")
+NOTES = Statements(kind=Note, noun="note", folder="notes")
 
 
 def add_note(ledger: Path, note: Note) -> Path:
@@ -27,7 +27,7 @@ def add_note(ledger: Path, note: Note) -> Path:
     Raises:
         LedgerError: the folder cannot be written.
     """
-    return _NOTES.keep(ledger, note)
+    return NOTES.keep(ledger, note)
 
 
 def read_notes(ledger: Path) -> dict[str, Note]:
@@ -36,4 +36,4 @@ def read_notes(ledger: Path) -> dict[str, Note]:
     Raises:
         LedgerError: a note's file is damaged.
     """
-    return {note.commit: note for note in sorted(_NOTES.read(ledger), key=lambda note: note.recorded_at)}
+    return {note.commit: note for note in sorted(NOTES.read(ledger), key=lambda note: note.recorded_at)}

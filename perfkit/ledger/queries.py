@@ -19,16 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.files import present_files
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds
+from perfkit.ledger.files import read_consistently
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds, upgraded
 
 if TYPE_CHECKING:
     import duckdb
 
 Answer = TypeVar("Answer")
 Present = Mapping[Path, Collection[str]]
-# Files may be compacted while a question is answered; it is asked again then, but not for ever.
-_MOST_TRIES = 20
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": tempfile.gettempdir(),
     # The library has all that is needed, so that nothing is to be fetched.
@@ -143,19 +141,21 @@ class Questions:
     def _answer(self, answer: Callable[[Present], Answer], *, asked: str = "") -> Answer:
         import duckdb
 
-        for _ in range(_MOST_TRIES):
-            files = present_files(self._ledger)
+        def answer_or_explain(files: Present) -> Answer:
             try:
                 return answer(files)
             except duckdb.Error as error:
-                if all(file.exists() for file in files):
+                mistakes = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+                if not (asked and isinstance(error, mistakes)):
+                    # What reads a file by itself tells what is wrong with it.
                     for file in files:
                         read_table(file)
-                    if asked:
-                        told = str(error).partition("\n")[0]
-                        raise UsageError(f'the question "{asked}" is not understood: {told}') from error
-                    raise
-        raise LedgerError(f"the files of {self._ledger} change all the time; try again")
+                if asked:
+                    told = str(error).partition("\n")[0]
+                    raise UsageError(f'the question "{asked}" is not understood: {told}') from error
+                raise
+
+        return read_consistently(self._ledger, answer_or_explain)
 
 
 def select_rows(
@@ -201,7 +201,7 @@ def read_table(file: Path) -> pa.Table:
     """
     with _opened(file) as parquet:
         table = parquet.read()
-    return _upgrade(table, file)
+    return upgraded(table, file)
 
 
 def _ask(
@@ -307,18 +307,3 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
             f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
             f"bring it back with `git checkout -- {file}` or move it out of the ledger"
         ) from error
-
-
-def _upgrade(table: pa.Table, file: Path) -> pa.Table:
-    """Bring a table to the current schema: columns that its version did not have yet are null."""
-    if "schema_version" not in table.column_names or table.num_rows == 0:
-        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
-    newest = max(table["schema_version"].to_pylist())
-    if newest > SCHEMA_VERSION:
-        raise LedgerError(
-            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
-        )
-    missing = [field for field in SCHEMA if field.name not in table.column_names]
-    for field in missing:
-        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(SCHEMA.names).cast(SCHEMA)

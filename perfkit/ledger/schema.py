@@ -11,12 +11,14 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from perfkit.agent.counting.model import Cause
+from perfkit.errors import LedgerError
 from perfkit.ledger.columns import to_batch
 from perfkit.ledger.policies import from_entries, to_entries
 from perfkit.records import (
@@ -113,6 +115,27 @@ def to_table(rows: Sequence[Row]) -> pa.Table:
     except UnicodeEncodeError:
         batch = to_batch([_escape(row) for row in cells], SCHEMA)
     return pa.Table.from_batches([batch])
+
+
+def upgraded(table: pa.Table, file: Path) -> pa.Table:
+    """Return the table of a file in the current schema: columns that its version did not have yet are null.
+
+    Raises:
+        LedgerError: it is no table of a ledger, or was written by a newer perfkit.
+    """
+    if "schema_version" not in table.column_names or table.num_rows == 0:
+        raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
+    newest = max(table["schema_version"].to_pylist())
+    if newest > SCHEMA_VERSION:
+        raise LedgerError(
+            f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
+        )
+    if table.schema.equals(SCHEMA):
+        return table.replace_schema_metadata(None)
+    missing = [field for field in SCHEMA if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(SCHEMA.names).cast(SCHEMA)
 
 
 def from_table(table: pa.Table) -> list[Row]:

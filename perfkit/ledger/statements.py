@@ -11,6 +11,7 @@ import msgspec
 
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
+from perfkit.ledger.files import hold_lock
 
 Statement = TypeVar("Statement")
 
@@ -44,9 +45,14 @@ class Statements(Generic[Statement]):
         Raises:
             LedgerError: a file is damaged or cannot be read.
         """
-        return [self._read_one(file) for file in sorted((ledger / self.folder).glob("*.json"))]
+        return [self.read_one(file) for file in sorted((ledger / self.folder).glob("*.json"))]
 
-    def _read_one(self, file: Path) -> Statement:
+    def read_one(self, file: Path) -> Statement:
+        """Return the statement of a file.
+
+        Raises:
+            LedgerError: it is damaged or cannot be read.
+        """
         try:
             return msgspec.json.decode(file.read_bytes(), type=self.kind)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -58,9 +64,10 @@ def _write_at_once(target: Path, content: bytes) -> None:
     temporary = target.with_suffix(".tmp")
     try:
         with temporary.open("wb") as stream:
+            hold_lock(stream.fileno())
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.rename(target)
+            temporary.rename(target)
     finally:
         temporary.unlink(missing_ok=True)

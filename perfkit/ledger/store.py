@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING
 
 from perfkit.errors import LedgerError
 from perfkit.ledger.files import (
-    COMPACTED_FILES,
     OnStep,
-    compacted_name,
-    only_one,
     present_files,
-    remove_temporary,
-    replaced_names,
     run_stem,
     say_nothing,
-    with_replaced,
     write_table,
 )
 from perfkit.ledger.queries import Questions, select_rows
@@ -112,13 +106,10 @@ class Ledger:
         Raises:
             LedgerError: a file is damaged, or the folder cannot be written.
         """
-        if len(self._present()) <= 1:
-            return
-        try:
-            with only_one(self.path):
-                self._compact()
-        except OSError as error:
-            raise LedgerError(f"cannot compact the ledger {self.path} ({error.strerror or error})") from error
+        # Whoever only records need not wait for this import.
+        from perfkit.ledger.upkeep import compact_all
+
+        compact_all(self.path, on_step=self._on_step)
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""
@@ -190,26 +181,6 @@ class Ledger:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
         return read_runs(self._questions)
-
-    def _present(self) -> list[Path]:
-        return sorted(self.path.glob("*.parquet"))
-
-    def _compact(self) -> None:
-        files = self.files()
-        rows = self._questions.rows()
-        replaced = replaced_names(self.path)
-        for file in self._present():
-            if file.name in replaced:
-                file.unlink()
-        if len(files) == 1:
-            return
-        target = self.path / compacted_name(files)
-        remove_temporary(self.path, COMPACTED_FILES)
-        names = replaced.union(file.name for file in files)
-        write_table(with_replaced(rows, names), target, on_step=self._on_step)
-        for file in files:
-            file.unlink()
-            self._on_step("replaced file removed")
 
     def to_pandas(
         self,

@@ -98,6 +98,25 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shift:
+    """A step that most ``benchmarks`` of a machine made at once, by ``ratio``, an interval at 95 % around it.
+
+    It is the machine's, or of code that all of them share. ``cause`` is "code" where a sentinel stood still,
+    "machine" where one moved as well, and None where no sentinel says anything.
+    """
+
+    machine_id: str
+    last_before: str
+    first_after: str
+    at: datetime
+    benchmarks: int
+    ratio: float
+    low: float
+    high: float
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Creep:
     """A benchmark that lost little by little: no single step, but more than the margin since ``since``."""
 
@@ -144,6 +163,7 @@ class HistoryReport:
 
     trends: tuple[Trend, ...]
     points: tuple[ChangePoint, ...] = ()
+    shifts: tuple[Shift, ...] = ()
     creeps: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
     commits: Mapping[str, CommitFacts] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.records.history import ChangePoint, Creep, HistoryReport, Silence, Stretch
+from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Silence, Stretch
 from perfkit.records.results import Metric
 from perfkit.units import counted, human_bytes, human_seconds
 from perfkit.views.names import BrokenName, printable, short_names
@@ -31,6 +31,7 @@ def history_view(report: HistoryReport) -> Group:
     }
     sections: list[RenderableType] = [Text(history_verdict(report))]
     sections += [_point_text(point, report, names) for point in _open(report.points)]
+    sections += [_shift_text(shift) for shift in report.shifts]
     sections += [_creep_text(creep, names) for creep in report.creeps]
     sections += _silence_texts(report.silences, names)
     sections.append(_trends_table(report, names))
@@ -52,6 +53,8 @@ def history_verdict(report: HistoryReport) -> str:
         said.append(f"{counted(len(losses), 'step')} to the worse that nobody has looked at")
     if gains:
         said.append(f"{counted(gains, 'step')} to the better")
+    if report.shifts:
+        said.append(f"{counted(len(report.shifts), 'step')} that all benchmarks made together")
     if report.creeps:
         said.append(f"{counted(len(report.creeps), 'benchmark')} that lost little by little")
     if report.silences:
@@ -128,6 +131,22 @@ def value_text(value: float | None, metric: Metric) -> str:
     if metric.unit == "B":
         return human_bytes(round(value))
     return f"{value:,.0f} {metric.unit}" if value == round(value) else f"{value:,.4g} {metric.unit}"
+
+
+def _shift_text(shift: Shift) -> Text:
+    said = {
+        "machine": "a sentinel moved as well, so the machine did, and no commit",
+        "code": "a sentinel stood still, so code that all of them share did",
+        None: "the machine did, or code that all share: a sentinel benchmark or `perfkit gate` would tell",
+    }[shift.cause]
+    style = "bold red" if shift.cause == "code" and shift.ratio > 1 else "bold yellow"
+    return Text.assemble(
+        ("together", style),
+        f"  {shift.benchmarks} benchmarks at once: {'slower' if shift.ratio > 1 else 'faster'} by"
+        f" {100 * abs(shift.ratio - 1):.1f} % ({_percent(shift.low)} to {_percent(shift.high)}), after"
+        f" {shift.last_before[:_SHA_DIGITS]}, up to {shift.first_after[:_SHA_DIGITS]}\n"
+        f"          on {shift.at:%Y-%m-%d}, machine {shift.machine_id}: {said}",
+    )
 
 
 def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:

@@ -27,6 +27,7 @@ import msgspec
 import psutil
 import pyarrow.parquet as pq
 from gating import CONFIGURATION, PERFKIT, benchmark, work
+from ledger_files import add_run
 from repositories import Repository, create_repository
 
 # Processes that a benchmark starts and leaves: one in its group, and one that has left group and session.
@@ -105,12 +106,16 @@ _SHORT = ("backfill", "HEAD", "--launches", "1", "--benchmarks", "tests", "--sel
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A command that is killed, and the one that comes after it; ``strays`` are left by its benchmarks."""
+    """A command that is killed, and the one that comes after it.
+
+    ``strays`` are left by its benchmarks; ``runs`` are in the ledger before it, a file each.
+    """
 
     name: str
     killed: tuple[str, ...]
     after: tuple[str, ...] = _SHORT
     strays: bool = False
+    runs: int = 0
 
 
 _PLUGIN = (
@@ -123,6 +128,7 @@ _PLUGIN = (
     "no:cacheprovider",
 )
 _EXPERIMENT = ("experiment", "run", "experiment.toml")
+_COMPACT = ("ledger", "compact", "--all")
 KINDS = (
     Kind(
         name="gate",
@@ -136,6 +142,7 @@ KINDS = (
     ),
     Kind(name="experiment", killed=_EXPERIMENT, after=_EXPERIMENT),
     Kind(name="pytest", killed=_PLUGIN),
+    Kind(name="compact", killed=_COMPACT, after=_COMPACT, runs=150),
 )
 
 
@@ -192,6 +199,8 @@ class Scene:
         strays = {"tests/conftest.py": STRAYS} if kind.strays else {}
         self.repository.commit({**FILES, **strays, ".gitignore": "benchmarks/\n"}, "Begin")
         self.repository.commit({"work.py": work(steady=21)}, "Change")
+        for number in range(kind.runs):
+            add_run(self.ledger, number, month=number * 3 // kind.runs)
 
     def start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a command; what it says goes to a file."""
@@ -237,6 +246,7 @@ class Scene:
         left = (path for path in self.temporary.iterdir() if not path.name.startswith("torchinductor_"))
         yield from (f"left: {path}" for path in left)
         yield from (f"staged: {path}" for path in self.ledger.glob(".staged/*.jsonl"))
+        yield from (f"half written: {path}" for path in self.ledger.glob(".*.tmp"))
         worktrees = self.repository.git.git.worktree("list").splitlines()
         yield from (f"worktree: {line}" for line in worktrees[1:])
         administered = self.root / ".git/worktrees"
@@ -290,11 +300,23 @@ def once_staged(scene: Scene, process: subprocess.Popen[bytes]) -> None:
         time.sleep(_POLL_S)
 
 
-def after_staging(seconds: float) -> Moment:
-    """Return the moment so many seconds after the first rows are staged."""
+def once_compacting(scene: Scene, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the moment at which the first file is written that takes the place of others."""
+    deadline = time.monotonic() + _LIMIT_S
+    while process.poll() is None and time.monotonic() < deadline and not any(scene.ledger.glob("*-and-*")):
+        time.sleep(_POLL_S)
+
+
+def first_moment(kind: Kind) -> Moment:
+    """Return the moment from which on there is something to lose."""
+    return once_compacting if kind.runs else once_staged
+
+
+def after_beginning(kind: Kind, seconds: float) -> Moment:
+    """Return the moment so many seconds after there is something to lose."""
 
     def wait(scene: Scene, process: subprocess.Popen[bytes]) -> None:
-        once_staged(scene, process)
+        first_moment(kind)(scene, process)
         after(seconds)(scene, process)
 
     return wait
@@ -423,7 +445,7 @@ def _draw(kind: Kind, number: int, seed: int, typical_s: float) -> dict[str, Any
     lot = random.Random(f"{seed} {kind.name} {number}")  # noqa: S311 (moments, not secrets)
     share = lot.uniform(0.0, 1.0) * typical_s
     # Every other one falls where there is something to lose.
-    moment = after(share) if lot.random() < _ANYWHERE else after_staging(share / 2)
+    moment = after(share) if lot.random() < _ANYWHERE else after_beginning(kind, share / 2)
     stop = lot.random() < _STOPPED_FIRST
     again = lot.uniform(0.0, 8.0) if lot.random() < _AGAIN else None
     return {"moment": moment, "stop": stop, "again": again}

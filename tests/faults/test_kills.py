@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kills import KINDS, Kind, kill_once, once_staged
+from kills import KINDS, Kind, first_moment, kill_once
 
 # Stopped as by Ctrl-Z before it is killed, and the command that would sweep up after it is killed too.
 _HARDEST = "gate"
@@ -19,9 +19,9 @@ _HARDEST = "gate"
     ],
 )
 def test_a_kill_loses_nothing_and_leaves_nothing(tmp_path: Path, kind: Kind) -> None:
-    """Every row that was staged is in the ledger, once; no worktree, folder or process stays."""
+    """Every row that was staged or filed is in the ledger, once; no worktree, folder or process stays."""
     hardest = kind.name == _HARDEST
-    outcome = kill_once(kind, tmp_path, once_staged, stop=hardest, again=1.5 if hardest else None)
+    outcome = kill_once(kind, tmp_path, first_moment(kind), stop=hardest, again=1.5 if hardest else None)
 
     assert () == outcome.problems
-    assert outcome.staged > 0
+    assert outcome.published if kind.runs else outcome.staged

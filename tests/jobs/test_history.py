@@ -84,6 +84,18 @@ class Scene:
             ]
         Ledger(self.ledger).append(rows)
 
+    def measure_together(self, levels: dict[str, Callable[[int], float]], machine: float) -> None:
+        """Record a run of all these benchmarks at each commit, a day apart, on a machine that scatters so."""
+        source = random.Random(7)  # noqa: S311 (noise, not a secret)
+        rows = []
+        for number, sha in enumerate(self.shas):
+            factor = 1 + source.gauss(0, machine)
+            for name, seconds in levels.items():
+                level = seconds(number) * factor * (1 + source.gauss(0, 0.005))
+                row = build_row(level, level, name=name, sha=sha, run=f"all-{number:012}")
+                rows.append(replace(row, recorded_at=BEGIN + timedelta(days=number)))
+        Ledger(self.ledger).append(rows)
+
     def gate(self, ratio: float, *, seed: int = 0, noise: float = 0.002) -> None:
         """Record a gate of each of the first ten changes, a day apart."""
         rows: list[Row] = []
@@ -262,6 +274,63 @@ def test_runs_of_one_commit_tell_of_the_machine(scene: Scene) -> None:
     (point,) = scene.read().points
 
     assert ("machine", "both runs are of one commit") == (point.cause, point.detail)
+
+
+def _steady(_: int) -> float:
+    return 1.0
+
+
+def _slower(number: int) -> float:
+    return 1.0 if number < 20 else 1.1
+
+
+SEVERAL = [f"benchmarks/bench_a.py::test_a[{size}]" for size in range(5)]
+
+
+def test_a_step_is_found_below_what_the_machine_scatters_by(scene: Scene) -> None:
+    """What other benchmarks of the same runs say of the machine is taken off."""
+    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL, _steady)
+    levels[NAME] = lambda number: 1.0 if number < 20 else 1.1
+    scene.measure_together(levels, machine=0.05)
+
+    report = scene.read()
+
+    assert [(NAME, scene.shas[20])] == [(one.benchmark, one.first_after) for one in report.points]
+    assert () == report.shifts
+
+
+def test_what_all_benchmarks_do_at_once_is_told_once(scene: Scene) -> None:
+    """Without a sentinel nobody knows whether the machine did it, or code that all of them share."""
+    scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
+
+    report = scene.read()
+
+    assert () == report.points
+    (shift,) = report.shifts
+    assert (scene.shas[20], 5, None) == (shift.first_after, shift.benchmarks, shift.cause)
+    assert shift.low < 1.1 < shift.high
+    assert 0 == history_exit_code(report)
+
+
+def test_a_sentinel_that_stood_still_accuses_the_commit_of_all(scene: Scene) -> None:
+    """Code that all benchmarks share became slower."""
+    scene.measure_together({**dict.fromkeys(SEVERAL, _slower), SENTINEL: _steady}, machine=0.005)
+
+    report = scene.read()
+
+    assert ["code"] == [shift.cause for shift in report.shifts]
+    assert 1 == history_exit_code(report)
+
+
+def test_a_sentinel_that_moved_with_all_acquits_the_commit(scene: Scene) -> None:
+    """The machine became slower."""
+    scene.measure_together(dict.fromkeys([*SEVERAL, SENTINEL], _slower), machine=0.005)
+
+    report = scene.read()
+
+    assert ["machine"] == [shift.cause for shift in report.shifts]
+    assert {"machine"} == {point.cause for point in report.points}
+    assert 0 == history_exit_code(report)
 
 
 def _gate(base: str, head: str, ratio: float, *, run: str, day: int, noise: float = 0.002) -> Sequence[Row]:

@@ -8,16 +8,14 @@ import json
 import math
 import os
 import resource
-import signal
 import subprocess
 import threading
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from hypothesis import given, settings
+from killing import die, in_child, kill_after, killed_at
 from ledger_rows import rows
 from repositories import Repository
 from synthetic import START, build_row
@@ -61,47 +59,6 @@ def _recovered(ledger: Path) -> Recovered:
     return found
 
 
-def _in_child(work: Callable[[], None]) -> int:
-    """Do something in a process of its own and return how that ended, as ``waitpid`` says it."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException:  # noqa: BLE001 (whatever it is, it must not go on as the test)
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1]
-
-
-def _die() -> NoReturn:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
-
-
-def _killed_at(step: int, work: Callable[[OnStep], None]) -> bool:
-    """Do something in a process that is killed after so many steps; tell whether there were as many."""
-    seen = []
-
-    def on_step(name: str) -> None:
-        seen.append(name)
-        if len(seen) == step:
-            _die()
-
-    status = _in_child(lambda: work(on_step))
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-
-
-def _kill_after(work: Callable[[], None]) -> None:
-    """Do something in a process that is killed when it is done."""
-
-    def whole() -> None:
-        work()
-        _die()
-
-    assert signal.SIGKILL == os.WTERMSIG(_in_child(whole))
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Return a folder on a disk of 64 kB of its own."""
@@ -122,7 +79,7 @@ def test_a_row_survives_its_staged_line(row: Row) -> None:
 
 def test_values_that_are_no_numbers_survive(tmp_path: Path) -> None:
     """A loss that diverged is kept as it is, staged and published."""
-    _kill_after(lambda: _begin(tmp_path).add([build_row(math.inf, -math.inf, math.nan)]))
+    kill_after(lambda: _begin(tmp_path).add([build_row(math.inf, -math.inf, math.nan)]))
 
     assert 1 == _recovered(tmp_path).rows
     (row,) = Ledger(tmp_path).rows()
@@ -245,7 +202,7 @@ def test_a_run_killed_at_any_step_is_recovered_once(tmp_path: Path, step: int) -
     """Every row whose adding came to an end is in the ledger once, and nothing else stays behind."""
     _, kept, partial = _ENDS[step - 1]
 
-    assert _killed_at(step, lambda on_step: _two_launches(tmp_path, on_step))
+    assert killed_at(step, lambda on_step: _two_launches(tmp_path, on_step))
     found = recover(tmp_path)
 
     assert kept == _launches(tmp_path)
@@ -270,12 +227,12 @@ def test_a_recovery_killed_at_any_step_is_gone_on_with(tmp_path: Path) -> None:
     while True:
         step += 1
         ledger = tmp_path / str(step)
-        _kill_after(lambda ledger=ledger: _begin(ledger).add(_rows(0, 1)))  # type: ignore[misc]
+        kill_after(lambda ledger=ledger: _begin(ledger).add(_rows(0, 1)))  # type: ignore[misc]
 
         def work(on_step: OnStep, ledger: Path = ledger) -> None:
             recover(ledger, on_step=on_step)
 
-        if not _killed_at(step, work):
+        if not killed_at(step, work):
             break
         recover(ledger)
         assert [(0, True), (1, True)] == [
@@ -289,7 +246,7 @@ def test_a_recovery_killed_at_any_step_is_gone_on_with(tmp_path: Path) -> None:
 
 def test_what_is_recovered_is_told(tmp_path: Path) -> None:
     """Of which run, from when, how many rows, and where they are now, in one line."""
-    _kill_after(lambda: _begin(tmp_path).add(_rows(0, 1, 1)))
+    kill_after(lambda: _begin(tmp_path).add(_rows(0, 1, 1)))
 
     found = _recovered(tmp_path)
 
@@ -314,13 +271,13 @@ def test_what_was_published_before_the_kill_counts_once_after_compacting(tmp_pat
 
     def published(name: str) -> None:
         if name == "file published":
-            _die()
+            die()
 
     def work() -> None:
         with _begin(tmp_path, on_step=published) as run:
             run.add(_rows(7))
 
-    _in_child(work)
+    in_child(work)
     Ledger(tmp_path).append([build_row(run="later", minute=1)])
     Ledger(tmp_path).compact()
     Ledger(tmp_path).append([build_row(run="latest", minute=2)])
@@ -336,7 +293,7 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
     with _begin(tmp_path) as run:
         run.add(_rows(0))
         assert () == recover(tmp_path)
-        assert 0 == _in_child(lambda: os._exit(len(recover(tmp_path))))
+        assert 0 == in_child(lambda: os._exit(len(recover(tmp_path))))
         run.add(_rows(1))
 
     assert [0, 1] == _launches(tmp_path)
@@ -357,9 +314,9 @@ def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             # On a busy machine the child may not have run at all yet.
             os.read(hearing, 1)
-            _die()
+            die()
 
-    _in_child(work)
+    in_child(work)
     found = recover(tmp_path)
     os.close(writing)
 
@@ -370,7 +327,7 @@ def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:
 def test_two_recoveries_at_once_publish_each_run_once(tmp_path: Path) -> None:
     """Whoever comes second finds nothing to do."""
     for number in range(8):
-        _kill_after(lambda number=number: _begin(tmp_path, run=f"run-{number}").add(_rows(number)))  # type: ignore[misc]
+        kill_after(lambda number=number: _begin(tmp_path, run=f"run-{number}").add(_rows(number)))  # type: ignore[misc]
     found: list[Recovered] = []
     together = threading.Barrier(3)
 
@@ -396,7 +353,7 @@ def _staged_run(ledger: Path, *batches: list[Row]) -> Path:
         for batch in batches:
             run.add(batch)
 
-    _kill_after(work)
+    kill_after(work)
     return ledger / f".staged/{NAME}.jsonl"
 
 
@@ -527,7 +484,7 @@ def test_a_file_that_cannot_grow_loses_no_row_that_was_added(tmp_path: Path) -> 
         except RecordingError as error:
             report.write_text(f"{len(run.rows)} {error}")
 
-    _in_child(work)
+    in_child(work)
     count, _, message = report.read_text().partition(" ")
 
     assert "File too large" in message
@@ -601,7 +558,7 @@ def test_a_run_is_gone_on_with(tmp_path: Path) -> None:
         with run.staged.open("ab") as stream:
             stream.write(b"0123456789abcdef [torn")
 
-    _kill_after(work)
+    kill_after(work)
     run = Run.resume(ledger.path, folder=folder)
     assert run is not None
     assert () == recover(ledger.path)
@@ -635,7 +592,7 @@ def test_compacting_killed_at_any_step_counts_no_row_twice(tmp_path: Path) -> No
         def work(on_step: OnStep, ledger: Path = ledger) -> None:
             Ledger(ledger, on_step=on_step).compact()
 
-        if not _killed_at(step, work):
+        if not killed_at(step, work):
             break
         assert [0, 1, 2] == _launches(ledger)
         assert 3 == len(Ledger(ledger).to_pandas())

@@ -1,0 +1,425 @@
+"""Keeps a ledger small and sound: compacting, and the repair of what is wrong with it.
+
+Nothing goes before what takes its place is durable and sound, so a kill at any moment loses nothing; and a
+new file names those whose place it takes, so nothing counts twice. One process at a time does any of this;
+others may record runs and read meanwhile.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from perfkit.errors import LedgerError
+from perfkit.identity import short_run_id
+from perfkit.ledger.files import (
+    COMPACTED_FILES,
+    QUARANTINE_FOLDER,
+    STAGED_FOLDER,
+    Listing,
+    OnStep,
+    begin_hidden_folder,
+    compacted_name,
+    end_hidden_folder,
+    list_files,
+    new_file,
+    only_one,
+    remove_temporary,
+    run_end,
+    say_nothing,
+    sync_folder,
+)
+from perfkit.ledger.recording import recover
+from perfkit.ledger.schema import SCHEMA
+from perfkit.ledger.soundness import (
+    ROWS_AT_ONCE,
+    FileCheck,
+    UnsoundError,
+    abandoned_files,
+    is_sound,
+    runs_in_several,
+    sound_tables,
+    verify,
+)
+from perfkit.records.upkeep import Action, ActionKind, Compaction, Part, Problem, Repair
+
+# What goes into one part: read into memory as a whole where its checksum is looked at.
+PART_BYTES = 128_000_000
+_TIME = re.compile(r"(\d{4})(\d{2})\d{2}T\d{6}Z-")
+# Moving one file away may bring back others, which are looked at in the next round.
+_MOST_ROUNDS = 4
+_MOVED = {"damaged", "foreign", "statement", "staged damage"}
+
+
+def compact_all(ledger: Path, *, on_step: OnStep = say_nothing) -> None:
+    """Put the rows of all files into one; the old ones go only when it is safely written.
+
+    Raises:
+        LedgerError: a file is damaged, or the folder cannot be written.
+    """
+    if not ledger.is_dir():
+        return
+    with alone(ledger):
+        deque(removed_leftovers(ledger, dry_run=False, on_step=on_step, refuse=True), maxlen=0)
+        listing = list_files(ledger)
+        if len(listing.present) > 1:
+            _put_together(tuple(listing.present), listing, on_step=on_step)
+
+
+def compact(
+    ledger: Path,
+    *,
+    before: str | None,
+    dry_run: bool = False,
+    part_bytes: int = PART_BYTES,
+    on_step: OnStep = say_nothing,
+    tell: Callable[[float], None] = lambda _: None,
+) -> Compaction:
+    """Put the files of each month together, in parts of at most ``part_bytes`` that later ones leave alone.
+
+    ``before`` is the first month to leave as it is, as in 2026-01; None for none. Files whose names do not
+    begin with a time are left alone. ``tell`` hears which share of the bytes is done.
+
+    Raises:
+        LedgerError: the folder cannot be read or written.
+    """
+    with alone(ledger):
+        files_before = len(list_files(ledger).names)
+        removed = tuple(removed_leftovers(ledger, dry_run=dry_run, on_step=on_step))
+        listing = list_files(ledger)
+        parts, problems = [], []
+        planned = _plan(listing, before, part_bytes)
+        total = sum(part.bytes_before for part in planned) or 1
+        done = 0
+        for part in planned:
+            try:
+                parts.append(part if dry_run else _compact_part(part, listing, on_step))
+            except UnsoundError as error:
+                problems.append(error.problem)
+            done += part.bytes_before
+            tell(done / total)
+        fewer = sum(len(part.files) - 1 for part in parts)
+    return Compaction(
+        ledger=str(ledger),
+        dry_run=dry_run,
+        parts=tuple(parts),
+        files_before=files_before,
+        files_after=files_before - fewer - len(removed),
+        removed=removed,
+        problems=tuple(problems),
+    )
+
+
+@contextmanager
+def alone(ledger: Path) -> Iterator[None]:
+    """Wait until no other process looks after the ledger; what the disk refuses is told in one line."""
+    try:
+        with only_one(ledger):
+            yield
+    except OSError as error:
+        raise LedgerError(f"cannot change the ledger {ledger} ({error.strerror or error})") from error
+
+
+def _plan(listing: Listing, before: str | None, part_bytes: int) -> list[Part]:
+    """Return which files become one: neighbours of one month, as many as a part may have bytes."""
+    planned = []
+    for month, files in itertools.groupby(listing.present, key=lambda file: month_of(file.name)):
+        if month is not None and (before is None or month < before):
+            planned += [_part(month, group) for group in _groups(files, part_bytes) if len(group) > 1]
+    return planned
+
+
+def month_of(name: str) -> str | None:
+    """Return the month of a file's name, as in 2026-01, None where it does not begin with a time."""
+    found = _TIME.match(name)
+    return f"{found[1]}-{found[2]}" if found else None
+
+
+def _groups(files: Iterator[Path], part_bytes: int) -> Iterator[list[tuple[Path, int]]]:
+    group: list[tuple[Path, int]] = []
+    total = 0
+    for file in files:
+        size = file.stat().st_size
+        if group and total + size > part_bytes:
+            yield group
+            group, total = [], 0
+        group.append((file, size))
+        total += size
+    yield group
+
+
+def _part(month: str, group: Sequence[tuple[Path, int]]) -> Part:
+    return Part(
+        month=month, files=tuple(file.name for file, _ in group), bytes_before=sum(size for _, size in group)
+    )
+
+
+def _compact_part(part: Part, listing: Listing, on_step: OnStep) -> Part:
+    files = [listing.folder / name for name in part.files]
+    target, rows = _put_together(files, listing, on_step=on_step)
+    return Part(
+        month=part.month,
+        files=part.files,
+        bytes_before=part.bytes_before,
+        rows=rows,
+        file=target.name,
+        bytes_after=target.stat().st_size,
+    )
+
+
+def _put_together(
+    files: Sequence[Path],
+    listing: Listing,
+    *,
+    without: Collection[str] = (),
+    on_step: OnStep = say_nothing,
+) -> tuple[Path, int]:
+    """Write the rows of files into one that takes their place, and remove them; return it and its rows.
+
+    Runs whose ids end as in ``without`` are left out, and so are those that an earlier file holds.
+
+    Raises:
+        UnsoundError: one of them, or a file that holds a run of theirs, cannot be read; nothing is changed.
+        OSError: the folder cannot be written.
+    """
+    left_out = {file: listing.present[file] | frozenset(without) for file in files}
+    _check_holders(files, listing)
+    names = {file.name for file in files}
+    for file in files:
+        names |= {name for name in listing.runs_of(file.name) if run_end(name) not in left_out[file]}
+    remove_temporary(listing.folder, COMPACTED_FILES)
+    target = listing.folder / compacted_name(files[-1].name, names)
+    with new_file(target, SCHEMA, replaces=names, on_step=on_step) as writer:
+        rows = 0
+        for table in _in_groups(_tables(left_out)):
+            writer.write_table(table)
+            rows += table.num_rows
+        if not rows:
+            # Only then would the files that say they hold these runs be all that is left of them.
+            raise _without_rows(files[0])
+    for file in files:
+        file.unlink()
+        on_step("replaced file removed")
+    sync_folder(listing.folder)
+    return target, rows
+
+
+def _without_rows(file: Path) -> UnsoundError:
+    what = "it has no row of the runs that it says it holds"
+    return UnsoundError(file, "damaged", what, f"bring it back with `git checkout -- {file}`")
+
+
+def _check_holders(files: Sequence[Path], listing: Listing) -> None:
+    """Refuse to leave out a run for a file that does not hold it any more."""
+    twice = frozenset[str]().union(*(listing.present[file] for file in files))
+    for holder in set(listing.present) - set(files) if twice else ():
+        if twice & set(map(run_end, listing.runs_of(holder.name))):
+            deque(sound_tables(holder), maxlen=0)
+
+
+def _tables(left_out: Mapping[Path, Collection[str]]) -> Iterator[pa.Table]:
+    for file, ends in left_out.items():
+        for table in sound_tables(file):
+            yield without_runs(table, ends)
+
+
+def without_runs(table: pa.Table, ends: Collection[str]) -> pa.Table:
+    """Return a table without the rows of runs whose ids end so."""
+    if not ends:
+        return table
+    return table.filter(pa.array([short_run_id(run) not in ends for run in table["run_id"].to_pylist()]))
+
+
+def _in_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of tables in groups of one size, which is that of a row group, and then the rest."""
+    waiting: list[pa.Table] = []
+    rows = 0
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        if rows >= ROWS_AT_ONCE:
+            whole = pa.concat_tables(waiting)
+            for begin in range(0, rows - rows % ROWS_AT_ONCE, ROWS_AT_ONCE):
+                yield whole.slice(begin, ROWS_AT_ONCE)
+            rows %= ROWS_AT_ONCE
+            waiting = [whole.slice(whole.num_rows - rows)]
+    if rows:
+        yield pa.concat_tables(waiting)
+
+
+def removed_leftovers(ledger: Path, *, dry_run: bool, on_step: OnStep, refuse: bool = False) -> Iterator[str]:
+    """Yield the files whose place others have taken, and remove each where those are sound.
+
+    Raises:
+        UnsoundError: with ``refuse``, one of those that took a place is not sound.
+    """
+    listing = list_files(ledger)
+    sound: dict[Path, bool] = {}
+    for name in listing.leftovers:
+        holders = listing.holders(name)
+        for holder in holders:
+            if holder not in sound:
+                sound[holder] = is_sound(holder)
+                if refuse and not sound[holder]:
+                    deque(sound_tables(holder), maxlen=0)
+        if listing.is_held(name, [holder for holder in holders if sound[holder]]):
+            if not dry_run:
+                (ledger / name).unlink(missing_ok=True)
+                on_step("replaced file removed")
+            yield name
+
+
+def repair(
+    ledger: Path,
+    *,
+    dry_run: bool = False,
+    on_step: OnStep = say_nothing,
+    say: Callable[[str], None] = say_nothing,
+    tell: Callable[[float], None] = lambda _: None,
+) -> Repair:
+    """Do what can be done about a ledger's problems without losing a row, and return what is left.
+
+    Damaged and foreign files go into quarantine, a hidden folder of the ledger. Files whose place a sound one
+    has taken are removed, and so is what killed processes left half written. Runs that were cut off are
+    recovered, and of files with the same rows of a run one stays.
+
+    Raises:
+        LedgerError: the folder cannot be read or written.
+    """
+    actions: list[Action] = []
+    with alone(ledger):
+        if not dry_run:
+            actions += [
+                Action(
+                    kind="recovered",
+                    file=f"{STAGED_FOLDER}/{one.staged.name}",
+                    why="its run was cut off",
+                    to=one.file.name,
+                )
+                for one in recover(ledger, on_step=on_step)
+                if one.file is not None
+            ]
+        for _ in range(_MOST_ROUNDS):
+            found, checks = verify(ledger, say=say, tell=tell)
+            repairer = _Repairer(ledger, checks, dry_run=dry_run, on_step=on_step)
+            done = list(repairer.actions(found.problems))
+            actions += done
+            if dry_run or not done:
+                break
+    return Repair(
+        ledger=str(ledger),
+        dry_run=dry_run,
+        actions=tuple(actions),
+        left=found.problems if not dry_run else _untouched(found.problems, actions),
+    )
+
+
+def _untouched(problems: Sequence[Problem], actions: Sequence[Action]) -> tuple[Problem, ...]:
+    """Return the problems about whose files nothing would be done."""
+    files = {action.file for action in actions}
+    return tuple(problem for problem in problems if problem.file not in files and problem.kind != "hidden")
+
+
+class _Repairer:
+    """Does what one round of a repair can do; with ``dry_run`` only says it."""
+
+    def __init__(self, ledger: Path, checks: Sequence[FileCheck], *, dry_run: bool, on_step: OnStep) -> None:
+        self._ledger = ledger
+        self._checks = checks
+        self._dry_run = dry_run
+        self._on_step = on_step
+
+    def actions(self, problems: Sequence[Problem]) -> Iterator[Action]:
+        """Yield each action once it is done."""
+        if self._dry_run:
+            yield from (
+                self._action("recovered", self._ledger / problem.file, problem.what)
+                for problem in problems
+                if problem.kind == "staged"
+            )
+        for file in abandoned_files(self._ledger):
+            yield self._remove(file, "a process that was killed left it half written")
+        listing = list_files(self._ledger)
+        readable = [check.file for check in self._checks if check.is_readable]
+        gone: set[str] = set()
+        for name in listing.leftovers:
+            holders = [file for file in listing.holders(name) if file in readable]
+            if listing.is_held(name, holders):
+                gone.add(name)
+                yield self._remove(self._ledger / name, f"{holders[0].name} has taken its place")
+        for name, why in list(self._moved(problems, listing, gone)):
+            gone.add(name)
+            yield self._quarantine(self._ledger / name, why)
+        yield from self._made_single(gone)
+
+    def _moved(
+        self, problems: Sequence[Problem], listing: Listing, gone: Collection[str]
+    ) -> Iterator[tuple[str, str]]:
+        """Yield the files that are to be moved away, each once, and why."""
+        for problem in problems:
+            if problem.kind in _MOVED and problem.file not in gone:
+                yield problem.file, problem.what
+        for name in listing.leftovers:
+            # Files that say of each other that they take their place hide their rows from all readers.
+            by = [one for one, names in listing.replaces.items() if name in names]
+            if by and not listing.is_held(name, listing.holders(name)) and name not in gone:
+                yield by[0], f"it says that it has taken the place of {name}, and does not have its rows"
+                return
+
+    def _made_single(self, gone: Collection[str]) -> Iterator[Action]:
+        """Leave one file of those that have the same rows of a run; with other rows all of them stay."""
+        listing = list_files(self._ledger)
+        checks = [check for check in self._checks if check.file.name not in gone]
+        drop: dict[Path, set[str]] = {}
+        for one in runs_in_several(checks, listing):
+            if one.is_same:
+                drop.setdefault(one.file, set()).add(one.run)
+        held = {check.file: set(check.runs) for check in self._checks}
+        for file, runs in drop.items():
+            which = f"the run {min(runs)}" if len(runs) == 1 else f"{len(runs)} runs"
+            why = f"another file has the same rows of {which}"
+            shown = {run for run in held[file] if short_run_id(run) not in listing.present[file]}
+            if runs == shown:
+                yield self._quarantine(file, why)
+            else:
+                yield self._rewrite(file, runs, why, listing)
+
+    def _remove(self, file: Path, why: str) -> Action:
+        if not self._dry_run:
+            file.unlink(missing_ok=True)
+            self._on_step("file removed")
+        return self._action("removed", file, why)
+
+    def _quarantine(self, file: Path, why: str) -> Action:
+        """Move a file into the hidden folder, where it has the same place and keeps all its bytes."""
+        folder = self._ledger / QUARANTINE_FOLDER
+        target = folder / file.relative_to(self._ledger)
+        numbers = itertools.count(2)
+        while target.exists():
+            target = target.with_name(f"{file.name}.{next(numbers)}")
+        if not self._dry_run:
+            begin_hidden_folder(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(target)
+            sync_folder(target.parent)
+            sync_folder(file.parent)
+            self._on_step("file moved into quarantine")
+            if file.parent.name == STAGED_FOLDER:
+                end_hidden_folder(file.parent)
+        return self._action("quarantined", file, why, str(target.relative_to(self._ledger)))
+
+    def _rewrite(self, file: Path, runs: Collection[str], why: str, listing: Listing) -> Action:
+        if self._dry_run:
+            return self._action("rewritten", file, why)
+        ends = {short_run_id(run) for run in runs}
+        target, _ = _put_together([file], listing, without=ends, on_step=self._on_step)
+        return self._action("rewritten", file, why, target.name)
+
+    def _action(self, kind: ActionKind, file: Path, why: str, to: str | None = None) -> Action:
+        return Action(kind=kind, file=str(file.relative_to(self._ledger)), why=why, to=to)

@@ -1,0 +1,207 @@
+"""What another ledger has and this one lacks comes over once, whatever either of them was compacted to."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from killing import killed_at
+from ledger_files import add_run, add_runs, contents, run_id, seen, whole
+from synthetic import START, build_row
+
+from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.files import OnStep, run_stem, write_table
+from perfkit.ledger.merging import merge
+from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.schema import to_table
+from perfkit.ledger.soundness import verify
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.upkeep import compact
+
+NOTE = Note(commit="a" * 40, text="Cache the distances", recorded_at=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def _problems(ledger: Path) -> list[str]:
+    return [problem.kind for problem in verify(ledger)[0].problems]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """Return two ledgers: runs 0 to 2 are in both, 3 in the first one, 4 and a note in the other."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    add_runs(ours, range(3))
+    shutil.copytree(ours, theirs)
+    add_run(ours, 3)
+    add_run(theirs, 4)
+    add_note(theirs, NOTE)
+    return ours, theirs
+
+
+def test_what_this_ledger_lacks_comes_over(two: tuple[Path, Path]) -> None:
+    """Byte for byte; the other one is not touched, and a second merge does nothing."""
+    ours, theirs = two
+    before = contents(theirs)
+
+    told = merge(ours, theirs, dry_run=True)
+    done = merge(ours, theirs)
+    again = merge(ours, theirs)
+
+    assert before == contents(theirs)
+    for result in (told, done):
+        assert (1, 3, 1) == (result.runs, result.known, result.statements)
+    assert told.copied == done.copied
+    assert all(before[name] == (ours / name).read_bytes() for name in done.copied)
+    assert (0, 4, 0, ()) == (again.runs, again.known, again.statements, again.copied)
+    assert whole(range(5)) == seen(ours)
+    assert "Cache the distances" == read_notes(ours)["a" * 40].text
+    assert [] == _problems(ours)
+
+
+@pytest.mark.parametrize(
+    ("ours_compacted", "theirs_compacted"), [*itertools.product([False, True], repeat=2)]
+)
+def test_no_row_comes_twice_whichever_is_compacted(
+    two: tuple[Path, Path], *, ours_compacted: bool, theirs_compacted: bool
+) -> None:
+    """Nor with a run more on either side, or a merge the other way; both end with the same rows."""
+    ours, theirs = two
+    for ledger, is_compacted in zip(two, (ours_compacted, theirs_compacted), strict=True):
+        if is_compacted:
+            compact(ledger, before=None)
+    add_run(theirs, 5)
+
+    done = merge(ours, theirs)
+    merge(theirs, ours)
+
+    assert (2, ()) == (done.runs, done.problems)
+    for ledger in two:
+        assert whole(range(6)) == seen(ledger)
+        assert [] == _problems(ledger)
+        compact(ledger, before=None)
+        assert whole(range(6)) == seen(ledger)
+        assert 1 == len([*ledger.glob("*.parquet")])
+
+
+def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
+    """The next one goes on, and each row is there once all the time."""
+    theirs = tmp_path / "theirs"
+    add_runs(theirs, range(2))
+    shutil.copytree(theirs, tmp_path / "begun")
+    add_runs(theirs, range(2, 4))
+    compact(theirs, before=None)
+    add_runs(theirs, range(4, 6), month=1)
+    add_note(theirs, NOTE)
+    step = 0
+    while True:
+        step += 1
+        ours = tmp_path / f"ours{step}"
+        shutil.copytree(tmp_path / "begun", ours)
+
+        def work(on_step: OnStep, ours: Path = ours) -> None:
+            merge(ours, theirs, on_step=on_step)
+
+        if not killed_at(step, work):
+            break
+        found = seen(ours)
+        assert {2} == set(found.values())
+        assert whole(range(2)).keys() <= found.keys()
+        merge(ours, theirs)
+        assert whole(range(6)) == seen(ours)
+        assert [] == _problems(ours)
+    assert 11 == step
+
+
+def test_damaged_files_stay_where_they_are(two: tuple[Path, Path]) -> None:
+    """They are named, and what is beside them comes over."""
+    ours, theirs = two
+    damaged = add_run(theirs, 5)
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    (theirs / "foreign.parquet").write_bytes(b"PAR1")
+    (theirs / "notes/broken.json").write_text("{")
+
+    done = merge(ours, theirs)
+
+    assert {damaged.name, "foreign.parquet", "notes/broken.json"} == {one.file for one in done.problems}
+    assert 4 == done.exit_code
+    assert whole(range(5)) == seen(ours)
+    assert [] == _problems(ours)
+
+
+def test_a_run_that_is_told_otherwise_is_not_taken(two: tuple[Path, Path]) -> None:
+    """Neither in a file of its own nor in a compacted one, whose other runs stay there too."""
+    ours, theirs = two
+    before = contents(ours)
+    file = theirs / f"{run_stem(START, 'pytest', run_id(0))}.parquet"
+    file.unlink()
+    write_table(to_table([build_row(0.7, run=run_id(0))]), file)
+
+    own = merge(ours, theirs)
+    compact(theirs, before=None)
+    shutil.rmtree(ours)
+    for name, content in before.items():
+        (ours / name).parent.mkdir(parents=True, exist_ok=True)
+        (ours / name).write_bytes(content)
+    compacted = merge(ours, theirs)
+
+    for done, runs in ((own, 1), (compacted, 0)):
+        assert ["differs"] == [problem.kind for problem in done.problems]
+        assert run_id(0) in done.problems[0].what
+        assert runs == done.runs
+    assert whole(range(4)) == seen(ours)
+
+
+def test_a_compacted_file_of_the_same_name_gets_another(two: tuple[Path, Path]) -> None:
+    """Older perfkits named such files by the newest and the number of runs alone."""
+    ours, theirs = two
+    (theirs / "notes").rename(theirs.with_name("notes"))
+    for ledger in two:
+        compact(ledger, before=None)
+        (file,) = ledger.glob("*.parquet")
+        file.rename(ledger / "20260102T030405Z-pytest-000000000004-and-3-files-before.parquet")
+
+    done = merge(ours, theirs)
+
+    assert 1 == done.runs
+    assert whole(range(5)) == seen(ours)
+
+
+def test_runs_that_are_still_staged_there_are_told(two: tuple[Path, Path]) -> None:
+    """They are not recovered, since the other ledger is not changed."""
+    ours, theirs = two
+    run = Ledger(theirs).run(source="gate", run_id=run_id(60), recorded_at=START)
+    run.add([build_row(0.5, run=run_id(60), source="gate")])
+    run.leave()
+    before = contents(theirs)
+
+    assert 1 == merge(ours, theirs).staged
+    assert before == contents(theirs)
+
+
+def test_what_cannot_be_merged_is_refused(two: tuple[Path, Path]) -> None:
+    """A folder that is not there, and the ledger itself under another name."""
+    ours, theirs = two
+    (theirs.parent / "link").symlink_to(ours)
+
+    with pytest.raises(UsageError, match="there is no ledger at"):
+        merge(ours, ours / "nowhere")
+    with pytest.raises(UsageError, match="is this very ledger"):
+        merge(ours, theirs.parent / "link")
+
+
+def test_a_file_that_goes_meanwhile_is_told(two: tuple[Path, Path]) -> None:
+    """As where the other ledger is compacted at the same moment; the same merge then goes on."""
+    ours, theirs = two
+    add_run(theirs, 5)
+
+    def gone(step: str) -> None:
+        if step == "file published" and len([*theirs.glob("*.parquet")]) > 1:
+            compact(theirs, before=None)
+
+    with pytest.raises(LedgerError, match="do the same again"):
+        merge(ours, theirs, on_step=gone)
+    merge(ours, theirs)
+
+    assert whole(range(6)) == seen(ours)

@@ -1,0 +1,355 @@
+"""Compacting keeps every row once, whoever is killed and whoever reads or records meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from killing import killed_at
+from ledger_files import MONTH_MINUTES, add_run, add_runs, contents, run_id, seen, whole
+from synthetic import build_row
+
+from perfkit.errors import LedgerError
+from perfkit.ledger import files as ledger_files_module
+from perfkit.ledger import upkeep
+from perfkit.ledger.checksums import is_intact
+from perfkit.ledger.files import OnStep, list_files, present_files, read_consistently
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.upkeep import compact, compact_all
+
+WRITERS, APPENDS = 4, 20
+
+
+def _names(ledger: Path) -> list[str]:
+    return sorted(file.name for file in ledger.glob("*.parquet"))
+
+
+def test_each_month_that_is_over_becomes_one_file(tmp_path: Path) -> None:
+    """The current month stays, and names without a time; rows keep their order, and nothing is done twice."""
+    for month in range(3):
+        add_runs(tmp_path, range(3 * month, 3 * month + 3), month=month)
+    odd = tmp_path / "odd.parquet"
+    add_run(tmp_path, 99).rename(odd)
+    before = Ledger(tmp_path).rows()
+
+    done = compact(tmp_path, before="2026-03")
+    again = compact(tmp_path, before="2026-03")
+
+    assert before == Ledger(tmp_path).rows()
+    assert ["2026-01", "2026-02"] == [part.month for part in done.parts]
+    assert [6, 6] == [part.rows for part in done.parts]
+    assert (10, 6, ()) == (done.files_before, done.files_after, done.problems)
+    assert 6 == len(_names(tmp_path))
+    assert odd.exists()
+    assert () == again.parts
+    assert 2 == sum(
+        re.search(r"-and-2-files-before-[0-9a-f]{8}\.parquet$", name) is not None for name in _names(tmp_path)
+    )
+
+
+def test_all_takes_the_current_month_too_and_a_dry_run_nothing(tmp_path: Path) -> None:
+    """What is announced is what is done later."""
+    add_runs(tmp_path, range(3))
+    before = contents(tmp_path)
+
+    told = compact(tmp_path, before=None, dry_run=True)
+    unchanged = contents(tmp_path)
+    done = compact(tmp_path, before=None)
+
+    assert before == unchanged
+    assert told.dry_run
+    assert [part.files for part in told.parts] == [part.files for part in done.parts]
+    assert told.files_after == done.files_after == len(_names(tmp_path)) == 1
+    assert whole(range(3)) == seen(tmp_path)
+
+
+def test_a_part_has_a_limited_size(tmp_path: Path) -> None:
+    """A month with more than fits has several parts, and their row groups have one size."""
+    size = add_runs(tmp_path, range(9))[0].stat().st_size
+
+    done = compact(tmp_path, before=None, part_bytes=int(4.5 * size))
+
+    assert [4, 4] == [len(part.files) for part in done.parts]
+    assert 3 == len(_names(tmp_path))
+    assert whole(range(9)) == seen(tmp_path)
+
+
+def test_a_part_is_written_in_row_groups_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So memory does not grow with the part; only the last group is smaller."""
+    monkeypatch.setattr(upkeep, "ROWS_AT_ONCE", 3)
+    add_runs(tmp_path, range(5))
+
+    compact(tmp_path, before=None)
+
+    (file,) = present_files(tmp_path)
+    with pq.ParquetFile(file) as parquet:
+        groups = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    assert [3, 3, 3, 1] == groups
+    assert is_intact(file.read_bytes())
+
+
+def test_compacting_again_and_again_does_not_grow(tmp_path: Path) -> None:
+    """A file names the runs it holds and those it was made from, and not what these were made from."""
+    for number in range(8):
+        add_run(tmp_path, number)
+        compact(tmp_path, before=None)
+
+    (file,) = present_files(tmp_path)
+    (names,) = list_files(tmp_path).replaces.values()
+    assert 8 + 1 == len(names)
+    assert whole(range(8)) == seen(tmp_path)
+    assert [file.name] == _names(tmp_path)
+
+
+def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+    """Readers see each row once after it, and the next compacting finishes what was begun."""
+    for month in range(2):
+        add_runs(tmp_path / "begun", range(3 * month, 3 * month + 3), month=month)
+    step = 0
+    while True:
+        step += 1
+        ledger = tmp_path / str(step)
+        shutil.copytree(tmp_path / "begun", ledger)
+
+        def work(on_step: OnStep, ledger: Path = ledger) -> None:
+            compact(ledger, before=None, on_step=on_step)
+
+        if not killed_at(step, work):
+            break
+        assert whole(range(6)) == seen(ledger)
+        add_run(ledger, 6, month=1)
+        compact(ledger, before=None)
+        assert whole(range(7)) == seen(ledger)
+        assert 2 == len(_names(ledger))
+        assert [] == [*ledger.glob(".*.tmp")]
+    assert 11 == step
+
+
+def test_a_kill_before_the_second_compacting_ends_leaves_no_row_twice(tmp_path: Path) -> None:
+    """A compacted file whose place a larger one has taken stays hidden, as do the runs of both."""
+    step = 0
+    while True:
+        step += 1
+        ledger = tmp_path / str(step)
+        originals = {file.name: file.read_bytes() for file in add_runs(ledger, range(2))}
+        compact(ledger, before=None)
+        add_run(ledger, 2)
+
+        def work(on_step: OnStep, ledger: Path = ledger) -> None:
+            compact(ledger, before=None, on_step=on_step)
+
+        if not killed_at(step, work):
+            break
+        # As git brings them back where a branch did not compact.
+        for name, content in originals.items():
+            (ledger / name).write_bytes(content)
+        assert whole(range(3)) == seen(ledger)
+        compact(ledger, before=None)
+        assert whole(range(3)) == seen(ledger)
+        assert 1 == len(_names(ledger))
+    assert 5 == step
+
+
+def test_a_damaged_file_leaves_its_month_as_it_is(tmp_path: Path) -> None:
+    """It is named, the other months are compacted, and nothing of its month is removed."""
+    add_runs(tmp_path, range(3))
+    damaged, *_ = add_runs(tmp_path, range(3, 6), month=1)
+    content = bytearray(damaged.read_bytes())
+    content[1000] ^= 1
+    damaged.write_bytes(content)
+
+    done = compact(tmp_path, before=None)
+
+    assert ["2026-01"] == [part.month for part in done.parts]
+    assert [("damaged", damaged.name)] == [(one.kind, one.file) for one in done.problems]
+    assert 4 == done.exit_code
+    assert 1 + 3 == len(_names(tmp_path))
+    with pytest.raises(LedgerError, match="not a readable ledger file"):
+        compact_all(tmp_path)
+
+
+def test_two_branches_that_compacted_the_same_files_wrote_the_same(tmp_path: Path) -> None:
+    """Git merges them without a conflict; where they held others too, names differ and no row is twice."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    add_runs(ours, range(3))
+    shutil.copytree(ours, theirs)
+    shutil.copytree(ours, tmp_path / "third")
+    for ledger in (ours, theirs):
+        compact(ledger, before=None)
+    assert contents(ours) == contents(theirs)
+
+    third = tmp_path / "third"
+    add_run(third, 1000).rename(third / "20260102T000000Z-pytest-0000000003e8.parquet")
+    compact(third, before=None)
+    for file in third.glob("*.parquet"):
+        shutil.copy(file, ours)
+
+    assert 2 == len(_names(ours))
+    assert whole([0, 1, 2, 1000]) == seen(ours)
+    compact(ours, before=None)
+    assert whole([0, 1, 2, 1000]) == seen(ours)
+    assert 1 == len(_names(ours))
+
+
+def test_a_run_is_not_left_out_for_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A file of an earlier month that holds the same runs must be sound before they are dropped here."""
+    add_runs(tmp_path, range(2))
+    shutil.copytree(tmp_path, tmp_path / "branch")
+    compact(tmp_path, before=None)
+    (january,) = present_files(tmp_path)
+    add_runs(tmp_path / "branch", [2], month=1)
+    compact_all(tmp_path / "branch")
+    for file in (tmp_path / "branch").glob("*.parquet"):
+        shutil.copy(file, tmp_path)
+    add_run(tmp_path, 3, month=1)
+    content = bytearray(january.read_bytes())
+    content[1000] ^= 1
+    january.write_bytes(content)
+
+    done = compact(tmp_path, before=None)
+
+    assert [january.name] == [one.file for one in done.problems]
+    january.unlink()
+    assert whole(range(4)) == seen(tmp_path)
+
+
+def _write(ledger: Path, writer: int) -> None:
+    for number in range(APPENDS):
+        add_run(ledger, 100 * writer + number, month=number % 2)
+
+
+def _compact_until(ledger: Path, is_over: Callable[[], bool]) -> None:
+    while not is_over():
+        compact(ledger, before=None)
+
+
+def _in_process(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if not child:
+        try:
+            work()
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 (it must not go on as the test)
+            traceback.print_exc()
+            os._exit(1)
+    return child
+
+
+def test_writers_and_readers_beside_a_compacting_lose_nothing(tmp_path: Path) -> None:
+    """Four processes record, one compacts, two read: no run is lost, none seen twice or in half."""
+    over = tmp_path / "over"
+    ledger = tmp_path / "ledger"
+    add_run(ledger, 99)
+    writers = [_in_process(lambda writer=writer: _write(ledger, writer)) for writer in range(WRITERS)]  # type: ignore[misc]
+    others = [_in_process(lambda: _compact_until(ledger, over.exists))]
+
+    def read() -> None:
+        known: set[str] = set()
+        while not over.exists():
+            found = seen(ledger)
+            assert {2} == set(found.values())
+            assert known <= found.keys()
+            known |= found.keys()
+
+    others += [_in_process(read) for _ in range(2)]
+    ended = [os.waitpid(child, 0)[1] for child in writers]
+    over.touch()
+    ended += [os.waitpid(child, 0)[1] for child in others]
+
+    assert [0] * (WRITERS + 3) == ended
+    expected = whole([99, *(100 * writer + number for writer in range(WRITERS) for number in range(APPENDS))])
+    assert expected == seen(ledger)
+    compact(ledger, before=None)
+    assert expected == seen(ledger)
+    assert 2 == len(_names(ledger))
+
+
+def test_a_reader_begins_again_where_a_file_went(tmp_path: Path) -> None:
+    """It sees the file that came for it; its own mistakes come through."""
+    add_runs(tmp_path, range(3))
+    calls = []
+
+    def read(files: Mapping[Path, frozenset[str]]) -> int:
+        calls.append(len(files))
+        if len(calls) == 1:
+            compact(tmp_path, before=None)
+        return sum(len(file.read_bytes()) > 0 for file in files)
+
+    assert 1 == read_consistently(tmp_path, read)
+    assert [3, 1] == calls
+    with pytest.raises(ZeroDivisionError):
+        read_consistently(tmp_path, lambda files: len(files) // 0)
+
+
+def test_a_listing_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that shows neither a compacted file nor what it replaced is read again."""
+    add_runs(tmp_path, range(3))
+    compacting = threading.Event()
+    real = ledger_files_module._names
+
+    def names(ledger: Path) -> frozenset[str]:
+        if not compacting.is_set():
+            compacting.set()
+            before = real(ledger)
+            compact(ledger, before=None)
+            # What a slow reading of the folder may see: the new file not yet, an old one no more.
+            return before & frozenset(sorted(before)[:1])
+        return real(ledger)
+
+    monkeypatch.setattr(ledger_files_module, "_names", names)
+
+    assert 1 == len(list_files(tmp_path).present)
+    assert whole(range(3)) == seen(tmp_path)
+
+
+def test_a_folder_that_changes_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After many tries a reader says so in one line."""
+    numbers = iter(range(10**6))
+    monkeypatch.setattr(ledger_files_module, "_names", lambda _: frozenset({f"{next(numbers)}.parquet"}))
+
+    with pytest.raises(LedgerError, match="being compacted again and again"):
+        present_files(tmp_path)
+
+
+def test_rows_of_older_schemas_become_current_ones(tmp_path: Path) -> None:
+    """And names that are hostile to a shell or a terminal do no harm."""
+    for folder in ("schema_1", "schema_2"):
+        for file in (Path(__file__).parent / folder).iterdir():
+            shutil.copy(file, tmp_path / f"20260105T000000Z-$(rm -rf .)\n{folder}-{file.name}")
+    before = Ledger(tmp_path).rows()
+
+    done = compact(tmp_path, before=None)
+
+    assert 1 == len(done.parts)
+    assert before == Ledger(tmp_path).rows()
+
+
+def test_a_full_disk_is_told_in_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    """Nothing is removed for a file that could not be written, and nothing half written stays."""
+    add_runs(tmp_path, range(3))
+    before = contents(tmp_path)
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
+        with pytest.raises(LedgerError, match=r"cannot change the ledger .* \(File too large\)"):
+            compact(tmp_path, before=None)
+
+    assert 0 == os.waitpid(_in_process(work), 0)[1]
+    assert before == contents(tmp_path)
+
+
+def test_minutes_of_a_month_are_in_the_names() -> None:
+    """The months of these tests are months of the names."""
+    row = build_row(run=run_id(1), minute=MONTH_MINUTES)
+
+    assert 2 == row.recorded_at.month
