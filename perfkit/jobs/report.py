@@ -35,7 +35,7 @@ from perfkit.views.report.pages import site_files, trend_files
 DEFAULT_OUT = "site"
 # It names the files that perfkit wrote, so that a later report removes what is no longer part of the site.
 _LIST = ".perfkit-report"
-# Judging a gate anew takes a fraction of a second, so it is done for the newest; all others keep their verdict.
+# Judging a gate anew takes a fraction of a second, so the newest are; all others are told by their rows.
 _JUDGED_GATES = 20
 # Small files of these kinds are copied into the site, so that it can be served alone.
 _COPIED = {".txt", ".html", ".md", ".svg", ".png", ".csv"}
@@ -51,7 +51,7 @@ GROUP BY run_id, benchmark, metric ORDER BY run_id, benchmark, metric
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenFiles:
-    """What a report left in a folder: how many files it has, how many are new or changed, and how many went."""
+    """What a report left in a folder: its files, how many of them it changed, and how many it removed."""
 
     folder: Path
     files: int
@@ -145,7 +145,7 @@ def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryRepor
             nothing = nothing or error
     if not found:
         raise nothing or NotMeasuredError(f"{ledger} has no runs yet; measure with `perfkit gate` first")
-    first, *others = found
+    first = found[0]
     # Creep and silence are those of the times; a count that is not taken any more says nothing by itself.
     return replace(
         first,
@@ -154,7 +154,6 @@ def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryRepor
         commits={sha: facts for report in reversed(found) for sha, facts in report.commits.items()},
         machines={name: one for report in found for name, one in report.machines.items()},
         environments={name: one for report in found for name, one in report.environments.items()},
-        notes=tuple(dict.fromkeys(note for report in (first, *others[:0]) for note in report.notes)),
     )
 
 
@@ -197,15 +196,19 @@ def _summary(run: RunSummary, base: str, head: str, findings: tuple[GateFinding,
 
 def _findings(report: GateReport) -> Iterator[GateFinding]:
     for timed in report.comparisons:
-        found = timed.estimate
-        ratio = found and GateRatio(
-            ratio=found.ratio, low=found.low, high=found.high, alpha=report.policy.alpha
+        found, alpha = timed.estimate, report.policy.alpha
+        yield _finding(
+            timed, WALL_TIME, None if found is None else _ratio(found.ratio, found.low, found.high, alpha)
         )
-        yield _finding(timed, WALL_TIME, ratio)
     for exact in report.exact:
         counted = exact.ratio
-        same = counted and GateRatio(ratio=counted, low=counted, high=counted, alpha=0.0)
-        yield _finding(exact, exact.metric, same)
+        yield _finding(
+            exact, exact.metric, None if counted is None else _ratio(counted, counted, counted, 0.0)
+        )
+
+
+def _ratio(ratio: float, low: float, high: float, alpha: float) -> GateRatio:
+    return GateRatio(ratio=ratio, low=low, high=high, alpha=alpha)
 
 
 def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRatio | None) -> GateFinding:
@@ -215,7 +218,7 @@ def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRat
         metric=metric,
         verdict=found.verdict,
         gating=found.gating,
-        ratio=ratio or None,
+        ratio=ratio,
         message=accepted or found.message,
     )
 
@@ -229,7 +232,7 @@ def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding,
             benchmark=str(row.benchmark),
             metric=Metric(name=str(row.metric), unit=str(row.unit), exact=bool(row.exact)),
             verdict=row.verdict if isinstance(row.verdict, str) else None,  # type: ignore[arg-type]  # one of its words
-            gating=row.gating == "true",
+            gating=bool(row.gating == "true"),
             message=f"`perfkit gate --from-ledger {str(row.run_id)[-12:]}` tells by how much",
         )
         found[str(row.run_id)] = (str(row.base or base), str(row.head or head), (*findings, finding))

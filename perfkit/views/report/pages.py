@@ -613,11 +613,19 @@ def _verdicts(gate: GateSummary) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (_verdict_order(item[0]), item[0]))
 
 
-def _findings_in_order(gate: GateSummary) -> list[GateFinding]:
-    return sorted(
+def _findings_in_order(gate: GateSummary) -> tuple[list[GateFinding], list[GateFinding]]:
+    """Return what a gate found, what asks for attention first, and apart from it the counts that stayed."""
+    ordered = sorted(
         gate.findings,
-        key=lambda found: (_verdict_order(found.verdict or "CUT OFF"), found.benchmark, found.metric.name),
+        key=lambda found: (
+            _verdict_order(found.verdict or "CUT OFF"),
+            not wording.is_time(found.metric),
+            found.benchmark,
+            found.metric.name,
+        ),
     )
+    quiet = [found for found in ordered if found.verdict == "UNCHANGED" and not wording.is_time(found.metric)]
+    return [found for found in ordered if found not in quiet], quiet
 
 
 def _verdict_order(verdict: str) -> int:

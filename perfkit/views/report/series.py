@@ -272,7 +272,7 @@ def _with_changes(series: Series, since: Sequence[Reference], commits: Mapping[s
 
 
 def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> Change | None:
-    """Return the change since the newest run at a commit or before it, None where there is no such run."""
+    """Return the change since the newest run at a commit or before it, None where one of both is missing."""
     trend, last = series.last
     limit = commits[commit].place if commit in commits else None
     if limit is None:
@@ -284,9 +284,7 @@ def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> 
     else:
         return None
     before, after = trend.levels[place], trend.levels[last]
-    if before == after:
-        return Change(ratio=1.0, within_noise=True, other_environment=False)
-    if before <= 0 or after <= 0:
+    if place == last or before <= 0 or after <= 0:
         return None
     ratio = after / before
     noise = series.noise_limit

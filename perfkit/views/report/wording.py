@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -50,6 +51,8 @@ def value_text(value: float | None, metric: Metric) -> str:
 
 def ratio_text(ratio: float) -> str:
     """Return a change as "+3.1 %", or as a factor where percent would mislead: "×12.3"."""
+    if math.isinf(ratio):
+        return "up from zero"
     if ratio >= _LARGEST_IN_PERCENT:
         return f"×{ratio:.1f}"
     if ratio < _SMALLEST_IN_PERCENT:
@@ -69,6 +72,8 @@ def direction_word(ratio: float, metric: Metric) -> str:
 
 def amount_text(ratio: float, metric: Metric) -> str:
     """Return a change in words: "12.3 % slower", "3.4 times as slow", "5.0 % less"."""
+    if math.isinf(ratio) or ratio == 0:
+        return "up from zero" if ratio else "down to zero"
     word = direction_word(ratio, metric)
     if ratio >= _LARGEST_IN_PERCENT:
         return f"{ratio:.1f} times as {'slow' if metric.unit == 's' else 'much'}"
@@ -105,16 +110,18 @@ def step_words(step: ChangePoint) -> tuple[str, str]:
         f"{value_text(stretch.mean, metric)} over {counted(stretch.runs, 'run')}"
         for stretch in (step.before, step.after)
     )
-    return f"{amount_text(step.ratio, metric)} ({_interval(step)})", f"{before} before, {after} after"
+    return f"{amount_text(step.ratio, metric)}{_interval(step)}", f"{before} before, {after} after"
 
 
 def _interval(step: ChangePoint) -> str:
-    """Return the interval of a step, without signs where both ends have the direction of the step."""
+    """Return the interval of a step in brackets, without signs where both ends have its direction."""
+    if step.metric.exact:
+        return ""
     in_percent = step.low >= _SMALLEST_IN_PERCENT and step.high < _LARGEST_IN_PERCENT
     if not in_percent or (step.low - 1) * (step.high - 1) <= 0:
-        return f"{ratio_text(step.low)} to {ratio_text(step.high)}"
+        return f" ({ratio_text(step.low)} to {ratio_text(step.high)})"
     small, large = sorted((abs(100 * (step.low - 1)), abs(100 * (step.high - 1))))
-    return f"{small:.1f} to {large:.1f} %"
+    return f" ({small:.1f} to {large:.1f} %)"
 
 
 def range_sentence(step: ChangePoint) -> str:
@@ -140,6 +147,8 @@ def cause_sentence(step: ChangePoint) -> str:
 
 def chance_sentence(step: ChangePoint) -> str:
     """Return how probable so clear a step is where nothing changed."""
+    if step.metric.exact:
+        return "It is counted exactly, so no chance is in it."
     if step.chance <= 0:
         return "Where nothing changed, so clear a step hardly ever comes up."
     if step.chance >= 0.01:  # noqa: PLR2004 (a percent)
@@ -172,8 +181,8 @@ def creep_sentence(creep: Creep, commits: Mapping[str, CommitFacts]) -> str:
     since = commit_date(creep.since, commits)
     return (
         f"its gates since {short_sha(creep.since)}{f' of {since}' if since else ''} add up to"
-        f" {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)}), each of them being"
-        f" within a margin of {100 * creep.margin:g} %"
+        f" {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)}), each"
+        f" being within a margin of {100 * creep.margin:g} %"
     )
 
 
