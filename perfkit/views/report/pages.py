@@ -405,7 +405,7 @@ class _Pages:
         """Return what there is, in a line."""
         parts = [
             counted(len(self.by_benchmark), "benchmark"),
-            f"{counted(len(self.order), 'commit')} measured",
+            f"{len(self.order):,} {'commit' if len(self.order) == 1 else 'commits'} measured",
             counted(len({series.machine_id for series in self.series}), "machine"),
         ]
         return ", ".join(parts)

@@ -164,8 +164,8 @@ window.PerfkitChart = class {
     const columns = this.#columns(first, last, this.#view);
     this.#drawReleases(context, height);
     this.#drawBand(context, columns);
-    this.#drawLevels(context);
     this.#drawLine(context, columns);
+    this.#drawLevels(context);
     this.#drawRuns(context, first, last, width);
     this.#drawSteps(context, height);
     this.#drawChosen(context, height);
