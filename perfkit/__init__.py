@@ -19,19 +19,18 @@ __all__ = ["open_ledger", "phase"]
 
 
 def open_ledger(path: str | Path | None = None) -> Ledger:
-    """Return the ledger at ``path``, or the one configured for the current folder.
+    """Return the ledger at ``path``, a folder or a URL, or the one configured for the current folder.
 
-    Example: ``perfkit.open_ledger().to_pandas()``.
+    Example: ``perfkit.open_ledger().to_pandas()``. Of a ledger at ``s3://bucket/path`` it is a local copy,
+    which has all that the store has now.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such ledger.
+        LedgerError: the store cannot be read.
         ConfigError: no path is given and the configuration is not valid.
     """
     from perfkit.config import load_project
-    from perfkit.errors import UsageError
+    from perfkit.ledger.remote import existing_folder
     from perfkit.ledger.store import Ledger
 
-    place = Path(path) if path is not None else load_project(Path.cwd()).ledger_path
-    if not place.is_dir():
-        raise UsageError(f"there is no ledger at {place}; `pytest --benchmark-autosave` begins one")
-    return Ledger(place)
+    return Ledger(existing_folder(path if path is not None else load_project(Path.cwd()).ledger_place))

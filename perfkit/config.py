@@ -24,6 +24,8 @@ COUNTS = (
 # So much slower code seems that does the same, since it lies elsewhere in memory.
 DEFAULT_NOISE_FLOOR = "0.5%"
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+# A scheme has two letters at least; a path that was made of a URL has lost one of its slashes.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|(?:s3|gs|az|file):/")
 
 
 class LogColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,16 +173,28 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
         return self.root / relative
 
     @property
+    def ledger_place(self) -> str | Path:
+        """The configured ledger: its folder, or its URL where it lies in a store."""
+        return self.config.ledger if is_url(self.config.ledger) else self.ledger_path
+
+    @property
     def ledger_path(self) -> Path:
-        """The configured ledger folder."""
+        """The folder of the configured ledger, where it is one.
+
+        Raises:
+            ConfigError: it is a URL.
+        """
+        if is_url(self.config.ledger):
+            raise ConfigError(f"tool.perfkit.ledger must be a folder here, found {self.config.ledger}")
         return self.path(self.config.ledger)
 
     @property
     def output_paths(self) -> tuple[Path, ...]:
         """What perfkit itself writes: changes there do not make a tree dirty."""
         config = self.config
-        own = (self.ledger_path, self.path(config.profiles), self.path(config.log.file))
-        return own if config.report.out is None else (*own, self.path(config.report.out))
+        folders = [self.ledger_place] if isinstance(self.ledger_place, Path) else []
+        pages = [] if config.report.out is None else [self.path(config.report.out)]
+        return (*folders, self.path(config.profiles), self.path(config.log.file), *pages)
 
 
 def load_project(start: Path) -> Project:
@@ -200,6 +214,11 @@ def load_project(start: Path) -> Project:
         if (folder / ".git").exists():
             return Project(root=folder, config=Config())
     return Project(root=start, config=Config())
+
+
+def is_url(place: str | Path) -> bool:
+    """Tell whether the place of a ledger is a URL, also one that was made a path, and no folder."""
+    return _URL.match(str(place)) is not None
 
 
 def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:

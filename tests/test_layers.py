@@ -18,6 +18,7 @@ HOMES = {
     "transformers": {"workloads"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
+    "obstore": {"ledger"},
     "pandas": {"ledger"},
     "duckdb": {"ledger"},
     "psutil": {"machine"},

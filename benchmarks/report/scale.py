@@ -1,6 +1,6 @@
 """Measures a large site: how long it takes to write, how large it is, and when its pages are ready in Chromium.
 
-    python benchmarks/report/scale.py [COMMITS] [BENCHMARKS]
+python benchmarks/report/scale.py [COMMITS] [BENCHMARKS]
 """
 
 from __future__ import annotations

@@ -43,14 +43,13 @@ def accept(
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer
     accepts whatever is found of that benchmark, and " -- " may stand for the second ": ".
     """
-    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.jobs.accept import accept_finding
 
     project = load_project(Path.cwd())
     kept = accept_finding(
         project=project,
-        ledger=ledger_at(open_ledger(ledger or project.ledger_path).path),
+        ledger=ledger_at(ledger or project.ledger_place, to_read=True),
         benchmark=benchmark,
         reason=reason,
         ref=commit,
@@ -59,10 +58,15 @@ def accept(
 
 
 def _told(kept: Accepted) -> str:
+    from perfkit.ledger.remote import mirrored_url, told_place
+
     acceptance = kept.acceptance
     ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
     bound = ", for the uncommitted changes that the gate measured" if acceptance.diff_hash else ""
-    return (
-        f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n"
-        f"{kept.file}: commit this file with your code, so that later gates read it"
+    shared = mirrored_url(kept.file.parent.parent)
+    place = (
+        f"{told_place(kept.file)}: later gates on that ledger read it"
+        if shared
+        else f"{kept.file}: commit this file with your code, so that later gates read it"
     )
+    return f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n{place}"

@@ -47,6 +47,7 @@ def backfill(
     from perfkit.config import load_project
     from perfkit.identity import short_run_id
     from perfkit.jobs.backfill import BackfillRequest, run_backfill
+    from perfkit.ledger.remote import told_place
     from perfkit.views.gate.wording import after_waiting
 
     project = load_project(Path.cwd())
@@ -55,7 +56,7 @@ def backfill(
         launches=launches,
         benchmarks=benchmarks or project.config.benchmarks,
         select=select,
-        ledger=ledger_at(ledger or project.ledger_path),
+        ledger=ledger_at(ledger or project.ledger_place),
         seed=seed,
         wait_s=wait,
     )
@@ -66,7 +67,7 @@ def backfill(
         say=lambda text: show(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
-    tell(f"{measured} -> {result.file}", result, json=json)
+    tell(f"{measured} -> {told_place(result.file)}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -58,9 +57,11 @@ def calibrate(
     repo: RepoOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
     ledger: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--ledger", metavar="PATH", help="Folder of its own ledger (default: beside the project's)."
+            "--ledger",
+            metavar="PLACE",
+            help="Folder or URL of its own ledger (default: beside the project's).",
         ),
     ] = None,
     json: JsonOption = None,
@@ -77,7 +78,7 @@ def calibrate(
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
-    own = project.ledger_path.with_name(f"{project.ledger_path.name}-calibration")
+    own = f"{str(project.ledger_place).rstrip('/')}-calibration"
     request = CalibrateRequest(
         gates=gates,
         plants=tuple(parse_percent(text, key="--plant") for text in plant or [_DEFAULT_PLANT]),

@@ -58,7 +58,7 @@ def compare(
         head=head,
         margin=margin_share(margin),
         alpha=alpha,
-        ledger=ledger_at(ledger or project.ledger_path),
+        ledger=ledger_at(ledger or project.ledger_place),
     )
     report = run_compare(request, project=project)
     tell(apart_view(report), report, json=json)

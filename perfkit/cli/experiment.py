@@ -180,10 +180,11 @@ def show_(
     json: JsonOption = None,
 ) -> None:
     """Show an experiment of the ledger again; nothing is measured."""
-    from perfkit import open_ledger
+    from perfkit.config import load_project
     from perfkit.jobs.experiment import recorded_experiment
 
-    _tell(recorded_experiment(run, ledger=ledger_at(open_ledger(ledger).path)), markdown, json)
+    place = ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
+    _tell(recorded_experiment(run, ledger=place), markdown, json)
 
 
 def _check_installed(workload: str) -> None:
@@ -204,7 +205,7 @@ def _check_installed(workload: str) -> None:
 def _run(
     experiment: Experiment,
     repo: Path | None,
-    ledger: Path | None,
+    ledger: str | None,
     markdown: Path | None,
     json: str | None,
     *,
@@ -215,7 +216,7 @@ def _run(
     from perfkit.views.progress import StageProgress
 
     project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
     with StageProgress() as progress:
         measured = run_experiment(experiment, project=project, ledger=place, progress=progress, wait_s=wait_s)
     _tell(measured, markdown, json)

@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --exact-only",
             "perfkit gate --exact-only --instructions --select collate",
             "perfkit gate --against v1.2",
+            "perfkit gate --against-release",
             "perfkit gate --plan --budget 600",
             "perfkit gate --from-ledger 3f2a",
         )
@@ -73,6 +74,10 @@ def gate(
             help="Compare head with this release as well, with a budget and a verdict of its own.",
         ),
     ] = None,
+    against_release: Annotated[
+        bool,
+        typer.Option("--against-release", help="As --against, with the last tag before HEAD."),
+    ] = False,
     benchmarks: BenchmarksOption = None,
     select: SelectOption = None,
     margin: MarginOption = None,
@@ -142,7 +147,7 @@ def gate(
     is spent. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something could not be measured.
     """
     from perfkit.compare.engine import Terms
-    from perfkit.jobs.against import Gated, plan_gates, run_gates
+    from perfkit.jobs.against import Gated, last_release, plan_gates, run_gates
     from perfkit.jobs.surveying import GateRequest
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.gate.live import GateProgress
@@ -157,6 +162,8 @@ def gate(
         {"--plan": plan, "--instructions": instructions},
         {"--fail-fast": fail_fast, "--exact-only": exact_only},
         {"--against": bool(against), "--from-ledger": from_ledger is not None},
+        {"--against-release": against_release, "--from-ledger": from_ledger is not None},
+        {"--against-release": against_release, "--against": against is not None},
     )
     terms = Terms(
         margin=margin_share(margin),
@@ -167,7 +174,9 @@ def gate(
         fail_fast=fail_fast,
     )
     project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
+    if against_release:
+        against = last_release(project)
 
     def write(text: str) -> None:
         if markdown is not None:

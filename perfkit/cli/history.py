@@ -72,7 +72,6 @@ def show(
     json: JsonOption = None,
 ) -> None:
     """Show trends over many commits: what asks for attention first, then a line for each benchmark."""
-    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history
     from perfkit.views.history import history_view
@@ -84,7 +83,7 @@ def show(
         branch=branch,
         metric=metric,
     )
-    place = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    place = ledger_at(ledger or project.ledger_place, to_read=True)
     report = read_history(project, place, request)
     tell(history_view(report), report, json=json)
     if check:
@@ -120,13 +119,12 @@ def ignore(
     _state(subject, "ignored", reason, ledger, json)
 
 
-def _state(subject: str, state: Any, reason: str, ledger: Path | None, json: str | None) -> None:  # noqa: ANN401
-    from perfkit import open_ledger
+def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str | None) -> None:  # noqa: ANN401
     from perfkit.config import load_project
     from perfkit.jobs.history import state_point
 
     project = load_project(Path.cwd())
-    place = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    place = ledger_at(ledger or project.ledger_place, to_read=True)
     stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
     told = f"{stated.state.subject}: {state}\n{stated.file}: commit this file with your code"
     tell(told, stated.state, json=json)

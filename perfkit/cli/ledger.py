@@ -25,14 +25,22 @@ def register(app: typer.Typer) -> None:
     app.add_typer(_ledger, name="ledger")
 
 
-@_ledger.command("list", epilog=examples("perfkit ledger list", "perfkit ledger list --json -"))
-def list_(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
+@_ledger.command(
+    "list",
+    epilog=examples("perfkit ledger list", "perfkit ledger list --last 0", "perfkit ledger list --json -"),
+)
+def list_(
+    *,
+    last: Annotated[int, typer.Option(min=0, help="How many runs to print, 0 for all; JSON has all.")] = 100,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
     """List the runs, newest last."""
     from perfkit.jobs.ledger import list_runs
     from perfkit.views.ledger_tables import runs_table
 
     runs = list_runs(_existing(ledger))
-    tell(runs_table(runs), runs, json=json)
+    tell(runs_table(runs, last=last), runs, json=json)
 
 
 @_ledger.command(
@@ -116,29 +124,34 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
 
 @_ledger.command(
     epilog=examples(
-        "perfkit ledger merge ../other/benchmarks/ledger", "perfkit ledger merge /mnt/runner-2 --dry-run"
+        "perfkit ledger merge ../other/benchmarks/ledger", "perfkit ledger merge s3://bucket/path --dry-run"
     )
 )
 def merge(
-    other: Path, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
+    other: str, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
 ) -> None:
     """Copy the runs, notes and acceptances of the ledger OTHER that this one lacks; OTHER is only read.
 
     Exit code: 0 done, 4 where a file of OTHER could not be taken over.
     """
+    from perfkit.config import is_url, load_project
     from perfkit.jobs.ledger_upkeep import merge_ledgers
+    from perfkit.ledger.remote import ledger_folder
     from perfkit.views.ledger_upkeep import merge_view
     from perfkit.views.progress import StageProgress
 
-    place = _existing(ledger)
+    named = ledger or load_project(Path.cwd()).ledger_place
+    # A folder that is not there was mistyped; a ledger in a store begins with its first file.
+    place = ledger_at(named, to_read=not is_url(named))
+    theirs = ledger_folder(other)
     with StageProgress() as progress:
-        done = merge_ledgers(place, other, dry_run=dry_run, progress=progress)
+        done = merge_ledgers(place, theirs, dry_run=dry_run, progress=progress)
     tell(merge_view(done), done, json=json)
     sys.exit(done.exit_code)
 
 
-def _existing(ledger: Path | None) -> Path:
+def _existing(ledger: str | None) -> Path:
     """Return the ledger to read: reading one that is not there is a mistake, writing one begins it."""
-    from perfkit import open_ledger
+    from perfkit.config import load_project
 
-    return ledger_at(open_ledger(ledger).path)
+    return ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)

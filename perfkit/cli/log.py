@@ -39,13 +39,12 @@ def log(
     """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
     if context.invoked_subcommand is not None:
         return
-    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.jobs.log import render_log
 
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
-    rows = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    rows = ledger_at(ledger or project.ledger_place, to_read=True)
     result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     told = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
@@ -59,6 +58,6 @@ def note(commit: str, text: str, *, ledger: LedgerOption = None, json: JsonOptio
     from perfkit.jobs.log import note_commit
 
     project = load_project(Path.cwd())
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
     kept = note_commit(project=project, ledger=place, ref=commit, text=text)
     tell(f"{kept.commit[:10]}: {kept.text}", kept, json=json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
+_MANY_FILES = 50
 
 
 def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
@@ -51,8 +53,12 @@ def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own typ
 
 
 LedgerOption = Annotated[
-    Path | None,
-    typer.Option("--ledger", metavar="PATH", help="Folder of the ledger (default: the configured one)."),
+    str | None,
+    typer.Option(
+        "--ledger",
+        metavar="PLACE",
+        help="Folder of the ledger, or a URL such as s3://bucket/path (default: the configured one).",
+    ),
 ]
 JsonOption = Annotated[
     str | None, output_option("Write the result as JSON to a file, or to standard output (-).", "--json")
@@ -148,16 +154,45 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     return name.strip().replace("-", "_"), value.strip()
 
 
-def ledger_at(place: Path) -> Path:
+def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     """Return a ledger's folder, after recovering and reporting the rows of runs that were cut off.
 
-    Every command with a ledger calls this before it does anything else.
+    Every command with a ledger calls this before it does anything else. A ledger in a store is copied first,
+    and what earlier commands could not put there is put. One ``to_read`` is not begun: it must be there.
+
+    Raises:
+        UsageError: the place is no folder and no URL of a store, or there is nothing to read.
+        LedgerError: the store cannot be read.
     """
     from perfkit.ledger.recording import recover
+    from perfkit.ledger.remote import put_pending
 
-    for recovered in recover(place):
+    folder = _copied(place, to_read=to_read)
+    for recovered in recover(folder):
         typer.echo(f"perfkit: {recovered.told}", err=True)
-    return place
+    pending = put_pending(folder)
+    if pending is not None and pending.told:
+        typer.echo(f"perfkit: {pending.told}", err=True)
+    return folder
+
+
+def _copied(place: str | Path, *, to_read: bool) -> Path:
+    """Return the folder of a ledger, with a bar where many files of a store are to be copied."""
+    from perfkit.ledger.remote import existing_folder, ledger_folder
+    from perfkit.views.progress import StageProgress
+
+    with contextlib.ExitStack() as shown:
+        bar: StageProgress | None = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None and total >= _MANY_FILES:
+                bar = shown.enter_context(StageProgress())
+                bar.say(f"copying {total} files of {place}")
+            if bar is not None:
+                bar.tell(done / total)
+
+        return (existing_folder if to_read else ledger_folder)(place, on_copied=tell)
 
 
 def project_in(repo: Path | None) -> Project:

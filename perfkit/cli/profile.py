@@ -77,7 +77,7 @@ def profile(
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
-        ledger=None if no_ledger else ledger_at(ledger or project.ledger_path),
+        ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)
     tell(render_report(summary, folder=request.out.parent), summary, json=json)

@@ -37,7 +37,6 @@ def report(
     They open from a disk and from any web server, and load nothing from elsewhere. Equal ledgers give equal
     files, and only those that differ are written. `[tool.perfkit.report]` links commits to a forge.
     """
-    from perfkit import open_ledger
     from perfkit.config import load_project
     from perfkit.errors import UsageError
     from perfkit.jobs.report import DEFAULT_OUT, make_report, write_trends
@@ -45,7 +44,7 @@ def report(
     if out is not None and trends is not None:
         raise UsageError("--out and --trends exclude one another: the pages have pictures of all trends")
     project = load_project(Path.cwd())
-    place = ledger_at(open_ledger(ledger or project.ledger_path).path)
+    place = ledger_at(ledger or project.ledger_place, to_read=True)
     if trends is not None:
         written = write_trends(project=project, ledger=place, folder=trends)
         told = f"{written.folder}: {written.files} pictures"

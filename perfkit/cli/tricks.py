@@ -98,7 +98,7 @@ def tricks(
         raise UsageError("--set is for a loop's arguments; name the loop with --apply-to")
     assigned = [assignment(text, "--set") for text in fixed or ()]
     project = project_in(repo)
-    place = ledger_at(ledger or project.ledger_path)
+    place = ledger_at(ledger or project.ledger_place)
     if from_ledger or run is not None:
         report = recorded_tricks(run, ledger=place)
     else:

@@ -29,6 +29,7 @@ from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
+from perfkit.ledger.remote import told_place
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -477,5 +478,5 @@ def _is_counted(timing: SequentialComparison, one: ComparedBenchmark) -> bool:
 
 def _kept(run: Run) -> str:
     if run.file is not None:
-        return f"its launches so far are in {run.file}"
+        return f"its launches so far are in {told_place(run.file)}"
     return run.kept if run.rows else "no launch was complete"

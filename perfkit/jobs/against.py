@@ -12,6 +12,7 @@ from perfkit.jobs.plan import plan_gate
 from perfkit.jobs.surveying import GateRequest
 from perfkit.records.comparisons import GatePlan, GateReport
 from perfkit.records.progress import ComparisonProgress
+from perfkit.repo.commits import open_repository, releases, resolve
 from perfkit.repo.sides import WORKTREE, Side, SidePair, is_same_code, named_side, resolve_sides
 from perfkit.verdict.exit_code import worst
 from perfkit.views.gate.decision import decision_word
@@ -33,6 +34,22 @@ class Gated:
         """What kept the end of a gate's record from the ledger, None where both are whole."""
         other = self.report.against
         return self.report.unrecorded or (other.unrecorded if other else None)
+
+
+def last_release(project: Project) -> str:
+    """Return the newest tag that HEAD comes from and is not at itself.
+
+    Raises:
+        RepositoryError: there is none.
+    """
+    head = resolve(open_repository(project.root), "HEAD").sha
+    before = [name for name, sha in releases(project.root).items() if sha != head]
+    if not before:
+        raise RepositoryError(
+            "--against-release: HEAD comes from no tag; fetch them with `git fetch --tags --unshallow`,"
+            " or name a commit: --against REF"
+        )
+    return before[-1]
 
 
 def run_gates(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfkit.ledger import merging, soundness, upkeep
+from perfkit.ledger.remote import settle_compacted
 from perfkit.records.progress import Progress
 from perfkit.records.upkeep import Compaction, Merge, Repair, Verification
 from perfkit.repo.commands import try_git
@@ -25,6 +26,7 @@ def compact_ledger(ledger: Path, *, also_current: bool, dry_run: bool, progress:
     before = None if also_current else f"{datetime.now(UTC):%Y-%m}"
     in_git = _is_in_git(ledger)
     done = upkeep.compact(ledger, before=before, dry_run=dry_run, tell=progress.tell)
+    _settle(ledger, dry_run=dry_run)
     return _printable(dataclasses.replace(done, in_git=in_git))
 
 
@@ -46,6 +48,7 @@ def repair_ledger(ledger: Path, *, dry_run: bool, progress: Progress) -> Repair:
     """
     in_git = _is_in_git(ledger)
     done = upkeep.repair(ledger, dry_run=dry_run, say=progress.say, tell=progress.tell)
+    _settle(ledger, dry_run=dry_run)
     return _printable(dataclasses.replace(done, in_git=in_git))
 
 
@@ -57,7 +60,20 @@ def merge_ledgers(ledger: Path, other: Path, *, dry_run: bool, progress: Progres
         LedgerError: a ledger cannot be read or written.
     """
     progress.say(f"looking at the files of {other}")
-    return _printable(merging.merge(ledger, other, dry_run=dry_run, tell=progress.tell))
+    done = merging.merge(ledger, other, dry_run=dry_run, tell=progress.tell)
+    _settle(ledger, dry_run=dry_run)
+    return _printable(done)
+
+
+def _settle(ledger: Path, *, dry_run: bool) -> None:
+    """Bring what was changed into the store that a folder mirrors, if it does.
+
+    Raises:
+        RecordingError: the store has not all of it.
+        LedgerError: the store cannot be read.
+    """
+    if not dry_run:
+        settle_compacted(ledger)
 
 
 def _is_in_git(ledger: Path) -> bool:

@@ -339,6 +339,9 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
+    if not file.is_file():
+        # Opening a pipe would wait for somebody to write to it.
+        return frozenset()
     with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
         names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
         if isinstance(names, list):

@@ -65,8 +65,9 @@ def merge(
                 file.unlink(missing_ok=True)
         taker = _Taker(ledger, other, dry_run=dry_run, on_step=on_step)
         for number, file in enumerate(taker.theirs.present):
+            if number % (len(taker.theirs.present) // 100 + 1) == 0:
+                tell(number / len(taker.theirs.present))
             taker.take_file(file)
-            tell((number + 1) / len(taker.theirs.present))
         for kind in STATEMENTS:
             for file in sorted((other / kind.folder).glob("*.json")):
                 taker.take_statement(file, kind)

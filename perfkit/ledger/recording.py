@@ -32,6 +32,7 @@ from perfkit.ledger.files import (
     sync_folder,
     write_table,
 )
+from perfkit.ledger.remote import put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
@@ -127,7 +128,7 @@ class Run:
     def kept(self) -> str:
         """Where the rows are, as the end of a sentence on what was cut off."""
         if self.file is not None:
-            return f"its rows so far are in {self.file}"
+            return f"its rows so far are in {told_place(self.file)}"
         if not self._rows:
             return "no row was complete"
         return f"its {len(self._rows)} rows so far are in {self.staged}: {self._goes_on}"
@@ -263,6 +264,8 @@ class Run:
                 f"cannot write the ledger file {self._target} ({reason}); "
                 f"its {len(self._rows)} rows are kept in {self.staged}: {self._goes_on}"
             ) from error
+        if self.file is not None:
+            put_published(self.file)
         return self.file
 
     def _remove_staged(self) -> None:

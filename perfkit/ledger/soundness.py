@@ -323,7 +323,8 @@ def verify(
 
 def _checks(listing: Listing, tell: Callable[[float], None]) -> Iterator[FileCheck]:
     for number, name in enumerate(sorted(listing.names)):
-        tell(number / len(listing.names))
+        if number % (len(listing.names) // 100 + 1) == 0:
+            tell(number / len(listing.names))
         try:
             yield check_file(listing.folder / name, replaces=listing.replaces.get(name, ()))
         except FileNotFoundError:

@@ -12,6 +12,7 @@ import msgspec
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
 from perfkit.ledger.files import hold_lock
+from perfkit.ledger.remote import put_published
 
 Statement = TypeVar("Statement")
 
@@ -29,6 +30,7 @@ class Statements(Generic[Statement]):
 
         Raises:
             LedgerError: the folder cannot be written, or the statement is no text.
+            RecordingError: it is in the copy of a ledger in a store, and not in the store yet.
         """
         target = ledger / self.folder / f"{new_run_id()}.json"
         try:
@@ -37,6 +39,7 @@ class Statements(Generic[Statement]):
         except (OSError, UnicodeEncodeError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise LedgerError(f"cannot keep the {self.noun} in {target.parent} ({reason})") from error
+        put_published(target)
         return target
 
     def read(self, ledger: Path) -> list[Statement]:

@@ -18,6 +18,7 @@ from perfkit.ledger.files import (
 )
 from perfkit.ledger.queries import Questions, select_rows
 from perfkit.ledger.recording import Run
+from perfkit.ledger.remote import check_puttable, put_published, settle_compacted
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.summaries import (
     Trends,
@@ -67,6 +68,7 @@ class Ledger:
 
         Raises:
             LedgerError: there are no rows, or the folder cannot be written.
+            RecordingError: the file is in the copy of a ledger in a store, and not in the store yet.
         """
         if not rows:
             raise LedgerError("a run without a single row cannot be recorded")
@@ -79,13 +81,14 @@ class Ledger:
                 f"cannot write the ledger file {target} ({error.strerror or error}); "
                 "choose another place with --ledger PATH"
             ) from error
+        put_published(target)
         return target
 
     def check_writable(self) -> None:
         """Refuse a ledger that could not take a file, before anything is measured.
 
         Raises:
-            LedgerError: the folder cannot be made or written.
+            LedgerError: the folder cannot be made or written, or its store takes nothing.
         """
         probe = self.path / f".probe-{os.getpid()}"
         try:
@@ -97,6 +100,7 @@ class Ledger:
                 f"cannot write to the ledger {self.path} ({error.strerror or error}); "
                 "choose another place with --ledger PATH"
             ) from error
+        check_puttable(self.path)
 
     def compact(self) -> None:
         """Put the rows of all files into one; the old ones go only when it is safely written.
@@ -105,11 +109,13 @@ class Ledger:
 
         Raises:
             LedgerError: a file is damaged, or the folder cannot be written.
+            RecordingError: the store has not the compacted file yet, or has the old ones still.
         """
         # Whoever only records need not wait for this import.
         from perfkit.ledger.upkeep import compact_all
 
         compact_all(self.path, on_step=self._on_step)
+        settle_compacted(self.path)
 
     def files(self) -> list[Path]:
         """Return the ledger's files, oldest first, without those that compacting has replaced."""

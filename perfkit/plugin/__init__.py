@@ -21,9 +21,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perfkit", "performance ledger")
     group.addoption(
         "--perfkit-ledger",
-        metavar="PATH",
+        metavar="PLACE",
         default=None,
-        help="Folder of the ledger to add this session's benchmarks to (default: the configured one, "
+        help="Folder or URL of the ledger to add this session's benchmarks to (default: the configured one, "
         "when --benchmark-autosave or --benchmark-save is given).",
     )
     group.addoption(

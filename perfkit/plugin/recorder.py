@@ -21,12 +21,13 @@ from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
-from perfkit.config import Project, load_project
+from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import function_version, new_run_id
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c
 from perfkit.ledger.recording import Run, recover
+from perfkit.ledger.remote import ledger_folder, put_pending, told_place
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -89,11 +90,17 @@ class Recorder:
         """
         project = load_project(config.rootpath)
         given = config.getoption("perfkit_ledger")
-        ledger = Ledger(config.invocation_params.dir / given if given else project.ledger_path)
+        place = project.ledger_place
+        if given:
+            place = given if is_url(given) else config.invocation_params.dir / given
+        ledger = Ledger(ledger_folder(place))
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
         for recovered in recover(ledger.path):
             print(f"perfkit: {recovered.told}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+        pending = put_pending(ledger.path)
+        if pending is not None and pending.told:
+            print(f"perfkit: {pending.told}", file=sys.stderr)  # noqa: T201 (likewise)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -257,7 +264,7 @@ class Recorder:
         failed = sum(row.outcome.status != "ok" for row in times)
         state = f"{len(times)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
-        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file}"
+        self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
 
 
 def _is_distributed(config: pytest.Config) -> bool:

@@ -19,6 +19,8 @@ OTHERS = 3
 _ROUNDS = 5
 # A benchmark may depend on the machine more than most do; beyond twice as much the slope is chance.
 _STEEPEST = 2.0
+# Moves from run to run tell of the machine where they are so many times what chance moves the medians by.
+_CLEAR_MOVES = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +61,11 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
         raise ValueError("expected a table of levels above zero, NaN where there is none")
     logs = np.log(table)
     off = _polished(logs)
-    others = _medians_of_others(off)
+    others, noise = _medians_of_others(off), _noise_of_medians(off)
     slopes = []
     for column in range(logs.shape[1]):
         measured = np.isfinite(logs[:, column])
-        factor, slope = _followed(off[measured, column], others[measured, column])
+        factor, slope = _followed(off[measured, column], others[measured, column], noise)
         logs[measured, column] -= slope * factor
         slopes.append(slope)
     counts = np.isfinite(off).sum(axis=1)
@@ -106,17 +108,40 @@ def _medians_of_others(table: FloatArray) -> FloatArray:
     return np.where((others >= OTHERS) & np.isfinite(table), (below + above) / 2, np.nan)
 
 
-def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
+def _moves(off: FloatArray, factor: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
+    """Return what the factor and a benchmark move by: from run to run, or off their own medians.
+
+    A step of the benchmark itself is one of many moves from run to run, whereas it tilts what lies off the
+    median on either side. But where the factor is steady, its moves from run to run are noise.
+    """
+    moves = np.diff(factor)
+    if np.median(np.abs(moves)) > _CLEAR_MOVES * noise:
+        return moves, np.diff(off)
+    return factor, off
+
+
+def _noise_of_medians(off: FloatArray) -> float:
+    """Return by how much chance moves the medians of others: 1.25 sd over the root of their number."""
+    residuals = np.abs(off - _row_medians(off)[:, None])
+    known = np.isfinite(residuals)
+    if not known.any():
+        return 0.0
+    others = np.median(known.sum(axis=1)) - 1
+    return float(1.25 * np.median(residuals[known]) / np.sqrt(max(others, 1)))
+
+
+def _followed(off: FloatArray, factor: FloatArray, noise: float) -> tuple[FloatArray, float]:
     """Return the log factor for each run of a benchmark and the slope with which it follows that."""
     known = np.flatnonzero(np.isfinite(factor))
     if not len(off) or 2 * len(known) < len(off):
         return np.zeros(len(off)), 0.0
     whole = np.interp(np.arange(len(off)), known, factor[known])
     whole -= np.median(whole)
-    moved = whole != 0
+    moves, own = _moves(off - np.median(off), whole, noise)
+    moved = moves != 0
     if not moved.any():
         return whole, 0.0
-    slopes, weights = (off - np.median(off))[moved] / whole[moved], np.abs(whole[moved])
+    slopes, weights = own[moved] / moves[moved], np.abs(moves[moved])
     order = np.argsort(slopes)
     sums = np.cumsum(weights[order])
     slope = float(slopes[order][np.searchsorted(sums, sums[-1] / 2)])

@@ -9,21 +9,23 @@ from rich.table import Table
 
 from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.stats.summary import summarise
-from perfkit.units import human_seconds
+from perfkit.units import counted, human_seconds
 from perfkit.views.names import BrokenName
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
 
 
-def runs_table(runs: Sequence[RunSummary]) -> Table:
-    """Return one line per run, newest last."""
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
+    """Return one line for each of the last runs, or of all where ``last`` is 0, newest last."""
+    left = len(runs) - last if last else 0
+    title = f"{counted(left, 'older run')}: perfkit ledger list --last 0" if left > 0 else None
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("run", "recorded (UTC)", "source", "commit"):
         table.add_column(heading, no_wrap=True)
     for heading in ("bench-\nmarks", "launches", "failed"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for run in runs:
+    for run in runs[max(left, 0) :]:
         table.add_row(
             run.run_id[-_ID_DIGITS:],
             f"{run.recorded_at:%Y-%m-%d %H:%M}",

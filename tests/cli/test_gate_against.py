@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
+from repositories import Repository
 
+from perfkit.config import load_project
+from perfkit.errors import RepositoryError
+from perfkit.jobs.against import last_release
 from perfkit.ledger.store import Ledger
 from perfkit.records.policies import gate_policy
 
@@ -144,6 +148,24 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert (2, "") == (gated.exit_code, gated.stdout)
     assert gated.stderr.startswith(f"perfkit: {expected}")
     assert 1 == len(gated.stderr.splitlines())
+
+
+def test_the_last_release_is_the_newest_tag_before_head(project: GitProject) -> None:
+    """A tag at HEAD is head itself, and other branches' tags are none of its releases."""
+    assert "v1" == last_release(load_project(project.root))
+    tag = project.repository.git.create_tag("v2")
+    try:
+        assert "v1" == last_release(load_project(project.root))
+    finally:
+        project.repository.git.delete_tag(tag)
+
+
+def test_without_a_release_it_is_said_how_to_name_one(repository: Repository) -> None:
+    """A shallow clone has no tags."""
+    repository.commit({"a.py": ""})
+
+    with pytest.raises(RepositoryError, match="HEAD comes from no tag; fetch them with `git fetch --tags"):
+        last_release(load_project(repository.root))
 
 
 def test_a_release_that_is_the_base_is_compared_once(project: GitProject) -> None:

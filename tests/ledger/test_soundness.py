@@ -165,8 +165,8 @@ def _written(ledger: Path, table: pa.Table, name: str = NAME) -> str:
 
 
 def _fifo(ledger: Path) -> str:
-    os.mkfifo(ledger / "pipe.parquet")
-    return "pipe.parquet"
+    os.mkfifo(ledger / "pipe-and-1-files-before.parquet")
+    return "pipe-and-1-files-before.parquet"
 
 
 def _lost_link(ledger: Path) -> str:

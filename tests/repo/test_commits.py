@@ -8,7 +8,17 @@ import pytest
 from repositories import Repository
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.commits import history_order, open_repository, read_commit, resolve
+from perfkit.repo.commits import (
+    changed_files,
+    commit_facts,
+    commits_between,
+    commits_of,
+    history_order,
+    open_repository,
+    read_commit,
+    releases,
+    resolve,
+)
 from perfkit.repo.worktrees import worktrees
 
 
@@ -140,3 +150,53 @@ def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> Non
 
     assert [] == [path for path in paths.values() if path.exists()]
     assert 1 == len(repository.git.git.worktree("list").splitlines())
+
+
+def test_git_tells_what_people_call_commits(repository: Repository) -> None:
+    """Subject, author and place in history; commits that it does not know are left out."""
+    shas = [repository.commit({"a": str(number)}, f"Change | {number}") for number in range(3)]
+
+    facts = commit_facts(repository.root, [shas[2], shas[0], "f" * 40])
+
+    assert {shas[0], shas[2]} == facts.keys()
+    assert ("Change | 0", "A Tester") == (facts[shas[0]].subject, facts[shas[0]].author)
+    assert (facts[shas[0]].place or 0) < (facts[shas[2]].place or 0)
+
+
+def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:
+    """The ledger may lie anywhere."""
+    assert {} == commit_facts(tmp_path, ["f" * 40])
+    assert {} == releases(tmp_path)
+    assert commits_between(tmp_path, "a" * 40, "b" * 40) is None
+    assert changed_files(tmp_path, "a" * 40, "b" * 40) is None
+
+
+def test_commits_between_two_are_counted_with_those_of_branches(repository: Repository) -> None:
+    """All that the later one has and the earlier one has not."""
+    first = repository.commit({"a": "1"})
+    repository.git.git.checkout("--quiet", "-b", "side")
+    repository.commit({"b": "1"})
+    repository.git.git.checkout("--quiet", "main")
+    repository.commit({"a": "2", "with | odd\nname": ""})
+    repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", "side")
+    last = repository.git.head.commit.hexsha
+
+    assert 3 == commits_between(repository.root, first, last)
+    assert {"a", "b", "with | odd\nname"} == set(changed_files(repository.root, first, last) or ())
+    assert 4 == len(commits_of(repository.root, "main"))
+    assert 2 == len(commits_of(repository.root, "side"))
+
+
+def test_releases_are_the_tags_that_head_comes_from(repository: Repository) -> None:
+    """Light ones and annotated ones, oldest first, each with its commit."""
+    first = repository.commit({"a": "1"})
+    repository.git.create_tag("v1")
+    second = repository.commit({"a": "2"})
+    repository.git.create_tag("v2", message="Second")
+    repository.commit({"a": "3"})
+    repository.git.git.checkout("--quiet", "-b", "side", first)
+    repository.commit({"b": "1"})
+    repository.git.create_tag("other")
+    repository.git.git.checkout("--quiet", "main")
+
+    assert {"v1": first, "v2": second} == releases(repository.root)

@@ -98,6 +98,19 @@ def test_benchmarks_that_came_later_make_no_step_of_the_machine() -> None:
     assert all(find_steps(column[np.isfinite(column)]) == () for column in left.levels.T)
 
 
+@pytest.mark.parametrize("step", [1.03, 1.1, 1.3])
+def test_a_benchmarks_own_step_does_not_tilt_what_it_follows(step: float) -> None:
+    """It follows the machine as before, so that the step stands out from what the machine scatters by."""
+    source = np.random.default_rng(3)
+    table = np.exp(source.normal(0, 0.005, (40, 6)) + source.normal(0, 0.08, (40, 1)))
+    table[20:, 0] *= step
+
+    left = remove_common_factor(table)
+
+    assert 0.9 < left.slopes[0] < 1.1
+    assert [20] == [found.place for found in find_steps(left.levels[:, 0])]
+
+
 def test_too_few_others_leave_a_benchmark_as_it_is() -> None:
     """Of three benchmarks none can be compared with three others."""
     table = _table(machine=_hours())[:, :3]

@@ -1,0 +1,210 @@
+"""Every door takes the URL of a ledger in a store, and ends as documented when the store fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+from synthetic import build_row
+
+from perfkit.ledger.remote import ledger_folder, told_place
+from perfkit.ledger.store import Ledger
+
+pytest.importorskip("obstore")
+pytest.importorskip("moto")
+pytest.importorskip("flask_cors")
+
+from object_server import BUCKET, ObjectServer, object_server
+
+SUITE = "def test_sum(benchmark):\n    assert 45 == benchmark(sum, range(10))\n"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ObjectServer]:
+    """Return one store for all tests of this file."""
+    with object_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """Return the store, in good health, and an environment that leads to it."""
+    for name, value in running.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    yield running
+    running.denied, running.before = set(), None
+
+
+@pytest.fixture
+def url(server: ObjectServer, request: pytest.FixtureRequest) -> str:
+    """Return the URL of a ledger of the test's own."""
+    assert server.url
+    return f"s3://{BUCKET}/{request.node.name}"
+
+
+@pytest.fixture
+def project(repository: Repository, url: str) -> Path:
+    """Return a project with one benchmark, whose configured ledger is in the store."""
+    settings = f'[tool.perfkit]\nledger = "{url}"\n'
+    repository.commit({"test_suite.py": SUITE, "pyproject.toml": settings}, "Add a suite")
+    return repository.root
+
+
+def _run(program: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", program, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def _pytest(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return _run("pytest", "--benchmark-max-time=0.01", "--perfkit-no-counts", *arguments, folder=folder)
+
+
+def test_a_session_files_into_the_configured_store(project: Path, url: str) -> None:
+    """It names the object, and every command that reads finds the run; no folder is made of the URL."""
+    measured = _pytest("--benchmark-autosave", folder=project)
+    listed = _run("perfkit", "ledger", "list", "--json", "-", folder=project)
+    shown = _run("perfkit", "log", folder=project)
+
+    (row,) = Ledger(ledger_folder(url)).rows()
+    assert 0 == measured.returncode, measured.stdout
+    assert f"-> {url}/{row.recorded_at:%Y%m%dT%H%M%SZ}-pytest-{row.run_id[-12:]}.parquet" in measured.stdout
+    assert 0 == listed.returncode, listed.stderr
+    assert row.run_id in listed.stdout
+    assert 0 == shown.returncode, shown.stderr
+    assert {"test_suite.py", "pyproject.toml", "perf_log.md", ".git"} == {
+        path.name
+        for path in project.iterdir()
+        if path.name not in ("__pycache__", ".pytest_cache", ".benchmarks")
+    }
+    assert not row.commit.dirty
+
+
+def test_a_session_takes_a_url(repository: Repository, url: str) -> None:
+    """As it takes a folder."""
+    repository.commit({"test_suite.py": SUITE}, "Add a suite")
+
+    measured = _pytest(f"--perfkit-ledger={url}", folder=repository.root)
+
+    assert 0 == measured.returncode, measured.stdout
+    assert 1 == len(Ledger(ledger_folder(url)).rows())
+
+
+def test_a_session_that_could_not_file_says_so(project: Path, url: str, server: ObjectServer) -> None:
+    """Where the store takes nothing it does not begin; where it no longer does, it ends with exit code 4."""
+    server.denied = {"PUT"}
+    refused = _pytest("--benchmark-autosave", folder=project)
+    server.denied = set()
+
+    def before(method: str, path: str) -> None:
+        if method == "PUT" and path.endswith(".parquet"):
+            server.denied = {"PUT"}
+
+    server.before = before
+    unfiled = _pytest("--benchmark-autosave", folder=project)
+    server.denied, server.before = set(), None
+    later = _run("perfkit", "ledger", "list", folder=project)
+
+    assert f"perfkit: cannot write to the ledger {url} (permission denied: Access Denied)" in refused.stderr
+    assert "passed" not in refused.stdout
+    assert 4 == unfiled.returncode
+    assert "1 passed" in unfiled.stdout
+    assert f"perfkit: 1 file is not yet in {url} (permission denied" in unfiled.stdout
+    assert f"perfkit: 1 file of earlier commands is in {url} now\n" == later.stderr
+    assert 0 == later.returncode
+
+
+def test_a_note_that_is_not_in_the_store_is_no_success(project: Path, url: str, server: ObjectServer) -> None:
+    """It ends with exit code 4 and one line, and a reading command passes with a line that tells of it."""
+    Ledger(ledger_folder(url)).append([build_row(0.5)])
+    server.denied = {"PUT"}
+
+    noted = _run("perfkit", "log", "note", "HEAD", "faster", folder=project)
+    read = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
+
+    line = f"perfkit: 1 file is not yet in {url} (permission denied: Access Denied), but safe in "
+    assert 4 == noted.returncode
+    assert noted.stderr.startswith(line)
+    assert 1 == noted.stderr.count("\n")
+    assert 0 == read.returncode
+    assert read.stderr.startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("s3://none/x", "cannot read the ledger s3://none/x (there is no such bucket)"),
+        ("s4://rows/x", "a ledger in a store must read s3://BUCKET/PATH"),
+        (f"s3://{BUCKET}/nothing", f"there is no ledger at s3://{BUCKET}/nothing"),
+        ("nowhere", "there is no ledger at nowhere"),
+    ],
+)
+def test_a_wrong_place_is_one_line(project: Path, place: str, said: str) -> None:
+    """With exit code 2, whatever is wrong with it."""
+    done = _run("perfkit", "ledger", "list", "--ledger", place, folder=project)
+
+    assert 2 == done.returncode
+    assert done.stderr.startswith(f"perfkit: {said}")
+    assert 1 == done.stderr.count("\n")
+    assert not [path for path in project.iterdir() if path.name.startswith("s")]
+
+
+def test_many_files_are_copied_with_a_word(
+    project: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits is told what for."""
+    there = Ledger(project / "there")
+    for number in range(60):
+        there.append([build_row(run=f"{number:012}")])
+    folder = ledger_folder(url)
+    for file in there.files():
+        file.rename(folder / file.name)
+    put = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    copied = _run("perfkit", "ledger", "list", "--ledger", url, folder=project)
+
+    assert f"perfkit: 60 files of earlier commands are in {url} now\n" == put.stderr
+    assert f"copying 60 files of {url}\n" == copied.stderr
+    assert put.stdout == copied.stdout
+
+
+def test_a_folder_moves_into_a_store_and_is_kept_small_there(project: Path, url: str) -> None:
+    """Merging begins a store, compacting leaves one file in it, and what is there is sound."""
+    there = Ledger(project / "there")
+    for number in range(3):
+        there.append([build_row(run=f"{number:012}", launch=number)])
+
+    merged = _run("perfkit", "ledger", "merge", "there", "--ledger", url, folder=project)
+    compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
+    verified = _run("perfkit", "ledger", "verify", folder=project)
+    back = _run("perfkit", "ledger", "merge", url, "--ledger", "there", folder=project)
+
+    assert [0, 0, 0, 0] == [done.returncode for done in (merged, compacted, verified, back)]
+    (file,) = Ledger(ledger_folder(url)).files()
+    assert f"{url}/{file.name}" == told_place(file)
+    assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
+    assert [0, 1, 2] == [row.placement.launch for row in there.rows()]
+
+
+def test_a_compacting_that_the_store_does_not_take_is_no_success(
+    project: Path, url: str, server: ObjectServer
+) -> None:
+    """It ends with exit code 4, and no row is lost or seen twice."""
+    ledger = Ledger(ledger_folder(url))
+    for number in range(3):
+        ledger.append([build_row(run=f"{number:012}", launch=number)])
+    server.denied = {"PUT"}
+
+    compacted = _run("perfkit", "ledger", "compact", "--all", folder=project)
+    server.denied = set()
+
+    assert 4 == compacted.returncode
+    assert compacted.stderr.splitlines()[-1].startswith(
+        f"perfkit: 1 file is not yet in {url} (permission denied"
+    )
+    assert [0, 1, 2] == [row.placement.launch for row in Ledger(ledger_folder(url)).rows()]
