@@ -1,4 +1,4 @@
-"""Measures a large site: how long it takes to write, how large it is, and when its pages are ready in Chromium.
+"""Measures a large site: how long it takes to write, how large it is, and when Chromium shows its pages.
 
 python benchmarks/report/scale.py [COMMITS] [BENCHMARKS]
 """

@@ -26,7 +26,7 @@ from synthetic_history import (
     trend,
 )
 
-from perfkit.records.history import CommitFacts, HistoryReport
+from perfkit.records.history import CommitFacts, HistoryReport, Silence
 from perfkit.records.results import RunSummary
 from perfkit.records.site import Document, GateFinding, GateSummary, Reference, Site
 from perfkit.views.palette import DARK, LIGHT
@@ -529,3 +529,22 @@ def test_a_level_that_follows_from_gates_is_drawn_with_its_own_band() -> None:
 
     assert [(0.9, 1.1), (2.7, 3.3), (3.0, 3.0)] == [pytest.approx(band(found, place)) for place in range(3)]
     assert (1.0, 2.2) == pytest.approx(band(replace(found, lockstep=False), 0))
+
+
+def test_what_went_silent_together_is_told_together() -> None:
+    """Benchmarks that stopped at one commit, on one machine or several, are one thing to look at."""
+    trends = [trend(machine=machine_id, runs=8) for machine_id in ("m1", "m2")]
+    trends.append(trend("bench.py::test_other", machine="m1", runs=8))
+    silences = [
+        Silence(
+            benchmark=found.benchmark, machine_id=found.machine_id, last_commit=found.commits[-1],
+            last_at=found.recorded_at[-1], days=40, commits=5,
+        )
+        for found in trends
+    ]  # fmt: skip
+
+    text = _words(
+        dict(site_files(Site(project="p", history=history(trends, silences=tuple(silences)))))["index.html"]
+    )
+
+    assert "Needs attention 1 3 benchmarks Silent for 40 days: it was last measured on 2026-01-07" in text

@@ -101,7 +101,7 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms that are told together, as one commit made them; ``commit`` is None for creep and silence."""
+    """Alarms that are told together: steps of one ``commit``, or (it is then None) what creeps or is silent."""
 
     kind: Kind
     commit: str | None
@@ -568,9 +568,9 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
     """Return alarms with those of the same commit put together, by kind, the newest commit first."""
     together: dict[tuple[Kind, str], list[Alarm]] = {}
     for alarm in alarms:
-        together.setdefault((alarm.kind, alarm.step.first_after if alarm.step else alarm.page), []).append(
-            alarm
-        )
+        together.setdefault(
+            (alarm.kind, alarm.step.first_after if alarm.step else alarm.sentence), []
+        ).append(alarm)
     cards = [
         Card(kind=kind, commit=commit if found[0].step else None, alarms=tuple(found))
         for (kind, commit), found in together.items()
