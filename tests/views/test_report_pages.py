@@ -407,7 +407,7 @@ def test_the_chance_of_a_step_is_told_for_people() -> None:
 
     assert "one of 4,800 trends" in chance_sentence(point)
     assert "4 % of trends" in chance_sentence(replace(point, chance=0.04))
-    assert "hardly ever" in chance_sentence(replace(point, chance=0.0))
+    assert "hardly ever" in chance_sentence(replace(point, chance=1e-11))
 
 
 def test_what_cannot_be_seen_is_made_visible() -> None:

@@ -101,7 +101,7 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """Alarms that are told together: steps of one ``commit``, or (it is then None) what creeps or is silent."""
+    """Alarms told together: the steps of one ``commit``, or (it is then None) what creeps or is silent."""
 
     kind: Kind
     commit: str | None
@@ -577,10 +577,11 @@ def _cards(alarms: Iterable[Alarm], commits: Mapping[str, CommitFacts]) -> list[
     ]
     order: tuple[Kind, ...] = (*ALARMS, *_OTHERS)
 
-    def urgency(card: Card) -> tuple[int, int, str]:
+    def urgency(card: Card) -> tuple[int, int, float, str]:
         facts = commits.get(card.commit) if card.commit else None
         place = facts.place if facts is not None and facts.place is not None else -1
-        return order.index(card.kind), -place, card.alarms[0].name
+        time = facts.time.timestamp() if facts is not None and facts.time is not None else 0.0
+        return order.index(card.kind), -place, -time, card.alarms[0].name
 
     return sorted(cards, key=urgency)
 

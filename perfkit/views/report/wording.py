@@ -15,6 +15,8 @@ from perfkit.views.report.series import Series, State
 # From here on a change is told as a factor: "+950 %" is harder to picture than "×10.5".
 _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
+# One in a million is as good as never, and no model of noise is known so well.
+_HARDLY = 1e-6
 
 
 def visible(text: str) -> str:
@@ -149,7 +151,7 @@ def chance_sentence(step: ChangePoint) -> str:
     """Return how probable so clear a step is where nothing changed."""
     if step.metric.exact:
         return "It is counted exactly, so no chance is in it."
-    if step.chance <= 0:
+    if step.chance < _HARDLY:
         return "Where nothing changed, so clear a step hardly ever comes up."
     if step.chance >= 0.01:  # noqa: PLR2004 (a percent)
         return f"Where nothing changed, so clear a step comes up in {100 * step.chance:.2g} % of trends."
