@@ -117,6 +117,21 @@ class HistoryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     silent_days: float = 14.0
 
 
+class ReportConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``[tool.perfkit.report]``: where the pages go, what they are called, and what they link to.
+
+    ``out`` is the folder of the pages; one that is named here is perfkit's own output. ``commit_url`` is the
+    address of a commit, with ``{commit}`` in the place of its hash, ``range_url`` that of a range of commits,
+    with ``{before}`` and ``{after}``. ``documents`` are patterns of files that the pages show or link to.
+    """
+
+    out: str | None = None
+    title: str | None = None
+    commit_url: str | None = None
+    range_url: str | None = None
+    documents: tuple[str, ...] = ("docs/experiments/*.md", "docs/tricks/*.md", "profiles/*.html")
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tool.perfkit]``: every key has a default.
 
@@ -138,6 +153,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     backfill: BackfillConfig = BackfillConfig()
     exact: ExactConfig = ExactConfig()
     history: HistoryConfig = HistoryConfig()
+    report: ReportConfig = ReportConfig()
     rules: tuple[BenchmarkRule, ...] = ()
 
     @property
@@ -177,7 +193,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
         """What perfkit itself writes: changes there do not make a tree dirty."""
         config = self.config
         folders = [self.ledger_place] if isinstance(self.ledger_place, Path) else []
-        return (*folders, self.path(config.profiles), self.path(config.log.file))
+        pages = [] if config.report.out is None else [self.path(config.report.out)]
+        return (*folders, self.path(config.profiles), self.path(config.log.file), *pages)
 
 
 def load_project(start: Path) -> Project:
@@ -284,6 +301,8 @@ def _check_values(config: Config, file: Path) -> None:
     _check_gate(config, file)
     _check_above_zero(config.backfill.limit, "tool.perfkit.backfill.limit", file)
     _check_exact(config, file)
+    _check_address(config.report.commit_url, ("{commit}",), "tool.perfkit.report.commit_url", file)
+    _check_address(config.report.range_url, ("{before}", "{after}"), "tool.perfkit.report.range_url", file)
     for index, rule in enumerate(config.rules):
         if rule.margin is not None:
             _check_percent(rule.margin, f"tool.perfkit.rules[{index}].margin", file)
@@ -323,6 +342,14 @@ def _check_exact(config: Config, file: Path) -> None:
                 raise ConfigError(
                     f'{file}: tool.perfkit.exact.{key}: there is no "{name}"; {nearest_key(name, [*known])}'
                 )
+
+
+def _check_address(address: str | None, places: Sequence[str], key: str, file: Path) -> None:
+    """Refuse what is no address of a web page, or lacks a place to fill in."""
+    lacking = [place for place in places if address is not None and place not in address]
+    if address is not None and (lacking or not address.startswith(("https://", "http://"))):
+        wanted = f"begin with https:// and hold {' and '.join(places)}"
+        raise ConfigError(f'{file}: {key} must {wanted}, found "{address}"')
 
 
 def _check_percent(text: str, key: str, file: Path, *, or_zero: bool = False) -> None:

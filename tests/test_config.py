@@ -140,7 +140,10 @@ def test_the_noise_floor_may_be_zero(tmp_path: Path) -> None:
         ('[tool.perfkit.exact]\ngate = ["synks"]', 'exact.gate: there is no "synks"; did you mean "syncs"?'),
         ('[tool.perfkit.exact]\ntolerance = "much"', "tool.perfkit.exact.tolerance must be a percentage"),
         ('[tool.perfkit.exact]\ntargets = ["train"]', 'exact.targets: there is no "train"'),
-        ("[tool.perfkit]\nqqq = 1", "backfill, benchmarks, copy, exact, gate, history, ledger, link, log"),
+        (
+            "[tool.perfkit]\nqqq = 1",
+            "copy, exact, gate, history, ledger, link, log, margin, own, prepare, profiles, report",
+        ),
         ("[tool.perfkit.log]\nfil = 'x'", 'unknown key "tool.perfkit.log.fil"; did you mean "file"?'),
         ("[[tool.perfkit.log.columns]]\ntitel = 'x'", 'log.columns[0].titel"; did you mean "title"?'),
         ("[[tool.perfkit.log.columns]]\ntitle = 'x'", "missing required field benchmark"),

@@ -19,6 +19,7 @@ DOCUMENTS = [
     "docs/exact.md",
     "docs/experiments.md",
     "docs/gate.md",
+    "docs/history.md",
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/trust.md",

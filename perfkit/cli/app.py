@@ -24,6 +24,7 @@ from perfkit.cli import (
     ledger,
     log,
     profile,
+    report,
     show,
     tricks,
     view,
@@ -81,6 +82,7 @@ show.register(app)
 explain.register(app)
 view.register(app)
 log.register(app)
+report.register(app)
 ledger.register(app)
 history.register(app)
 backfill.register(app)

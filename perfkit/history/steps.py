@@ -60,7 +60,12 @@ def find_change_points(
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:
-    """Yield the steps within each environment, and those from one to the next."""
+    """Yield the steps within each environment, and those from one to the next.
+
+    Bytes that are measured, and not counted exactly, may be zero: then there is no ratio to seek a step in.
+    """
+    if not trend.metric.exact and min(levels, default=1.0) <= 0:
+        return
     hours = occasions(trend)
     found: list[Step] = []
     begins = [0, *(place for place in range(1, len(trend)) if _differs(trend.env_ids, place)), len(trend)]

@@ -62,12 +62,13 @@ def list_in_index(run: SettledProfile) -> None:
         return
     index = folder / "README.md"
     before = read_text(index, default=_INDEX_HEAD)
-    summaries, damaged = _saved_profiles(folder)
+    summaries, damaged = saved_profiles(folder)
     text = replace_between_markers(before, render_index(summaries, damaged=damaged), name="profiles")
     replace_text(index, text, option="--out")
 
 
-def _saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
+def saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
+    """Return the profiles saved in a folder, by name, and for each unreadable file the reason."""
     summaries: list[ProfileSummary] = []
     damaged: dict[str, str] = {}
     for file in sorted(folder.glob("*.json")):

@@ -1,0 +1,550 @@
+"""The pages of a history hold what the records say, escaped, in the same bytes each time."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from synthetic_history import (
+    ENVIRONMENTS,
+    MACHINE,
+    OPERATORS,
+    START,
+    commit_facts,
+    history,
+    large_site,
+    lively_site,
+    machine,
+    run_of,
+    sha_of,
+    step_of,
+    trend,
+)
+
+from perfkit.records.history import CommitFacts, HistoryReport, Silence
+from perfkit.records.results import RunSummary
+from perfkit.records.site import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.views.palette import DARK, LIGHT
+from perfkit.views.report.data import commits_in_order
+from perfkit.views.report.pages import site_files, slug_of, trend_name
+from perfkit.views.report.series import band, series_of, state_of
+from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text, visible
+
+HOSTILE = 'bench.py::test[<script>alert("1")</script>|a\'b&amp;\n\x1b[31mred\u202e{{ 7 * 7 }}]'
+
+
+class _Reader(HTMLParser):
+    """Keeps the tags of a page with their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Keep a tag."""
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        """Keep a text."""
+        self.texts.append(data)
+
+
+def _read(page: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(page)
+    return reader
+
+
+def _words(page: str) -> str:
+    return " ".join("".join(_read(page).texts).split())
+
+
+def _named(script: str) -> dict[str, Any]:
+    """Return the value that a data file gives to its name."""
+    found: dict[str, Any] = json.loads(script[script.index("=") + 1 : script.rindex(";")])
+    return found
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """Return the files of a site on which everything occurs."""
+    return dict(site_files(lively_site()))
+
+
+def test_equal_records_give_equal_files(files: dict[str, str]) -> None:
+    """Nothing in a page depends on the clock, on hashing or on the order of a mapping."""
+    assert files == dict(site_files(lively_site()))
+
+
+def test_each_page_forbids_all_but_the_sites_own_files(files: dict[str, str]) -> None:
+    """No page has a script, a style or a handler inside it, and its policy would refuse one."""
+    for name, text in files.items():
+        if not name.endswith(".html"):
+            continue
+        tags = _read(text).tags
+        policy = next(
+            attrs["content"] for tag, attrs in tags if attrs.get("http-equiv") == "Content-Security-Policy"
+        )
+        handlers = [attribute for _, attrs in tags for attribute in attrs if attribute.startswith("on")]
+        styles = [tag for tag, attrs in tags if tag == "style" or "style" in attrs]
+        inline = [tag for tag, attrs in tags if tag == "script" and not attrs.get("src")]
+        assert policy is not None
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert ([], [], []) == (handlers, styles, inline), name
+
+
+def test_each_link_between_files_leads_somewhere(files: dict[str, str]) -> None:
+    """Scripts, styles, pictures and pages that a page names exist in the site."""
+    for name, text in files.items():
+        folder = name.rpartition("/")[0]
+        for _, attrs in _read(text).tags if name.endswith(".html") else []:
+            place = attrs.get("src") or attrs.get("href") or ""
+            if not place or place.startswith(("https:", "#")):
+                continue
+            path = place.partition("#")[0].removeprefix("./")
+            path = path.removeprefix("../") if path.startswith("../") else f"{folder}/{path}".lstrip("/")
+            assert path in files, f"{name} names {place}"
+
+
+def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> None:
+    """The overview begins with open losses, then creep, then silence, before the table of all benchmarks."""
+    text = _words(files["index.html"])
+
+    places = [
+        text.index(part)
+        for part in (
+            "Needs attention 3",
+            "2 steps with",
+            "12.4 % slower (11.3 to 13.5 %)",
+            "5.0 % more",
+            "Crept up +6.4 %",
+            "Silent for 6 days: it was last measured on 2026-01-16",
+            "Improvements that nobody has confirmed yet 1",
+            "Steps that a later one has undone 1",
+            "All benchmarks",
+        )
+    ]
+    assert sorted(places) == places
+
+
+def test_a_row_tells_value_changes_and_state(files: dict[str, str]) -> None:
+    """A row has the newest value, its change since named commits, and its state in words."""
+    row = re.search(r"<tr data-kind=\"worse\" data-metric=\"time\".*?</tr>", files["index.html"], re.DOTALL)
+
+    assert row is not None
+    text = _words(row[0])
+    assert "test_triplet[200] 11.1 ms sd 167 us" in text
+    assert "▲ +12.4 %" in text
+    assert "≈ -1.4 %" in text
+    assert "▲ slower since 2026-01-17" in text
+
+
+def test_an_accepted_step_is_no_alarm(files: dict[str, str]) -> None:
+    """A step that somebody accepted is told in the row and on its page with the reason, and is no alarm."""
+    overview = _words(files["index.html"])
+    page = _words(files[f"benchmarks/{slug_of('bench_training.py::test_training_epoch')}.html"])
+
+    assert "✓ faster since 2026-01-14, accepted" in overview
+    assert "test_training_epoch" not in overview[: overview.index("All benchmarks")]
+    assert "Accepted: Vectorised the loss, see the notes" in page
+
+
+def test_a_step_is_explained_with_its_range_linked(files: dict[str, str]) -> None:
+    """The page of a benchmark says how much changed, between which commits, and what a gate measured."""
+    page = files[f"benchmarks/{slug_of('bench_losses.py::test_triplet[200]')}.html"]
+    text = _words(page)
+    links = {attrs.get("href") for tag, attrs in _read(page).tags if tag == "a"}
+
+    assert "12.4 % slower (11.3 to 13.5 %): 10.0 ms over 40 runs before, 11.2 ms over 20 runs after" in text
+    assert "One or more of the 3 commits between made it." in text
+    assert "A gate measured both sides in alternation: +11.9 % (+10.8 % to +13.1 %)." in text
+    assert "Where nothing changed, so clear a step comes up in one of 4,800 trends." in text
+    assert f"https://forge.example/metric-learning/commit/{sha_of(40)}" in links
+    assert f"https://forge.example/metric-learning/compare/{sha_of(39)}...{sha_of(40)}" in links
+
+
+def test_without_a_forge_commits_are_no_links() -> None:
+    """A commit is shown as code where no address is configured."""
+    site = replace(lively_site(), commit_url=None, range_url=None)
+
+    pages = "".join(text for name, text in site_files(site) if name.endswith(".html"))
+
+    assert "https:" not in pages
+    assert f'<code class="sha">{sha_of(40)[:10]}</code>' in pages
+
+
+def _hostile_site() -> Site:
+    found = trend(HOSTILE, runs=8, steps={4: 1.5})
+    named = Reference(name="<v1>", commit=sha_of(2))
+    facts = {
+        sha: replace(one, subject='"><img src=x onerror=alert(1)>\u2028\x00', author="</script>")
+        for sha, one in commit_facts(8).items()
+    }
+    gate = GateSummary(
+        run_id=run_of(1),
+        recorded_at=START,
+        base=sha_of(1),
+        head=sha_of(2),
+        machine_id=MACHINE,
+        findings=(
+            GateFinding(benchmark=HOSTILE, metric=OPERATORS, verdict="FAILED", message="<b>\ud800</b>"),
+        ),
+    )
+    run = RunSummary(
+        run_id=run_of(1), recorded_at=START, source="import:<i>", commits=(sha_of(1),), subject="<u>",
+        dirty=True, benchmarks=1, launches=1, rows=1, failed=1, machine_id="<machine>",
+    )  # fmt: skip
+    environments = {**ENVIRONMENTS, next(iter(ENVIRONMENTS)): {"</script><b>": "&<>\"'"}}
+    point = step_of(found, 4, cause="environment", detail="<s>torch</s>", state="accepted", reason="<em>")
+    report = history([found], [point], commits=facts, environments=environments)
+    report = replace(report, machines={MACHINE: machine(cpu="<q>CPU</q>")}, notes=("<mark>",))
+    document = Document(title="<h6>", kind="explanation", link="javascript:alert(1)/a b?c#d.html")
+    return Site(
+        project="<title>", history=report, runs=(run,), gates=(gate,), documents=(document,),
+        releases=(named,), since=(replace(named, name='"v1'),),
+        commit_url='https://forge.example/"onmouseover=x/{commit}', notes=("<ins>",),
+    )  # fmt: skip
+
+
+def test_hostile_names_stay_text() -> None:
+    """Names, subjects, messages and facts with markup, quotes, controls and surrogates become no markup."""
+    files = dict(site_files(_hostile_site()))
+    known = {"img", "b", "i", "u", "s", "em", "q", "mark", "ins", "h6", "v1", "machine"}
+
+    for name, text in files.items():
+        assert name.isascii()
+        assert re.fullmatch(r"[\w./-]+", name)
+        text.encode("utf-8")
+        # Ends of lines are the templates' own.
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]", text), name
+        if name.endswith((".html", ".svg")):
+            tags = _read(text).tags
+            assert not {tag for tag, _ in tags if tag in known} - {"img"}
+            assert not [attrs for tag, attrs in tags if tag == "img" and attrs.get("src") == "x"]
+            assert not [attribute for _, attrs in tags for attribute in attrs if attribute.startswith("on")]
+            assert not [attrs for _, attrs in tags if (attrs.get("href") or "").startswith("javascript")]
+            assert "49" not in _words(text).replace("&#", "") or "7 * 7" in _words(text)
+        if name.startswith("data/"):
+            assert "<" not in text
+            _named(text)
+
+
+def test_a_document_is_linked_by_a_path_alone() -> None:
+    """A path with spaces, signs of addresses or a scheme leads to the file of that name."""
+    page = dict(site_files(_hostile_site()))["profiles.html"]
+
+    assert 'href="./javascript%3Aalert%281%29/a%20b%3Fc%23d.html"' in page
+
+
+def test_data_gives_back_what_was_measured(files: dict[str, str]) -> None:
+    """The columns of a data file, summed and scaled, are the trend's own values to five digits or better."""
+    found = trend(steps={40: 1.124}, runs=60, environment_from=25)
+    data = _named(files[f"data/{slug_of(found.benchmark)}.js"])
+    series = next(one for one in data["series"] if one["metric"] == "time" and one["machine"] == MACHINE)
+    runs = data["runs"]
+    commits = _named(files["data/commits.js"])
+
+    means = [value * series["scale"] for value in series["mean"]]
+    numbers = _summed(series["run"])
+    shas = [commits["sha"][_summed(runs["commit"])[number]] for number in numbers]
+    assert found.means == pytest.approx(means, rel=1e-5)
+    assert [sd if sd is None else pytest.approx(sd, rel=1e-3) for sd in found.sds] == [
+        None if sd is None else sd * series["scale"] for sd in series["sd"]
+    ]
+    assert list(found.commits) == shas
+    assert [int(at.timestamp()) for at in found.recorded_at] == [
+        _summed(runs["time"])[one] for one in numbers
+    ]
+    assert [run[-12:] for run in found.run_ids] == [runs["id"][number] for number in numbers]
+
+
+def _summed(column: list[int]) -> list[int]:
+    total, found = 0, []
+    for by in column:
+        total += by
+        found.append(total)
+    return found
+
+
+def test_exact_counts_keep_their_digits() -> None:
+    """A count is told to its last digit, in the data and in words."""
+    found = replace(
+        trend(metric=OPERATORS, runs=4, noise=0.0), means=(1234567.0, 1234567.0, 1234568.0, 1234568.0)
+    )
+    files = dict(site_files(Site(project="p", history=history([found]))))
+    series = _named(files[f"data/{slug_of(found.benchmark)}.js"])["series"][0]
+
+    assert [1234567, 1234567, 1234568, 1234568] == series["mean"]
+    assert "1,234,568" in _words(files["index.html"])
+
+
+def test_versions_of_a_benchmark_follow_one_another_in_one_chart(files: dict[str, str]) -> None:
+    """The newest version gives the value and the state; the chart has all, each run with its version."""
+    data = _named(files[f"data/{slug_of('bench_sampler.py::test_sampler')}.js"])
+
+    (series,) = data["series"]
+    assert [0] * 30 + [1] * 30 == series["version"]
+
+
+def test_versions_are_merged_by_the_order_of_commits() -> None:
+    """Runs of a version that was measured later, at older commits, come before those of newer commits."""
+    new = trend(runs=3, first=4, version="v2")
+    old = replace(
+        trend(runs=5, version="v1"), recorded_at=tuple(START + timedelta(days=400 + day) for day in range(5))
+    )
+
+    (series,) = series_of(history([new, old]))
+
+    commits = [series.trends[number].commits[place] for number, place in series.order]
+    assert [sha_of(number) for number in (0, 1, 2, 3, 4, 4, 5, 6)] == commits
+
+
+def test_a_commit_that_git_does_not_know_keeps_its_place() -> None:
+    """Runs of unknown commits stay where the trend has them, and are told without subject and time."""
+    found = trend(runs=5)
+    facts = commit_facts(5)
+    del facts[sha_of(2)]
+    report = history([found], commits=facts)
+
+    assert list(found.commits) == commits_in_order(report)
+    assert dict(site_files(Site(project="p", history=report)))
+
+
+def test_the_change_since_a_release_needs_a_run_before_it() -> None:
+    """A release before the first run, or one that git does not know, gives no change."""
+    found = trend(runs=10, first=5)
+    since = (
+        Reference(name="old", commit=sha_of(2)),
+        Reference(name="lost", commit="f" * 40),
+        Reference(name="new", commit=sha_of(9)),
+    )
+
+    (series,) = series_of(history([found]), since)
+
+    assert ["new"] == list(series.since)
+    assert found.means[9] / found.means[4] == series.since["new"].ratio
+
+
+def test_a_step_that_was_taken_back_is_no_alarm_any_more() -> None:
+    """An open loss that a later step has undone leaves the series with the later step as its state."""
+    found = trend(steps={20: 1.3, 35: 1 / 1.3}, runs=60)
+    lost = step_of(found, 20, until=35)
+
+    (undone,) = series_of(history([found], [lost, step_of(found, 35, since=20)]), ())
+    (alive,) = series_of(history([found], [lost]), ())
+
+    assert "better" == state_of(undone).kind
+    assert "worse" == state_of(alive).kind
+
+
+def test_an_empty_ledger_gives_pages_that_say_what_to_do() -> None:
+    """Without a single run all pages exist, and the overview names the command that measures."""
+    files = dict(site_files(Site(project="empty", history=HistoryReport(trends=()))))
+
+    assert "Nothing is measured yet" in _words(files["index.html"])
+    assert "pytest --benchmark-autosave" in _words(files["index.html"])
+    assert "There are no gates yet" in _words(files["gates.html"])
+
+
+def test_long_lists_have_pages_and_lose_nothing() -> None:
+    """More runs than a page holds go on in the next one, newest first."""
+    files = dict(site_files(large_site(commits=1201, benchmarks=1)))
+
+    pages = [files[name] for name in ("runs.html", "runs-2.html", "runs-3.html")]
+    assert [500, 500, 201] == [page.count("<tr><td data-sort") for page in pages]
+    assert run_of(1200)[-12:] in pages[0]
+    assert run_of(0)[-12:] in pages[2]
+
+
+def test_names_of_files_differ_where_names_of_benchmarks_do() -> None:
+    """Benchmarks whose names differ in case or signs alone have files of their own."""
+    names = ["a.py::test[X]", "a.py::test[x]", "a.py::test(x)", "b/a.py::test[x]", "", "é" * 300]
+
+    slugs = {slug_of(name).casefold() for name in names}
+
+    assert len(names) == len(slugs)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{8,70}", slug) for slug in map(slug_of, names))
+    assert trend_name("a.py::test", "m/../x").endswith("-m-x.svg")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (1.124, "+12.4 %"),
+        (0.9, "-10.0 %"),
+        (1.0, "0 %"),
+        (1.00001, "0 %"),
+        (1.0021, "+0.21 %"),
+        (12.34, "×12.3"),
+        (0.05, "×0.05"),
+    ],
+)
+def test_a_ratio_is_told_in_percent_or_as_a_factor(ratio: float, told: str) -> None:
+    """Changes up to threefold are told in percent, larger ones as factors."""
+    assert told == ratio_text(ratio)
+
+
+def test_words_follow_the_unit() -> None:
+    """Times are slower or faster, counts more or less, and values carry their unit."""
+    time = trend().metric
+
+    assert "12.4 % slower" == amount_text(1.124, time)
+    assert "20.0 times as fast" == amount_text(0.05, time)
+    assert "5.0 % more" == amount_text(1.05, OPERATORS)
+    assert "1.50 MiB" == value_text(1.5 * 2**20, replace(OPERATORS, unit="B"))
+    assert "-" == value_text(None, time)
+
+
+def test_the_chance_of_a_step_is_told_for_people() -> None:
+    """A tiny probability is told as one of so many trends, and zero as hardly ever."""
+    point = step_of(trend(steps={40: 1.1}), 40)
+
+    assert "one of 4,800 trends" in chance_sentence(point)
+    assert "4 % of trends" in chance_sentence(replace(point, chance=0.04))
+    assert "hardly ever" in chance_sentence(replace(point, chance=1e-11))
+
+
+def test_what_cannot_be_seen_is_made_visible() -> None:
+    """Controls become their signs, and what reverses or splits a text a sign for something unprintable."""
+    assert "a\\x1b[31mb\\nc\\u202ed\\ud800" == visible("a\x1b[31mb\nc\u202ed\ud800")
+
+
+def test_a_subject_that_is_not_known_is_left_out() -> None:
+    """A commit without facts is told by its hash alone."""
+    found = trend(runs=8, steps={4: 1.5})
+    report = history([found], [step_of(found, 4)], commits={sha_of(4): CommitFacts(sha=sha_of(4))})
+
+    text = _words(dict(site_files(Site(project="p", history=report)))["index.html"])
+
+    assert f"with {sha_of(4)[:10]} ." in text or f"with {sha_of(4)[:10]}." in text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
+def test_words_can_be_read_on_their_paper(colours: dict[str, str]) -> None:
+    """All colours of words have a contrast of 4.5 or more with the paper and the cards (WCAG 2.2, 1.4.3)."""
+    for name in ("ink", "dim", "calm", "worse", "better", "warn"):
+        for paper in ("paper", "card"):
+            assert _contrast(colours[name], colours[paper]) >= 4.5, (name, paper)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours (WCAG 2.2, "contrast ratio")."""
+    bright, dim = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_tables_and_fields_say_what_they_are(files: dict[str, str]) -> None:
+    """Headings of tables have a scope, fields a label around them, pictures a text, and buttons a type."""
+    for name, text in files.items():
+        tags = _read(text).tags if name.endswith(".html") else []
+        assert not [attrs for tag, attrs in tags if tag == "th" and "scope" not in attrs], name
+        assert not [attrs for tag, attrs in tags if tag == "img" and "alt" not in attrs], name
+        labels = re.findall(r"<label[^>]*>.*?</label>", text, re.DOTALL)
+        fields = re.findall(r"<(?:input|select)\b", text)
+        assert len(fields) == sum(len(re.findall(r"<(?:input|select)\b", label)) for label in labels), name
+
+
+def test_gates_and_other_runs_have_charts_of_their_own() -> None:
+    """Levels that follow from gates are not mixed with those of single runs, though all else is alike."""
+    found = trend(runs=20, steps={10: 1.2})
+    gates = replace(found, lockstep=True)
+    point = step_of(found, 10)
+    again = replace(point, point_id="0123abcd")
+
+    alone, by_gates = series_of(history([found, gates], [point, again]))
+
+    assert ["", "gates"] == [alone.label, by_gates.label]
+    assert [(point,), (again,)] == [alone.steps, by_gates.steps]
+
+
+def test_environments_that_take_turns_have_charts_of_their_own() -> None:
+    """Two trends of one version are told apart by what differs between their environments."""
+    old, new = trend(runs=5), trend(runs=5, environment_from=0)
+
+    labels = [series.label for series in series_of(history([old, new]))]
+
+    assert ["torch 2.8.0", "torch 2.9.1"] == labels
+
+
+def test_a_step_that_other_software_made_is_no_alarm() -> None:
+    """It is told apart, with what changed, and nothing needs attention."""
+    found = trend(runs=20, steps={10: 1.2})
+    point = step_of(found, 10, cause="environment", detail="torch 2.8.0 -> 2.9.1")
+
+    text = _words(dict(site_files(Site(project="p", history=history([found], [point]))))["index.html"])
+
+    assert "Nothing needs attention" in text
+    assert "Steps that came with other software or another machine 1" in text
+    assert "as the environment changed: torch 2.8.0 -> 2.9.1" in text
+    assert "slower since 2026-01-08, with the environment" in text
+
+
+def test_a_count_that_nobody_watches_raises_no_alarm() -> None:
+    """Its step is told on its page and in its row, and only metrics that are watched need attention."""
+    found = trend(metric=OPERATORS, level=1000, runs=20, steps={10: 1.2}, noise=0.0)
+    site = Site(project="p", history=history([found], [step_of(found, 10)]))
+
+    quiet, loud = (
+        _words(dict(site_files(one))["index.html"])
+        for one in (site, replace(site, watched=frozenset({"operators"})))
+    )
+
+    assert "Nothing needs attention" in quiet
+    assert "more since 2026-01-08" in quiet
+    assert "Needs attention 1" in loud
+
+
+def test_the_steps_of_one_commit_are_told_together() -> None:
+    """A commit that slowed many benchmarks is one thing to look at, and no benchmark is left out."""
+    trends = [trend(f"bench.py::test_part[{number}]", runs=20, steps={10: 1.2}) for number in range(8)]
+    report = history(trends, [step_of(found, 10) for found in trends])
+
+    text = _words(dict(site_files(Site(project="p", history=report)))["index.html"])
+
+    assert "Needs attention 1" in text
+    assert "8 steps with" in text
+    assert "3 more" in text
+    assert 8 == text[: text.index("All benchmarks")].count("test_part[")
+
+
+def test_a_level_that_follows_from_gates_is_drawn_with_its_own_band() -> None:
+    """The band of a gate's run is as wide as its launches scatter, around the level, not around the mean."""
+    found = trend(runs=3, lockstep=True)
+    found = replace(found, means=(2.0, 2.0, 2.0), sds=(0.2, 0.2, None), levels=(1.0, 3.0, 3.0))
+
+    assert [(0.9, 1.1), (2.7, 3.3), (3.0, 3.0)] == [pytest.approx(band(found, place)) for place in range(3)]
+    assert (1.0, 2.2) == pytest.approx(band(replace(found, lockstep=False), 0))
+
+
+def test_what_went_silent_together_is_told_together() -> None:
+    """Benchmarks that stopped at one commit, on one machine or several, are one thing to look at."""
+    trends = [trend(machine=machine_id, runs=8) for machine_id in ("m1", "m2")]
+    trends.append(trend("bench.py::test_other", machine="m1", runs=8))
+    silences = [
+        Silence(
+            benchmark=found.benchmark, machine_id=found.machine_id, last_commit=found.commits[-1],
+            last_at=found.recorded_at[-1], days=40, commits=5,
+        )
+        for found in trends
+    ]  # fmt: skip
+
+    text = _words(
+        dict(site_files(Site(project="p", history=history(trends, silences=tuple(silences)))))["index.html"]
+    )
+
+    assert "Needs attention 1 3 benchmarks Silent for 40 days: it was last measured on 2026-01-07" in text
