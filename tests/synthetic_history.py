@@ -158,7 +158,10 @@ def history(trends: Sequence[Trend], points: Sequence[ChangePoint] = (), **other
         commits=commit_facts(max(known.values(), default=0) + 40),
         machines={machine_id: machine(machine_id) for machine_id in {found.machine_id for found in trends}},
         environments=ENVIRONMENTS,
-        noise={(found.benchmark, found.machine_id): 0.008 for found in trends},
+        noise={
+            machine: {found.benchmark: 0.008 for found in trends if found.machine_id == machine}
+            for machine in {found.machine_id for found in trends}
+        },
     )
     return replace(report, **others)  # type: ignore[arg-type]  # the caller names the record's own fields
 

@@ -103,7 +103,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         commits=commits,
         machines=found.machines,
         environments={name: one.facts for name, one in found.environments.items()},
-        noise=dict(reading.noise(points)),
+        noise=reading.noise(points),
         dirty_runs=len(found.dirty_runs),
         notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
     )
@@ -217,12 +217,14 @@ class _Reading:
             places=places,
         )
 
-    def noise(self, points: Iterable[ChangePoint]) -> Iterator[tuple[tuple[str, str], float]]:
+    def noise(self, points: Iterable[ChangePoint]) -> dict[str, dict[str, float]]:
+        shares: dict[str, dict[str, float]] = {}
         for trend in self.trends:
             own = [one for one in points if (one.benchmark, one.version) == (trend.benchmark, trend.version)]
             found = noise_of(trend, [one for one in own if one.machine_id == trend.machine_id])
             if found is not None:
-                yield (trend.benchmark, trend.machine_id), found
+                shares.setdefault(trend.machine_id, {})[trend.benchmark] = found
+        return shares
 
 
 def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:

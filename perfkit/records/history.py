@@ -157,8 +157,8 @@ class CommitFacts:
 class HistoryReport:
     """All of a history: trends with their steps, alarms, and the facts of commits, machines, environments.
 
-    ``noise`` is the relative sd between levels of identical code at several occasions, per benchmark and
-    machine. ``dirty_runs`` were measured on uncommitted changes and are left out.
+    ``noise`` is the relative sd between levels of identical code at several occasions, by machine and
+    benchmark. ``dirty_runs`` were measured on uncommitted changes and are left out.
     """
 
     trends: tuple[Trend, ...]
@@ -169,6 +169,6 @@ class HistoryReport:
     commits: Mapping[str, CommitFacts] = field(default_factory=dict)
     machines: Mapping[str, Machine] = field(default_factory=dict)
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    noise: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    noise: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dirty_runs: int = 0
     notes: tuple[str, ...] = ()

@@ -226,7 +226,7 @@ def _settled_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
 
 
 def _guide(report: HistoryReport) -> str:
-    noise = [share for share in report.noise.values() if share > 0]
+    noise = [share for shares in report.noise.values() for share in shares.values() if share > 0]
     told = (
         f" Runs of the same code differ by {100 * statistics.median(noise):.1f} % here (sd)." if noise else ""
     )

@@ -156,7 +156,7 @@ def test_without_a_step_nothing_asks_for_attention(scene: Scene) -> None:
     report = scene.read()
 
     assert () == report.points
-    assert 0.005 < report.noise[NAME, MACHINE.machine_id] < 0.02
+    assert 0.005 < report.noise[MACHINE.machine_id][NAME] < 0.02
     assert 0 == history_exit_code(report)
 
 

@@ -595,12 +595,9 @@ def _page_name(name: str, page: int) -> str:
     return f"{name}.html" if page == 0 else f"{name}-{page + 1}.html"
 
 
-def _median_noise(noise: Mapping[tuple[str, str], float]) -> dict[str, float]:
+def _median_noise(noise: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Return the median of the noise of each machine's benchmarks."""
-    found: dict[str, list[float]] = {}
-    for (_, machine), sd in noise.items():
-        found.setdefault(machine, []).append(sd)
-    return {machine: statistics.median(sds) for machine, sds in found.items()}
+    return {machine: statistics.median(shares.values()) for machine, shares in noise.items()}
 
 
 def _differing(facts: Sequence[Mapping[str, str]]) -> list[str]:

@@ -146,7 +146,7 @@ def series_of(
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
             creeps=_of(history.creeps, *place) if leads else (),
             silences=_of(history.silences, *place) if leads else (),
-            noise=history.noise.get(place) if first.metric.name == WALL_TIME.name else None,
+            noise=_noise(history, first) if first.metric.name == WALL_TIME.name else None,
         )
         found.append(_with_changes(bare, since, history.commits))
     return found
@@ -293,6 +293,11 @@ def _change(series: Series, commit: str, commits: Mapping[str, CommitFacts]) -> 
         within_noise=None if noise is None else 1 / noise <= ratio <= noise,
         other_environment=trend.env_ids[place] != trend.env_ids[last],
     )
+
+
+def _noise(history: HistoryReport, trend: Trend) -> float | None:
+    """Return by what two runs of the same code differ, None where it is not known."""
+    return history.noise.get(trend.machine_id, {}).get(trend.benchmark)
 
 
 def _merged(trends: Sequence[Trend], commits: Mapping[str, CommitFacts]) -> tuple[tuple[int, int], ...]:
