@@ -20,6 +20,7 @@ from perfkit.records import (
     Placement,
     Row,
     RowPolicy,
+    Summary,
 )
 from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
 from perfkit.records.experiments import Experiment, Factor, Fingerprint
@@ -136,6 +137,10 @@ policies: Mapping[str, st.SearchStrategy[RowPolicy]] = {
 sourced = st.one_of(
     *(st.tuples(st.just(source), st.just(RowPolicy()) | policy) for source, policy in policies.items())
 )
+finite = st.floats(allow_nan=False, allow_infinity=False)
+summaries = st.builds(
+    Summary, n=st.integers(1, 2**31), mean=finite, sd=st.none() | finite, median=st.none() | finite
+)
 causes = st.lists(st.builds(Cause, what=text, place=text, text=text, amount=numbers), max_size=2).map(tuple)
 unsourced = st.builds(
     Row,
@@ -166,7 +171,8 @@ unsourced = st.builds(
         message=st.none() | text,
         causes=st.none() | causes,
         training=st.booleans(),
-    ),
+        summary=st.none() | summaries,
+    ).map(lambda outcome: outcome if outcome.summary is None else replace(outcome, values=())),
     placement=st.builds(
         Placement,
         side=st.sampled_from([None, "base", "head"]),

@@ -96,11 +96,19 @@ def write_json(result: object, destination: str | None) -> None:
     from perfkit.jobs.text_files import replace_text
 
     text = msgspec.json.format(msgspec.json.encode(result)).decode() + "\n"
-    if destination != STANDARD_OUTPUT:
+    if destination == STANDARD_OUTPUT:
+        write_text(text)
+    else:
         replace_text(Path(destination), text, option="--json")
-        return
+
+
+def write_text(text: str) -> None:
+    """Write a text that a machine reads to standard output: as UTF-8, whatever the terminal takes.
+
+    Raises:
+        UsageError: the stream takes nothing more, as on a full disk.
+    """
     try:
-        # JSON is UTF-8 whatever the terminal takes: a machine reads it.
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()

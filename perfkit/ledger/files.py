@@ -50,8 +50,11 @@ def say_nothing(step: str) -> None:
 
 
 def run_stem(recorded_at: datetime, source: str, run_id: str) -> str:
-    """Return the name of a run's file without its ending; names sort by time."""
-    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source}-{short_run_id(run_id)}"
+    """Return the name of a run's file without its ending; names sort by time.
+
+    A colon, as in the source of what was imported, is not in it: some systems allow none in a file's name.
+    """
+    return f"{recorded_at:%Y%m%dT%H%M%SZ}-{source.replace(':', '-')}-{short_run_id(run_id)}"
 
 
 def run_end(name: str) -> str:
@@ -326,6 +329,16 @@ def replaced_names(ledger: Path) -> frozenset[str]:
     A file that cannot be read takes no place: whoever reads it next says that it is damaged.
     """
     return list_files(ledger).replaced
+
+
+def recorded_ends(ledger: Path) -> frozenset[str]:
+    """Return the ends of the ids of all runs that have a file, or had one that compacting has replaced.
+
+    Raises:
+        LedgerError: the folder cannot be read.
+    """
+    listing = list_files(ledger)
+    return frozenset(map(run_end, listing.names | listing.replaced))
 
 
 def _names(ledger: Path) -> frozenset[str]:

@@ -30,8 +30,9 @@ from perfkit.records import (
     Outcome,
     Placement,
     Row,
+    Summary,
 )
-from perfkit.stats.summary import summarise
+from perfkit.stats.summary import summary_of
 
 # Version 2 has the columns `causes` and `training`, entries of `policy` before that, and `partial`.
 SCHEMA_VERSION = 2
@@ -100,7 +101,7 @@ _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
 _MAPS = [field.name for field in SCHEMA if field.type == _MAP]
-_DERIVED = ["n", "mean", "sd", "median"]
+_DERIVED = ("n", "mean", "sd", "median")
 # The entries of a policy that held a count's causes in version 1, as JSON, and what was counted.
 _CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,7 +110,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
     """Return rows as a table of the current schema; bytes in a text that are no UTF-8 become escapes."""
-    cells = [{**to_cells(row), **_derived(row.outcome.values)} for row in rows]
+    cells = [{**to_cells(row), **_derived(row.outcome)} for row in rows]
     try:
         batch = to_batch(cells, SCHEMA)
     except UnicodeEncodeError:
@@ -139,10 +140,10 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """Return the rows of a table of the current schema; derived columns follow from ``values``."""
+    """Return the rows of a table of the current schema; derived columns count where values are missing."""
     columns = table.cast(_STORED_TIMES)
     maps = {name: _read_maps(columns[name]) for name in _MAPS}
-    others = columns.drop_columns([*_MAPS, *_DERIVED]).to_pylist()
+    others = columns.drop_columns(_MAPS).to_pylist()
     return [
         from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
         for place, cells in enumerate(others)
@@ -150,7 +151,10 @@ def from_table(table: pa.Table) -> list[Row]:
 
 
 def to_cells(row: Row) -> dict[str, Any]:
-    """Return a row as plain values: texts, numbers and lists, times in microseconds; no derived columns."""
+    """Return a row as plain values: texts, numbers and lists, times in microseconds.
+
+    Of the derived columns it has only those of a summary that stands in place of values.
+    """
     outcome, commit, placement = row.outcome, row.commit, row.placement
     return {
         "schema_version": SCHEMA_VERSION,
@@ -180,6 +184,7 @@ def to_cells(row: Row) -> dict[str, Any]:
         "warmup": outcome.warmup,
         "loops": outcome.loops,
         "values": list(outcome.values),
+        **({} if outcome.summary is None else dataclasses.asdict(outcome.summary)),
         "machine_id": row.machine.machine_id,
         "machine": _items(row.machine.facts),
         "env_id": row.environment.env_id,
@@ -193,8 +198,18 @@ def to_cells(row: Row) -> dict[str, Any]:
     }
 
 
+def to_record(row: Row) -> dict[str, Any]:
+    """Return a row by column, as the tables of other programs take it: times are ISO texts, maps are maps."""
+    cells = {**to_cells(row), **_derived(row.outcome)}
+    for name in _MAPS:
+        cells[name] = dict(cells[name])
+    for name, time in (("recorded_at", row.recorded_at), ("commit_time", row.commit.time)):
+        cells[name] = None if time is None else time.isoformat()
+    return {name: cells[name] for name in SCHEMA.names}
+
+
 def from_cells(cells: Mapping[str, Any]) -> Row:
-    """Return the row of such values; derived columns follow from ``values``."""
+    """Return the row of such values; derived columns follow from ``values``, if there are any."""
     entries, causes = dict(cells["policy"] or ()), cells["causes"]
     if causes is None and _CAUSES_ENTRY in entries:
         listed = json.loads(entries.pop(_CAUSES_ENTRY))
@@ -231,6 +246,7 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
             message=cells["message"],
             causes=None if causes is None else tuple(Cause(**cause) for cause in causes),
             training=training,
+            summary=_kept_summary(cells),
         ),
         placement=Placement(
             side=cells["side"],
@@ -245,11 +261,19 @@ def from_cells(cells: Mapping[str, Any]) -> Row:
     )
 
 
-def _derived(values: Sequence[float]) -> dict[str, Any]:
+def _kept_summary(cells: Mapping[str, Any]) -> Summary | None:
+    """Return the summary of a row whose values were not kept; a row without any measurement has none."""
+    if cells["values"] or not cells.get("n") or cells.get("mean") is None:
+        return None
+    return Summary(**{name: cells[name] for name in _DERIVED})
+
+
+def _derived(outcome: Outcome) -> dict[str, Any]:
+    values = outcome.values
     # A loss that diverged has no mean.
-    summary = summarise(values) if all(map(math.isfinite, values)) else None
+    summary = summary_of(outcome) if all(map(math.isfinite, values)) else None
     return {
-        "n": len(values),
+        "n": len(values) if outcome.summary is None else outcome.summary.n,
         "mean": summary and summary.mean,
         "sd": summary and summary.sd,
         "median": summary and summary.median,

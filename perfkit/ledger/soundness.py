@@ -33,7 +33,7 @@ from perfkit.ledger.files import (
 from perfkit.ledger.notes import NOTES
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
 from perfkit.ledger.staged import claimed, read_staged
-from perfkit.records import Status
+from perfkit.records import IMPORT_PREFIX, Status
 from perfkit.records.upkeep import Problem, ProblemKind, Verification
 from perfkit.units import counted
 
@@ -228,8 +228,11 @@ def _impossible(table: pa.Table) -> dict[str, int]:
 
     found = {f"no {name}": table[name].null_count for name in _NEEDED if table[name].null_count}
     lengths = pc.fill_null(pc.list_value_length(table["values"]), 0)
-    found["another n than values"] = _count(pc.not_equal(table["n"], lengths))
-    found["a mean that is not that of the values"] = _wrong_means(table, lengths)
+    # Of what other tools measured there may be a summary in place of values.
+    summarised = pc.and_(pc.equal(lengths, 0), pc.starts_with(table["source"], IMPORT_PREFIX))
+    unlike = pc.and_(pc.not_equal(table["n"], lengths), pc.invert(summarised))
+    found["another n than values"] = _count(unlike)
+    found["a mean that is not that of the values"] = _wrong_means(table, lengths, summarised)
     is_time = pc.equal(table["metric"], "time")
     lowest = _lowest_values(table, lengths)
     found["a negative time"] = _count(pc.and_(is_time, pa.array(lowest < 0)))
@@ -244,14 +247,14 @@ def _count(truths: Any) -> int:  # noqa: ANN401 (Arrow's arrays have no types)
     return pc.sum(truths).as_py() or 0
 
 
-def _wrong_means(table: pa.Table, lengths: Any) -> int:  # noqa: ANN401
+def _wrong_means(table: pa.Table, lengths: Any, summarised: Any) -> int:  # noqa: ANN401
     stored = table["mean"].to_numpy()
     sizes = lengths.to_numpy()
     with np.errstate(all="ignore"):
         means = _by_row(np.add, table, sizes) / sizes
         expected = np.where((sizes > 0) & np.isfinite(means), means, np.nan)
         same = np.isclose(stored, expected, rtol=_MEAN_TOLERANCE, atol=0.0, equal_nan=True)
-    return int((~same).sum())
+    return int((~same & ~summarised.to_numpy(zero_copy_only=False)).sum())
 
 
 def _lowest_values(table: pa.Table, lengths: Any) -> Any:  # noqa: ANN401

@@ -16,6 +16,7 @@ from perfkit.records.profiles import (
     RoleProfile,
 )
 from perfkit.records.results import (
+    IMPORT_PREFIX,
     OF_CHANGED_CODE,
     SIDES,
     TYPICAL_TIME,
@@ -34,9 +35,11 @@ from perfkit.records.results import (
     Side,
     Source,
     Status,
+    Summary,
 )
 
 __all__ = [
+    "IMPORT_PREFIX",
     "OF_CHANGED_CODE",
     "PHASES",
     "SIDES",
@@ -65,4 +68,5 @@ __all__ = [
     "Side",
     "Source",
     "Status",
+    "Summary",
 ]

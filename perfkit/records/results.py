@@ -12,6 +12,8 @@ from perfkit.agent.counting.model import Cause
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
 # These do not time a commit's own code: a calibration plants slowdowns in it, and tricks change it.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
+# Rows that another tool measured have this and the name of its format as their source.
+IMPORT_PREFIX = "import:"
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
 Side = Literal["base", "head"]
 SIDES: tuple[Side, Side] = ("base", "head")
@@ -92,11 +94,25 @@ class Placement:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Size, mean, sample standard deviation (None for one value) and median, in the values' own unit.
+
+    The median is None where another tool's file does not say it.
+    """
+
+    n: int
+    mean: float
+    sd: float | None
+    median: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What one launch measured of one benchmark and metric: raw values in measured order, per iteration.
 
     A count, or the reason why there is none, has ``causes``, the largest first; other metrics have None.
     ``training`` says that a backward pass and an optimizer's step were among what was counted.
+    ``summary`` stands in place of values that another tool did not keep; otherwise it is None.
     """
 
     benchmark: Benchmark
@@ -108,6 +124,12 @@ class Outcome:
     message: str | None = None
     causes: tuple[Cause, ...] | None = None
     training: bool = False
+    summary: Summary | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is any number: values, or a summary in place of them."""
+        return bool(self.values) or self.summary is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -73,6 +74,24 @@ def resolve(repository: git.Repo, ref: str) -> Commit:
     except (git.exc.GitError, git.exc.ODBError, ValueError) as error:
         raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`') from error
     return _from_git(found)
+
+
+def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:
+    """Return the commits that git knows by these hashes, whole or cut short; the others are left out.
+
+    Outside any repository none is known.
+    """
+    repository = _find_repository(start)
+    if repository is None or not shas:
+        return {}
+    found: dict[str, Commit] = {}
+    for sha in shas:
+        with contextlib.suppress(RepositoryError):
+            commit = resolve(repository, sha)
+            # A branch or a tag may have the name of a hash.
+            if commit.sha.startswith(sha):
+                found[sha] = commit
+    return found
 
 
 def history_order(start: Path, shas: Iterable[str], *, also: Iterable[str] = ()) -> dict[str, int]:

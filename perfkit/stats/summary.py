@@ -5,19 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from perfkit.records import Outcome, Summary
 from perfkit.records.change_log import Ratio
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Size, mean, sample standard deviation (None for one value) and median, in the values' own unit."""
-
-    n: int
-    mean: float
-    sd: float | None
-    median: float
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
@@ -30,6 +20,11 @@ def summarise(values: Sequence[float]) -> Summary | None:
         sd=_deviation(values) if len(values) > 1 else None,
         median=statistics.median(values),
     )
+
+
+def summary_of(outcome: Outcome) -> Summary | None:
+    """Return the summary of an outcome's values, or that which it has in their place; None without either."""
+    return outcome.summary or summarise(outcome.values)
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -56,7 +56,7 @@ def _section(table: Table) -> str:
     marks = _environment_marks(table)
     header = [*(column.title for column in table.columns), "Change Description", "Git commit"]
     lines = [
-        f"### {machine_title(table.machine)}",
+        f"### {escape(machine_title(table.machine))}",
         "",
         *table_head(header),
         *(_entry(entry, marks) for entry in table.entries),
@@ -148,7 +148,7 @@ def _footnotes(table: Table, marks: dict[str, str]) -> str:
 
 
 def _facts(facts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in facts.items())
+    return ", ".join(escape(f"{name} {value}") for name, value in facts.items())
 
 
 def _difference(other: Environment, usual: Environment) -> str:

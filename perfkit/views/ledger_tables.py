@@ -8,8 +8,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
-from perfkit.stats.summary import summarise
+from perfkit.stats.summary import summary_of
 from perfkit.units import counted, human_seconds
+from perfkit.views.counts import amount_text
 from perfkit.views.names import BrokenName
 
 _ID_DIGITS = 8
@@ -69,16 +70,22 @@ def _place_headings(commits: int, launches: int) -> list[str]:
 
 
 def _numbers(outcome: Outcome) -> list[str]:
-    summary = summarise(outcome.values)
+    summary = summary_of(outcome)
     if outcome.status != "ok" or summary is None:
         return [outcome.status, "-", "-", "-"]
-    return [str(summary.n), *map(human_seconds, (summary.mean, summary.sd, summary.median))]
+    unit = outcome.metric.unit
+    numbers = (summary.mean, summary.sd, summary.median)
+    return [
+        str(summary.n),
+        *(human_seconds(one) if unit == WALL_TIME.unit else amount_text(one, unit) for one in numbers),
+    ]
 
 
 def _name(outcome: Outcome) -> BrokenName:
     """Return a benchmark's name with what was measured of it, or why it was not."""
     file, separator, test = outcome.benchmark.name.partition("::")
-    name = file.rpartition("/")[2] + separator + test
+    # The slash in a name of another tool, such as "BM_Sort/8", is of no folder.
+    name = file.rpartition("/")[2] + separator + test if separator else file
     metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"
     message = f": {outcome.message}" if outcome.status != "ok" and outcome.message else ""
     return BrokenName(f"{name}{metric}{message}")

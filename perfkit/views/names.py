@@ -16,6 +16,8 @@ from rich.text import Text
 _PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
 _WORDS = re.compile(r"(?<=[_.,=:-])")
 _LEAST_COLUMNS = 12
+# What would steer a terminal or turn the order of what it shows; names may come from other people's files.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,16 @@ class BrokenName:
     name: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("\n".join(broken(self.name, options.max_width)), no_wrap=True)
+        yield Text("\n".join(broken(visible(self.name), options.max_width)), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(_LEAST_COLUMNS, cell_len(self.name)), cell_len(self.name))
+        columns = cell_len(visible(self.name))
+        return Measurement(min(_LEAST_COLUMNS, columns), columns)
+
+
+def visible(text: str) -> str:
+    r"""Return a text in a line that a terminal can show: "\x1b" and "\n" are spelled out."""
+    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.console import Console, RenderableType
 from synthetic import START, build_row
 
-from perfkit.records import RunSummary
+from perfkit.records import Metric, RunSummary
 from perfkit.views.ledger_tables import rows_table, runs_table
 
 
@@ -58,6 +60,18 @@ def test_brackets_and_failures_stand_as_they_are() -> None:
     assert " b.py::test_a[red/5]" in text
     assert "b.py::test_b: no" in text
     assert ["2", "500", "ms", "0", "s", "500", "ms"] == text.splitlines()[4].split()[1:]
+
+
+def test_a_number_has_the_unit_of_its_metric() -> None:
+    """Bytes are no seconds, and a slash in the name of another tool's benchmark is of no folder."""
+    row = build_row(2097152.0, name="BM_Sort/8")
+    memory = replace(row, outcome=replace(row.outcome, metric=Metric(name="memory", unit="B")))
+    share = replace(row, outcome=replace(row.outcome, values=(0.25,), metric=Metric(name="share", unit="1")))
+
+    text = _text(rows_table([memory, share]))
+
+    assert ["BM_Sort/8", "(memory)", "1", "2.00", "MiB", "-", "2.00", "MiB"] == text.splitlines()[4].split()
+    assert ["BM_Sort/8", "(share)", "1", "0.25", "-", "0.25"] == text.splitlines()[5].split()
 
 
 def test_a_commit_that_all_share_stands_in_the_title() -> None:

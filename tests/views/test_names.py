@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from perfkit.views.names import BrokenName, broken, fitted
+from perfkit.views.names import BrokenName, broken, fitted, visible
 
 NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
 
@@ -52,3 +52,26 @@ def test_a_table_gives_names_what_numbers_leave() -> None:
 
     lines = [line.rstrip() for line in capture.get().splitlines()]
     assert ["bench_distances.py::           123.4 ms", "test_metrics[red]"] == lines[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("test_ä[1-µs]", "test_ä[1-µs]"),
+        ("a\x1b[31mred\x1b[0m", "a\\x1b[31mred\\x1b[0m"),
+        ("two\nlines\rand\ta tab", "two\\nlines\\rand\\ta tab"),
+        ("turned\u202efdp.exe", "turned\\u202efdp.exe"),
+    ],
+)
+def test_what_would_steer_a_terminal_is_spelled_out(text: str, shown: str) -> None:
+    """Names may come from other people's files."""
+    assert shown == visible(text)
+
+
+def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
+    """Nor can it begin a line of its own."""
+    console = Console(width=60, highlight=False)
+    with console.capture() as capture:
+        console.print(BrokenName("a\x1b]0;title\x07\nb"))
+
+    assert "a\\x1b]0;title\\x07\\nb" == capture.get().strip()
