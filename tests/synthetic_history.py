@@ -19,7 +19,7 @@ from perfkit.records.history import (
     Trend,
 )
 from perfkit.records.results import WALL_TIME, Machine, Metric, RunSummary
-from perfkit.records.site import GateFinding, GateSummary, Reference, Site
+from perfkit.records.site import Document, GateFinding, GateSummary, Reference, Site
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 MACHINE = "5f1c0ffee001"
@@ -28,6 +28,8 @@ ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
     "e0aaaaaaaaaa": {"python": "CPython 3.12.4", "torch": "2.8.0", "threads": "2"},
     "e1bbbbbbbbbb": {"python": "CPython 3.12.4", "torch": "2.9.1", "threads": "2"},
 }
+# A name with markup, quotes, a pipe, an end of line, a control, a reversal and a template's expression.
+HOSTILE = 'bench.py::test[<script>alert("1")</script>|a\'b&amp;\n\x1b[31mred\u202e{{ 7 * 7 }}]'
 _SUBJECTS = (
     "Reuse the distance matrix",
     "Vectorise the triplet loss",
@@ -217,6 +219,40 @@ def lively_site(runs: int = 60) -> Site:
         commit_url="https://forge.example/metric-learning/commit/{commit}",
         range_url="https://forge.example/metric-learning/compare/{before}...{after}",
     )
+
+
+def hostile_site() -> Site:
+    """Return a site in which each text that comes from outside tries to be something else."""
+    found = trend(HOSTILE, runs=8, steps={4: 1.5})
+    named = Reference(name="<v1>", commit=sha_of(2))
+    facts = {
+        sha: replace(one, subject='"><img src=x onerror=alert(1)>\u2028\x00', author="</script>")
+        for sha, one in commit_facts(8).items()
+    }
+    gate = GateSummary(
+        run_id=run_of(1),
+        recorded_at=START,
+        base=sha_of(1),
+        head=sha_of(2),
+        machine_id=MACHINE,
+        findings=(
+            GateFinding(benchmark=HOSTILE, metric=OPERATORS, verdict="FAILED", message="<b>\ud800</b>"),
+        ),
+    )
+    run = RunSummary(
+        run_id=run_of(1), recorded_at=START, source="import:<i>", commits=(sha_of(1),), subject="<u>",
+        dirty=True, benchmarks=1, launches=1, rows=1, failed=1, machine_id="<machine>",
+    )  # fmt: skip
+    environments = {**ENVIRONMENTS, next(iter(ENVIRONMENTS)): {"</script><b>": "&<>\"'"}}
+    point = step_of(found, 4, cause="environment", detail="<s>torch</s>", state="accepted", reason="<em>")
+    report = history([found], [point], commits=facts, environments=environments)
+    report = replace(report, machines={MACHINE: machine(cpu="<q>CPU</q>")}, notes=("<mark>",))
+    document = Document(title="<h6>", kind="explanation", link="javascript:alert(1)/a b?c#d.html")
+    return Site(
+        project="<title>", history=report, runs=(run,), gates=(gate,), documents=(document,),
+        releases=(named,), since=(replace(named, name='"v1'),),
+        commit_url='https://forge.example/"onmouseover=x/{commit}', notes=("<ins>",),
+    )  # fmt: skip
 
 
 def large_site(*, commits: int, benchmarks: int) -> Site:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from browser import Page, browser_programs, opened_browser
-from synthetic_history import large_site, lively_site, sha_of
+from synthetic_history import hostile_site, large_site, lively_site, sha_of
 
 from perfkit.records.site import Site
 from perfkit.views.report.pages import site_files, slug_of
@@ -314,3 +314,21 @@ def test_an_environment_can_be_taken_out_of_the_chart(page: Page, lively: Path) 
 
     assert before != page.run(_PIXELS)
     assert sha_of(25)[:10] in page.text("#picked")
+
+
+def test_hostile_texts_run_nothing(page: Page, tmp_path: Path) -> None:
+    """Names, subjects and facts that try to be scripts are shown as texts, of a clicked run as well."""
+    folder = _written(hostile_site(), tmp_path / "hostile")
+
+    for file in sorted(folder.rglob("*.html")):
+        page.open(file)
+        assert (
+            page.run("return document.querySelectorAll('script:not([src]), img[src=x], [onerror]').length")
+            == 0
+        )
+    (file,) = (folder / "benchmarks").iterdir()
+    page.open(file)
+    page.click("#chart", *_place(page, 3, runs=8))
+
+    assert "<img src=x onerror=alert(1)>" in page.text("#picked")
+    assert "<script>" in page.text("h1")

@@ -11,31 +11,28 @@ from typing import Any
 
 import pytest
 from synthetic_history import (
-    ENVIRONMENTS,
     MACHINE,
     OPERATORS,
     START,
     commit_facts,
     history,
+    hostile_site,
     large_site,
     lively_site,
-    machine,
     run_of,
     sha_of,
     step_of,
     trend,
 )
 
+from perfkit.records import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
 from perfkit.records.history import CommitFacts, HistoryReport, Silence
-from perfkit.records.results import RunSummary
-from perfkit.records.site import Document, GateFinding, GateSummary, Reference, Site
+from perfkit.records.site import ProfileEntryPoint, Reference, Site
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report.data import commits_in_order
 from perfkit.views.report.pages import site_files, slug_of, trend_name
 from perfkit.views.report.series import band, series_of, state_of
 from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text, visible
-
-HOSTILE = 'bench.py::test[<script>alert("1")</script>|a\'b&amp;\n\x1b[31mred\u202e{{ 7 * 7 }}]'
 
 
 class _Reader(HTMLParser):
@@ -179,42 +176,9 @@ def test_without_a_forge_commits_are_no_links() -> None:
     assert f'<code class="sha">{sha_of(40)[:10]}</code>' in pages
 
 
-def _hostile_site() -> Site:
-    found = trend(HOSTILE, runs=8, steps={4: 1.5})
-    named = Reference(name="<v1>", commit=sha_of(2))
-    facts = {
-        sha: replace(one, subject='"><img src=x onerror=alert(1)>\u2028\x00', author="</script>")
-        for sha, one in commit_facts(8).items()
-    }
-    gate = GateSummary(
-        run_id=run_of(1),
-        recorded_at=START,
-        base=sha_of(1),
-        head=sha_of(2),
-        machine_id=MACHINE,
-        findings=(
-            GateFinding(benchmark=HOSTILE, metric=OPERATORS, verdict="FAILED", message="<b>\ud800</b>"),
-        ),
-    )
-    run = RunSummary(
-        run_id=run_of(1), recorded_at=START, source="import:<i>", commits=(sha_of(1),), subject="<u>",
-        dirty=True, benchmarks=1, launches=1, rows=1, failed=1, machine_id="<machine>",
-    )  # fmt: skip
-    environments = {**ENVIRONMENTS, next(iter(ENVIRONMENTS)): {"</script><b>": "&<>\"'"}}
-    point = step_of(found, 4, cause="environment", detail="<s>torch</s>", state="accepted", reason="<em>")
-    report = history([found], [point], commits=facts, environments=environments)
-    report = replace(report, machines={MACHINE: machine(cpu="<q>CPU</q>")}, notes=("<mark>",))
-    document = Document(title="<h6>", kind="explanation", link="javascript:alert(1)/a b?c#d.html")
-    return Site(
-        project="<title>", history=report, runs=(run,), gates=(gate,), documents=(document,),
-        releases=(named,), since=(replace(named, name='"v1'),),
-        commit_url='https://forge.example/"onmouseover=x/{commit}', notes=("<ins>",),
-    )  # fmt: skip
-
-
 def test_hostile_names_stay_text() -> None:
     """Names, subjects, messages and facts with markup, quotes, controls and surrogates become no markup."""
-    files = dict(site_files(_hostile_site()))
+    files = dict(site_files(hostile_site()))
     known = {"img", "b", "i", "u", "s", "em", "q", "mark", "ins", "h6", "v1", "machine"}
 
     for name, text in files.items():
@@ -237,7 +201,7 @@ def test_hostile_names_stay_text() -> None:
 
 def test_a_document_is_linked_by_a_path_alone() -> None:
     """A path with spaces, signs of addresses or a scheme leads to the file of that name."""
-    page = dict(site_files(_hostile_site()))["profiles.html"]
+    page = dict(site_files(hostile_site()))["profiles.html"]
 
     assert 'href="./javascript%3Aalert%281%29/a%20b%3Fc%23d.html"' in page
 
@@ -548,3 +512,35 @@ def test_what_went_silent_together_is_told_together() -> None:
     )
 
     assert "Needs attention 1 3 benchmarks Silent for 40 days: it was last measured on 2026-01-07" in text
+
+
+def test_the_balance_of_a_profile_is_a_bar_with_its_parts_in_words() -> None:
+    """The parts and the rest fill the bar, each with its time and share, and the first step is left out."""
+    passes = (PassSummary(name="clean", total_s=3.0, step_s=(1.0, 1.0, 1.0), samples=30),)
+    balance = Balance(
+        step_s=(2.0, 1.0, 1.0),
+        phases=(
+            PhaseSeconds(name="forward", seconds=(1.0, 0.5, 0.5)),
+            PhaseSeconds(name="data wait", seconds=(0.1, 0.25, 0.25)),
+        ),
+    )
+    summary = ProfileSummary(
+        schema_version=1, name="first", target="train", arguments=(), recorded_at=START, commit=None,
+        machine=Machine(machine_id="m", facts={}), environment=Environment(env_id="e", facts={}),
+        configuration={}, passes=passes,
+        entries=(), artifacts=("first.txt",), balance=balance,
+    )  # fmt: skip
+    entry = ProfileEntryPoint(summary=summary, links={"first.txt": "files/profiles/first.txt"})
+
+    page = dict(site_files(Site(project="p", history=HistoryReport(trends=()), profiles=(entry,))))[
+        "profiles.html"
+    ]
+
+    assert "data wait 250 ms, 25.0 % forward 500 ms, 50.0 % rest, which no hook saw 250 ms, 25.0 %" in _words(
+        page
+    )
+    bars = [attrs for tag, attrs in _read(page).tags if tag == "rect" and "x" in attrs]
+    assert [("0.0", "250.0"), ("250.0", "500.0"), ("750.0", "250.0")] == [
+        (bar["x"], bar["width"]) for bar in bars
+    ]
+    assert 'href="./files/profiles/first.txt"' in page
