@@ -9,9 +9,9 @@ changes the code on purpose.
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -39,33 +39,21 @@ _DEFAULT_COLUMNS = 4
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which benchmarks the log shows: those of the configured columns, or those with most commits."""
-
-    configured: Sequence[Column] = ()
-
-    def names(self, commits: Mapping[str, int]) -> list[str]:
-        """Return the names of the benchmarks to show; ``commits`` has the number of commits of each one.
-
-        Raises:
-            ConfigError: a column could mean more than one benchmark.
-        """
-        _check_unambiguous(self.configured, commits)
-        columns = self.configured or _longest_histories(commits)
-        return [name for column in columns for name in commits if column.shows(name)]
-
-    def columns(self, found: Measurements) -> tuple[Column, ...]:
-        """Return the columns of the log, once the benchmarks to show were found."""
-        commits = {(one.benchmark, one.commit) for one in found.measured}
-        counted = Counter(name for name, _ in sorted(commits))
-        return tuple(self.configured) or _longest_histories(counted)
+def most_measured(commits: Mapping[str, int]) -> tuple[Column, ...]:
+    """Return the columns of a log without configured ones: the benchmarks with the longest history."""
+    names = sorted(commits, key=lambda name: (-commits[name], name))[:_DEFAULT_COLUMNS]
+    return tuple(Column(title=cell_code(name.rpartition("::")[2]), benchmark=name) for name in names)
 
 
 def build_change_log(
     found: Measurements, columns: Sequence[Column], history: History, *, times_of: TimesOf
 ) -> ChangeLog:
-    """Return the log of what was ``found``, with these columns."""
+    """Return the log of what was ``found``, with these columns.
+
+    Raises:
+        ConfigError: a column could mean more than one benchmark.
+    """
+    _check_unambiguous(columns, {one.benchmark for one in found.measured})
     by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
         tables=tuple(
@@ -83,11 +71,6 @@ def _check_unambiguous(columns: Sequence[Column], names: Iterable[str]) -> None:
             raise ConfigError(
                 f'log column "{column.benchmark}" could mean {" or ".join(meant[:2])}; give the whole node id'
             )
-
-
-def _longest_histories(commits: Mapping[str, int]) -> tuple[Column, ...]:
-    names = sorted(commits, key=lambda name: (-commits[name], name))[:_DEFAULT_COLUMNS]
-    return tuple(Column(title=cell_code(name.rpartition("::")[2]), benchmark=name) for name in names)
 
 
 def _table(

@@ -18,8 +18,9 @@ from perfkit.history.steps import Facts, find_change_points, noise_of
 from perfkit.history.trends import Order, arrange, chained, on_branch
 from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
-from perfkit.ledger.summaries import Wanted
+from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.measure.clock import utc_now
+from perfkit.records import Environment, Machine
 from perfkit.records.change_log import GateRatio
 from perfkit.records.history import (
     ChangePoint,
@@ -77,7 +78,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     request = request or HistoryRequest()
     kept = Ledger(ledger)
     found = kept.trends(Wanted(benchmarks=request.benchmarks, metric=request.metric, since=request.since))
-    commits = _commits(project.root, kept, found.trends)
+    commits = _commits(project.root, found)
     order = Order.of(commits.values())
     arranged = arrange(found.trends, order)
     if request.branch is not None:
@@ -87,8 +88,9 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
     gates = [trend for trend in arranged if trend.lockstep]
     trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
-    reading = _Reading(project=project, ledger=kept, trends=trends, gates=gates, order=order, commits=commits)
-    machines, environments = kept.places()
+    reading = _Reading(
+        project=project, ledger=kept, found=found, trends=trends, gates=gates, order=order, commits=commits
+    )
     states = read_states(ledger)
     common = without_machine(trends, order, reading.is_sentinel)
     points = [_with_state(point, states) for point in reading.change_points(common.levels)]
@@ -99,23 +101,22 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         creeps=tuple(reading.creeps()),
         silences=tuple(one for one in reading.silences() if one.benchmark not in states),
         commits=commits,
-        machines=machines,
-        environments={name: one.facts for name, one in environments.items()},
+        machines=found.machines,
+        environments={name: one.facts for name, one in found.environments.items()},
         noise=dict(reading.noise(points)),
         dirty_runs=len(found.dirty_runs),
         notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
     )
 
 
-def _commits(root: Path, ledger: Ledger, trends: Iterable[Trend]) -> dict[str, CommitFacts]:
-    measured = {commit for trend in trends for commit in trend.commits}
+def _commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
+    """Return what git knows of the measured commits, or what the ledger says of those that git lacks."""
+    measured = {commit for trend in found.trends for commit in trend.commits}
     by_git = commit_facts(root, measured)
-    said = ledger.commits() if measured - by_git.keys() else {}
     return {
-        sha: by_git[sha]
-        if sha in by_git
-        else CommitFacts(sha=sha, subject=said[sha].subject, time=said[sha].time)
-        for sha in sorted(measured)
+        sha: by_git.get(sha) or CommitFacts(sha=sha, subject=said.subject, time=said.time)
+        for sha, said in sorted(found.commits.items())
+        if sha in measured
     }
 
 
@@ -125,6 +126,7 @@ class _Reading:
 
     project: Project
     ledger: Ledger
+    found: Trends
     trends: Sequence[Trend]
     gates: Sequence[Trend]
     order: Order
@@ -134,13 +136,16 @@ class _Reading:
         root = self.project.root
         facts = Facts(
             order=self.order,
-            facts_of=self.ledger.facts_of_runs,
+            facts_of=self._facts_of,
             changes_code=functools.cache(self._changes_code),
             commits_between=functools.cache(functools.partial(commits_between, root)),
             gate_between=self._gate_between,
             sentinels=self.is_sentinel,
         )
         return find_change_points(self.trends, levels, facts)
+
+    def _facts_of(self, runs: Collection[str]) -> Mapping[str, tuple[Machine, Environment]]:
+        return self.ledger.facts_of_runs({run: self.found.files[run] for run in runs})
 
     def shifts(self, found: Iterable[Shift], points: Iterable[ChangePoint]) -> list[Shift]:
         sentinels = [trend for trend in self.trends if self.is_sentinel(trend.benchmark)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, OutOfDateError, UsageError
-from perfkit.history.change_log import Choice, build_change_log
+from perfkit.history.change_log import build_change_log, most_measured
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.store import Ledger
@@ -70,13 +70,13 @@ def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
     columns = [
         Column(title=column.title, benchmark=column.benchmark) for column in project.config.log.columns
     ]
-    choice = Choice(columns)
-    found = kept.measurements(choice.names)
+    shown = columns or most_measured(kept.timed_benchmarks())
+    found = kept.measurements([column.benchmark for column in shown])
     history = History(
         order=history_order(project.root, {one.commit for one in found.measured}),
         notes={commit: note.text for commit, note in read_notes(ledger).items()},
     )
-    return build_change_log(found, choice.columns(found), history, times_of=kept.times_of)
+    return build_change_log(found, shown, history, times_of=kept.times_of)
 
 
 def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:

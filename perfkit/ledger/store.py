@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +24,13 @@ from perfkit.ledger.summaries import (
     Trends,
     Wanted,
     points_of,
-    read_commits,
     read_facts,
     read_measurements,
-    read_places,
     read_runs,
     read_trends,
+    timed_benchmarks,
 )
-from perfkit.records import Commit, Environment, Machine, Row, RunSummary
+from perfkit.records import Environment, Machine, Row, RunSummary
 from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
@@ -170,15 +169,21 @@ class Ledger:
         wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
 
-    def measurements(self, choose: Callable[[Mapping[str, int]], Collection[str]]) -> Measurements:
-        """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
-
-        ``choose`` gets the benchmarks that were timed, with the number of their commits.
+    def timed_benchmarks(self) -> dict[str, int]:
+        """Return the benchmarks that were timed at commits, with the number of those.
 
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
-        return read_measurements(self._questions, choose)
+        return timed_benchmarks(self._questions)
+
+    def measurements(self, benchmarks: Collection[str]) -> Measurements:
+        """Return the times of benchmarks, node ids or ends of some, at commits: a place for each launch.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return read_measurements(self._questions, benchmarks)
 
     def runs(self) -> list[RunSummary]:
         """Return what each run measured in a line, oldest first.
@@ -247,26 +252,10 @@ class Ledger:
         """
         return read_trends(self._questions, wanted)
 
-    def commits(self) -> dict[str, Commit]:
-        """Return what the ledger knows of each commit that it has measurements of.
+    def facts_of_runs(self, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
+        """Return the machine and the environment of some runs, each given with the file that holds it.
 
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
-        return read_commits(self._questions)
-
-    def places(self) -> tuple[dict[str, Machine], dict[str, Environment]]:
-        """Return the machines and the environments that the ledger has measurements of, by their ids.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
-        return read_places(self._questions)
-
-    def facts_of_runs(self, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
-        """Return the machine and the environment of each of these runs, by their ids.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
-        return read_facts(self._questions, runs)
+        return read_facts(self._questions, files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -22,31 +22,31 @@ _RUNS = """
 SELECT run_id, epoch_us(min(recorded_at)), count(*), bool_or(dirty), count(DISTINCT benchmark),
     count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok' AND NOT counted),
     arg_min({'source': source, 'subject': subject, 'machine': machine_id}, recorded_at),
-    min("commit"), max("commit")
+    max(filename), min("commit"), max("commit")
 FROM ledger GROUP BY run_id
 """
 _COMMITS_OF_RUNS = """
 SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
 GROUP BY ALL ORDER BY min(filename), min(file_row_number)
 """
-_COMMITS = """
-SELECT "commit", arg_max(subject, recorded_at), epoch_us(max(commit_time)) FROM ledger GROUP BY "commit"
-"""
-_DIRTY = f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})"
 _TIMED = f"""
-SELECT benchmark, count(DISTINCT "commit") FROM ledger
-WHERE {_OF_COMMITS} AND NOT list_contains($dirty, run_id) GROUP BY benchmark
+SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger WHERE {_OF_COMMITS}
+GROUP BY benchmark
 """
 _MEASURED = f"""
 SELECT run_id, epoch_us(recorded_at), source, "commit", subject, epoch_us(commit_time), machine_id, env_id,
-    benchmark, version, side, launch, block, status, message, n, mean, sd, filename
-FROM ledger WHERE {_OF_COMMITS} AND list_contains($benchmarks, benchmark)
+    benchmark, version, side, launch, block, status, message, n, mean, sd, dirty, filename
+FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
 ORDER BY filename, file_row_number
 """
 # These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
 _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger
 WHERE status <> 'ok' AND policy['verdict'] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
+"""
+_FACTS = """
+SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
+WHERE list_contains($runs, run_id)
 """
 # A run's level is the lower quartile of its launches' medians: other work on the machine only slows. Of what
 # other tools measured the median may not be known.
@@ -55,7 +55,8 @@ SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN 
     env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
     count(*) AS launches, avg(mean) AS mean,
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
-    quantile_cont(coalesce(median, mean), 0.25) AS level
+    quantile_cont(coalesce(median, mean), 0.25) AS level, bool_or(dirty) AS dirty,
+    any_value(subject) AS subject, epoch_us(max(commit_time)) AS commit_time, max(filename) AS filename
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
     AND {{benchmarks}}
@@ -88,10 +89,17 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class Trends:
-    """Trends, each in the order of recording, and the runs left out since they had uncommitted changes."""
+    """Trends, each in the order of recording, and what is known of their commits, machines and environments.
+
+    ``dirty_runs`` are left out since they had uncommitted changes; ``files`` has the file of each run.
+    """
 
     trends: tuple[Trend, ...]
-    dirty_runs: frozenset[str] = field(default_factory=frozenset)
+    dirty_runs: frozenset[str] = frozenset()
+    commits: Mapping[str, Commit] = field(default_factory=dict)
+    machines: Mapping[str, Machine] = field(default_factory=dict)
+    environments: Mapping[str, Environment] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_runs(questions: Questions) -> list[RunSummary]:
@@ -101,10 +109,11 @@ def read_runs(questions: Questions) -> list[RunSummary]:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
     found = questions.ask(_RUNS)
-    several = [run_id for run_id, *_, first, last in found if first != last]
+    several = {one[0]: one[-3] for one in found if one[-2] != one[-1]}
     commits: dict[str, list[str]] = {}
     if several:
-        for run_id, commit in questions.ask(_COMMITS_OF_RUNS, runs=several):
+        within = set(several.values())
+        for run_id, commit in questions.ask(_COMMITS_OF_RUNS, within=within, runs=list(several)):
             commits.setdefault(run_id, []).append(commit)
     runs = (_summary(one, commits.get(one[0], one[-1:])) for one in found)
     return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
@@ -139,9 +148,24 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
         metric=wanted.metric,
         **meant.parameters,
         since=0 if wanted.since is None else to_microseconds(wanted.since),
+    ).to_pydict()
+    runs, commits = found["run_id"], found["commit"]
+    dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
+    files = dict(zip(runs, found["filename"], strict=True))
+    places = dict(zip(zip(found["machine_id"], found["env_id"], strict=True), runs, strict=True))
+    facts = read_facts(questions, {run: files[run] for run in places.values()}).values()
+    told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
+    return Trends(
+        trends=tuple(_trends(found, dirty)),
+        dirty_runs=dirty,
+        commits={
+            sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
+            for sha, (subject, time) in told.items()
+        },
+        machines={machine.machine_id: machine for machine, _ in facts},
+        environments={environment.env_id: environment for _, environment in facts},
+        files=files,
     )
-    dirty = dirty_runs(questions)
-    return Trends(trends=tuple(_trends(found.to_pydict(), dirty)), dirty_runs=dirty)
 
 
 def _trends(columns: Mapping[str, Sequence[Any]], dirty: Collection[str]) -> Iterator[Trend]:
@@ -192,49 +216,45 @@ def points_of(trends: Sequence[Trend]) -> dict[str, list[Any]]:
     return {name: [column[place] for place in order] for name, column in columns.items()}
 
 
-def timed_benchmarks(questions: Questions, dirty: Collection[str]) -> dict[str, int]:
-    """Return the benchmarks that were timed at commits outside of ``dirty`` runs, with the number of those.
+def timed_benchmarks(questions: Questions) -> dict[str, int]:
+    """Return the benchmarks that were timed, with the number of commits without changes beside them.
 
     Raises:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
-    return dict(questions.ask(_TIMED, dirty=sorted(dirty)))
+    return dict(questions.ask(_TIMED))
 
 
-def dirty_runs(questions: Questions) -> frozenset[str]:
-    """Return the runs that had uncommitted changes on a side, but for those that change code on purpose.
+def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Measurements:
+    """Return the times of benchmarks at commits, a place for each launch, and failures.
 
-    Raises:
-        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-    """
-    found = questions.ask(f"SELECT DISTINCT run_id FROM ledger WHERE dirty AND source NOT IN ({_CHANGED})")
-    return frozenset(run_id for (run_id,) in found)
-
-
-def read_measurements(
-    questions: Questions, choose: Callable[[Mapping[str, int]], Collection[str]]
-) -> Measurements:
-    """Return the times of chosen benchmarks at commits, a place for each launch, and failures.
-
-    ``choose`` gets the benchmarks that were timed, with the number of their commits.
+    ``benchmarks`` are node ids, or ends of some; none of them means none.
 
     Raises:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
-    dirty = dirty_runs(questions)
-    chosen = choose(timed_benchmarks(questions, dirty))
-    found = questions.ask(_MEASURED, benchmarks=sorted(chosen))
-    failed = any(row[_STATUS] != "ok" for row in found)
-    not_failed = set(questions.ask(_NO_FAILURES)) if failed else set()
-    kept = (_measured(row, not_failed) for row in found)
-    measured = tuple(one for one in kept if one.run_id not in dirty)
-    places = {(row[6], row[7]): (row[0], row[18]) for row in found}
-    machines, environments = _facts_at(questions, places.values())
-    return Measurements(measured=measured, machines=machines, environments=environments, dirty_runs=dirty)
+    if not benchmarks:
+        return Measurements(measured=())
+    meant = Meant(sorted(benchmarks))
+    found = questions.ask(_MEASURED.format(benchmarks=meant.condition), **meant.parameters)
+    files = {row[0]: row[-1] for row in found}
+    failed = {row[0] for row in found if row[_STATUS] != "ok"}
+    # Rows whose launch failed are few, and so are the files that hold them.
+    not_failed = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed})) if failed else set()
+    dirty = frozenset(row[0] for row in found if row[-2])
+    kept = (_measured(row, not_failed) for row in found if row[0] not in dirty)
+    places = {(row[6], row[7]): row[0] for row in found}
+    facts = read_facts(questions, {run: files[run] for run in places.values()}).values()
+    return Measurements(
+        measured=tuple(kept),
+        machines={machine.machine_id: machine for machine, _ in facts},
+        environments={environment.env_id: environment for _, environment in facts},
+        dirty_runs=dirty,
+    )
 
 
 def _measured(row: Sequence[Any], not_failed: Collection[tuple[str, str]]) -> Measured:
-    run_id, recorded_at, source, commit, subject, commit_time, *rest, _ = row
+    run_id, recorded_at, source, commit, subject, commit_time, *rest, _, _ = row
     one = Measured(
         run_id,
         from_microseconds(recorded_at),
@@ -249,60 +269,13 @@ def _measured(row: Sequence[Any], not_failed: Collection[tuple[str, str]]) -> Me
     )
 
 
-def _facts_at(
-    questions: Questions, places: Collection[tuple[str, str]]
-) -> tuple[dict[str, Machine], dict[str, Environment]]:
-    """Return the machines and environments of some runs, each given with the file that holds it."""
-    found = questions.ask(
-        "SELECT DISTINCT ON (machine_id, env_id) machine_id, machine, env_id, env FROM ledger"
-        " WHERE list_contains($runs, run_id)",
-        within=[file for _, file in places],
-        runs=[run for run, _ in places],
-    )
-    machines = {name: Machine(machine_id=name, facts=facts or {}) for name, facts, _, _ in found}
-    return machines, {name: Environment(env_id=name, facts=facts or {}) for _, _, name, facts in found}
-
-
-def read_commits(questions: Questions) -> dict[str, Commit]:
-    """Return what the ledger knows of each commit that it has measurements of.
+def read_facts(questions: Questions, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
+    """Return the machine and the environment of some runs, each given with the file that holds it.
 
     Raises:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
-    return {
-        sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
-        for sha, subject, time in questions.ask(_COMMITS)
-    }
-
-
-def read_places(questions: Questions) -> tuple[dict[str, Machine], dict[str, Environment]]:
-    """Return the machines and the environments of the ledger.
-
-    Their facts are those of one run each, since the maps of all rows take long to read.
-
-    Raises:
-        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-    """
-    last = questions.ask("SELECT max((run_id, filename)) FROM ledger GROUP BY machine_id, env_id")
-    return _facts_at(questions, [tuple(place) for (place,) in last])
-
-
-def read_facts(questions: Questions, runs: Collection[str]) -> dict[str, tuple[Machine, Environment]]:
-    """Return the machine and the environment of each of these runs, by their ids.
-
-    Raises:
-        LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-    """
-    places = questions.ask(
-        "SELECT run_id, max(filename) FROM ledger WHERE list_contains($runs, run_id) GROUP BY run_id",
-        runs=sorted(runs),
-    )
-    found = questions.ask(
-        "SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger"
-        " WHERE list_contains($runs, run_id)",
-        within=[file for _, file in places],
-        runs=[run for run, _ in places],
-    )
+    found = questions.ask(_FACTS, within=set(files.values()), runs=sorted(files))
     return {
         run: (
             Machine(machine_id=machine_id, facts=machine or {}),

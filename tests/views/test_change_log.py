@@ -12,7 +12,7 @@ import pytest
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.errors import ConfigError
-from perfkit.history.change_log import Choice, build_change_log
+from perfkit.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
 from perfkit.records import Environment, Machine, Row, Side, Source
 from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
@@ -37,9 +37,9 @@ def _log(rows: list[Row], history: History = HISTORY, columns: tuple[Column, ...
         ledger = Ledger(Path(folder))
         if rows:
             ledger.append(rows)
-        choice = Choice(columns)
-        found = ledger.measurements(choice.names)
-        return build_change_log(found, choice.columns(found), history, times_of=ledger.times_of)
+        shown = columns or most_measured(ledger.timed_benchmarks())
+        found = ledger.measurements([column.benchmark for column in shown])
+        return build_change_log(found, shown, history, times_of=ledger.times_of)
 
 
 def _cell(rows: list[Row], entry: int = 0) -> Cell:
