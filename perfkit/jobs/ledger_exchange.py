@@ -255,7 +255,7 @@ class _Importing:
         self.runs: list[ImportedRun] = []
         self._ledger, self._request, self._given = ledger, request, given
         self._recorded = set(recorded_ends(ledger.path))
-        self._known_commits = ledger.commits()
+        self._known_commits = ledger.imported_commits()
         self._used_given = False
         self._doubts: list[str] = []
         self._problems: list[str] = []

@@ -30,7 +30,7 @@ from perfkit.ledger.summaries import (
     read_trends,
     timed_benchmarks,
 )
-from perfkit.records import Environment, Machine, Row, RunSummary
+from perfkit.records import IMPORT_PREFIX, Environment, Machine, Row, RunSummary
 from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
@@ -169,15 +169,6 @@ class Ledger:
         wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
         return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
 
-    def commits(self) -> frozenset[str]:
-        """Return the commits that the ledger has measurements of.
-
-        Raises:
-            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
-        """
-        found = self._questions.ask('SELECT DISTINCT "commit" FROM ledger')
-        return frozenset(sha for (sha,) in found)
-
     def timed_benchmarks(self) -> dict[str, int]:
         """Return the benchmarks that were timed at commits, with the number of those.
 
@@ -193,6 +184,15 @@ class Ledger:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
         return read_measurements(self._questions, benchmarks)
+
+    def imported_commits(self) -> frozenset[str]:
+        """Return the commits that the ledger has other tools' measurements of.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        question = 'SELECT DISTINCT "commit" FROM ledger WHERE starts_with(source, $prefix)'
+        return frozenset(sha for (sha,) in self._questions.ask(question, prefix=IMPORT_PREFIX))
 
     def runs(self) -> list[RunSummary]:
         """Return what each run measured in a line, oldest first.
