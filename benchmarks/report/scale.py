@@ -28,7 +28,7 @@ return performance.now();
 
 def ready_ms(page: Page, file: Path) -> float:
     """Return the median milliseconds from the start of loading a page until it is painted."""
-    found = []
+    found: list[float] = []
     for _ in range(_LOADS):
         page.open(file)
         found.append(page.run(_READY))
