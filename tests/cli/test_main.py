@@ -24,7 +24,7 @@ def fail(self):
     error.add_note("its 3 rows so far are in x.jsonl")
     raise error
 
-perfkit.ledger.store.Ledger.rows = fail
+perfkit.ledger.store.Ledger.runs = fail
 sys.argv = ["perfkit", "ledger", "list", "--ledger", "."]
 main()
 """
