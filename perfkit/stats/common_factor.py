@@ -19,6 +19,10 @@ OTHERS = 3
 _ROUNDS = 5
 # A benchmark may depend on the machine more than most do; beyond twice as much the slope is chance.
 _STEEPEST = 2.0
+_APART = (1, 2, 3, 5, 8, 13, 20)
+_AS_OTHERS = 0.15
+# The machine moved where the factor did by three times what it usually does from run to run.
+_MOVED = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +51,9 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
 
     A level is above zero, in any unit, or NaN where the run has not measured the benchmark. The factor of a
     run is the median of what its benchmarks are off their own levels (median polish, Tukey 1977), leaving out
-    the benchmark from which it is taken; how far that one follows it is the slope of least absolute
-    residuals. A benchmark that has three others in less than half of its runs stays as it is; in single runs
-    that lack them, the factor lies between those of the runs around.
+    the benchmark from which it is taken, times the slope with which that one follows it. A benchmark that has
+    three others in less than half of its runs stays as it is; in single runs that lack them, the factor lies
+    between those of the runs around.
 
     Raises:
         ValueError: the levels are no table, or one of them is neither above zero nor NaN.
@@ -113,11 +117,27 @@ def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
         return np.zeros(len(off)), 0.0
     whole = np.interp(np.arange(len(off)), known, factor[known])
     whole -= np.median(whole)
-    moved = whole != 0
+    return whole, _slope(off, whole)
+
+
+def _slope(off: FloatArray, factor: FloatArray) -> float:
+    """Return how much a benchmark moves with the factor, by the weighted median of pairs of runs.
+
+    The pairs are up to twenty runs apart, so that a step of the benchmark's own touches few of them, and the
+    factor moved between them by more than it does by chance; they count by how much it moved. Some weight
+    says that the benchmark follows the machine as others do.
+    """
+    apart = [lag for lag in _APART if lag < len(off)]
+    moves = np.concatenate([factor[:0], *(factor[lag:] - factor[:-lag] for lag in apart)])
+    follows = np.concatenate([off[:0], *(off[lag:] - off[:-lag] for lag in apart)])
+    usual = np.median(np.abs(np.diff(factor))) if len(factor) > 1 else 0.0
+    moved = (moves != 0) & (np.abs(moves) >= _MOVED * usual)
     if not moved.any():
-        return whole, 0.0
-    slopes, weights = (off - np.median(off))[moved] / whole[moved], np.abs(whole[moved])
+        return 0.0
+    weights = np.abs(moves[moved])
+    slopes = np.append(follows[moved] / moves[moved], 1.0)
+    weights = np.append(weights, _AS_OTHERS * weights.sum())
     order = np.argsort(slopes)
     sums = np.cumsum(weights[order])
     slope = float(slopes[order][np.searchsorted(sums, sums[-1] / 2)])
-    return whole, min(max(slope, 0.0), _STEEPEST)
+    return min(max(slope, 0.0), _STEEPEST)
