@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
-.PHONY: peers versions clean
+.PHONY: peers change-points versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -73,6 +73,15 @@ peers: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
 	$(BIN)/python benchmarks/peers/table.py
+
+# Five detectors of steps beside perfkit's, on levels of identical code and on simulated noise: some ten minutes. They
+# come without what else their packages bring along, since one of them asks for other versions than perfkit does.
+# A series of one's own as well, in a file with its "values": make change-points SERIES=FILE.json
+change-points: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt asv ruptures
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		apache-otava==0.8.0 skchange==0.18.0 fastcpd==1.3.1
+	$(BIN)/python benchmarks/change_points/point_study.py $(SERIES)
 
 # The tests on each supported Python, and on the lowest versions of all dependencies: half an hour, and gigabytes.
 # Some of them only: make versions VERSIONS="3.12 lowest"

@@ -29,6 +29,7 @@ TEXTS = [
     "docs/architecture.md",
     "docs/calibration.md",
     "docs/case-studies.md",
+    "docs/change-points.md",
     "docs/evidence.md",
     "docs/method.md",
     "docs/peers.md",

@@ -19,8 +19,10 @@ OTHERS = 3
 _ROUNDS = 5
 # A benchmark may depend on the machine more than most do; beyond twice as much the slope is chance.
 _STEEPEST = 2.0
-# Moves from run to run tell of the machine where they are so many times what chance moves the medians by.
-_CLEAR_MOVES = 4.0
+_APART = (1, 2, 3, 5, 8, 13, 20)
+_AS_OTHERS = 0.15
+# The machine moved where the factor did by three times what it usually does from run to run.
+_MOVED = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +51,9 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
 
     A level is above zero, in any unit, or NaN where the run has not measured the benchmark. The factor of a
     run is the median of what its benchmarks are off their own levels (median polish, Tukey 1977), leaving out
-    the benchmark from which it is taken; how far that one follows it is the slope of least absolute
-    residuals. A benchmark that has three others in less than half of its runs stays as it is; in single runs
-    that lack them, the factor lies between those of the runs around.
+    the benchmark from which it is taken, times the slope with which that one follows it. A benchmark that has
+    three others in less than half of its runs stays as it is; in single runs that lack them, the factor lies
+    between those of the runs around.
 
     Raises:
         ValueError: the levels are no table, or one of them is neither above zero nor NaN.
@@ -61,11 +63,11 @@ def remove_common_factor(levels: Sequence[Sequence[float]] | FloatArray) -> With
         raise ValueError("expected a table of levels above zero, NaN where there is none")
     logs = np.log(table)
     off = _polished(logs)
-    others, noise = _medians_of_others(off), _noise_of_medians(off)
+    others = _medians_of_others(off)
     slopes = []
     for column in range(logs.shape[1]):
         measured = np.isfinite(logs[:, column])
-        factor, slope = _followed(off[measured, column], others[measured, column], noise)
+        factor, slope = _followed(off[measured, column], others[measured, column])
         logs[measured, column] -= slope * factor
         slopes.append(slope)
     counts = np.isfinite(off).sum(axis=1)
@@ -108,41 +110,34 @@ def _medians_of_others(table: FloatArray) -> FloatArray:
     return np.where((others >= OTHERS) & np.isfinite(table), (below + above) / 2, np.nan)
 
 
-def _moves(off: FloatArray, factor: FloatArray, noise: float) -> tuple[FloatArray, FloatArray]:
-    """Return what the factor and a benchmark move by: from run to run, or off their own medians.
-
-    A step of the benchmark itself is one of many moves from run to run, whereas it tilts what lies off the
-    median on either side. But where the factor is steady, its moves from run to run are noise.
-    """
-    moves = np.diff(factor)
-    if np.median(np.abs(moves)) > _CLEAR_MOVES * noise:
-        return moves, np.diff(off)
-    return factor, off
-
-
-def _noise_of_medians(off: FloatArray) -> float:
-    """Return by how much chance moves the medians of others: 1.25 sd over the root of their number."""
-    residuals = np.abs(off - _row_medians(off)[:, None])
-    known = np.isfinite(residuals)
-    if not known.any():
-        return 0.0
-    others = np.median(known.sum(axis=1)) - 1
-    return float(1.25 * np.median(residuals[known]) / np.sqrt(max(others, 1)))
-
-
-def _followed(off: FloatArray, factor: FloatArray, noise: float) -> tuple[FloatArray, float]:
+def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     """Return the log factor for each run of a benchmark and the slope with which it follows that."""
     known = np.flatnonzero(np.isfinite(factor))
     if not len(off) or 2 * len(known) < len(off):
         return np.zeros(len(off)), 0.0
     whole = np.interp(np.arange(len(off)), known, factor[known])
     whole -= np.median(whole)
-    moves, own = _moves(off - np.median(off), whole, noise)
-    moved = moves != 0
+    return whole, _slope(off, whole)
+
+
+def _slope(off: FloatArray, factor: FloatArray) -> float:
+    """Return how much a benchmark moves with the factor, by the weighted median of pairs of runs.
+
+    The pairs are up to twenty runs apart, so that a step of the benchmark's own touches few of them, and the
+    factor moved between them by more than it does by chance; they count by how much it moved. Some weight
+    says that the benchmark follows the machine as others do.
+    """
+    apart = [lag for lag in _APART if lag < len(off)]
+    moves = np.concatenate([factor[:0], *(factor[lag:] - factor[:-lag] for lag in apart)])
+    follows = np.concatenate([off[:0], *(off[lag:] - off[:-lag] for lag in apart)])
+    usual = np.median(np.abs(np.diff(factor))) if len(factor) > 1 else 0.0
+    moved = (moves != 0) & (np.abs(moves) >= _MOVED * usual)
     if not moved.any():
-        return whole, 0.0
-    slopes, weights = own[moved] / moves[moved], np.abs(moves[moved])
+        return 0.0
+    weights = np.abs(moves[moved])
+    slopes = np.append(follows[moved] / moves[moved], 1.0)
+    weights = np.append(weights, _AS_OTHERS * weights.sum())
     order = np.argsort(slopes)
     sums = np.cumsum(weights[order])
     slope = float(slopes[order][np.searchsorted(sums, sums[-1] / 2)])
-    return whole, min(max(slope, 0.0), _STEEPEST)
+    return min(max(slope, 0.0), _STEEPEST)

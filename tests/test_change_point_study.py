@@ -1,0 +1,135 @@
+"""The study of detectors of steps: its series are what it says, and its document is what came out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfkit.stats.binomial import upper_bound
+
+ROOT = Path(__file__).parent.parent
+STUDY = ROOT / "benchmarks" / "change_points"
+DOCUMENT = ROOT / "docs" / "change-points.md"
+_SCRIPTS = ("point_study", "point_tables", "detectors", "series", "plan", "neutral")
+# Of these more than one series in a hundred has a step, as the document says.
+_BEYOND = {"... by the whole sd", "every fifth run slow, at random"}
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Mapping[str, ModuleType]]:
+    """Return the study's scripts, loaded as they load one another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(STUDY.parent / "calibration"))
+        patch.syspath_prepend(str(STUDY))
+        yield {name: importlib.import_module(name) for name in _SCRIPTS}
+    for name in _SCRIPTS:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Mapping[str, list[Any]]:
+    """Return what came out of the study when it ran last."""
+    return dict(json.loads((STUDY / "outcomes.json").read_text()))
+
+
+def test_the_document_is_what_came_out(scripts: Mapping[str, ModuleType]) -> None:
+    """Rendering the outcomes again gives the committed document."""
+    assert DOCUMENT.read_text() == scripts["point_tables"].render(
+        json.loads((STUDY / "outcomes.json").read_text())
+    )
+
+
+def test_a_table_without_a_place_is_refused(
+    scripts: Mapping[str, ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A document that lost the place of a table does not lose the table silently."""
+    template = tmp_path / "document.md"
+    template.write_text("No table here.\n")
+    monkeypatch.setattr(scripts["point_tables"], "TEMPLATE", template)
+
+    with pytest.raises(ValueError, match="has places for"):
+        scripts["point_tables"].render(json.loads((STUDY / "outcomes.json").read_text()))
+
+
+def test_the_levels_are_of_identical_code(scripts: Mapping[str, ModuleType]) -> None:
+    """No level of the second ledger is half as large again as its median; planted cells are missing."""
+    series = scripts["series"]
+
+    table = series.read_levels(series.HELD_OUT, "quickest")
+
+    assert (160, 6) == table.shape
+    assert 60 == np.isnan(table).sum()
+    assert np.nanmax(np.abs(np.log(table / np.nanmedian(table, axis=0)))) < np.log(1.5)
+
+
+def test_a_step_is_put_where_it_was_drawn(scripts: Mapping[str, ModuleType]) -> None:
+    """The levels from the run on are multiplied, those of other benchmarks are not."""
+    series = scripts["series"]
+    window = series.read_windows(series.HELD_OUT)[0]
+
+    stepped = window.stepped(2, run=40, ratio=1.05)
+
+    before, after = window.series(2, without_factor=False), stepped.series(2, without_factor=False)
+    place = window.place(2, 40)
+    assert np.array_equal(before[:place], after[:place])
+    assert pytest.approx(1.05 * before[place:]) == after[place:]
+    assert np.array_equal(window.series(1, without_factor=False), stepped.series(1, without_factor=False))
+
+
+def test_the_figures_are_of_this_detector(
+    scripts: Mapping[str, ModuleType], outcomes: Mapping[str, list[Any]]
+) -> None:
+    """What perfkit finds of the held-out steps of 5 % now is what the study counted."""
+    study, held_out = scripts["point_study"], scripts["series"].HELD_OUT
+
+    again = study.count_stepped((held_out, True, 0.05, "perfkit"))
+
+    assert again in outcomes["stepped"]
+
+
+def test_hardly_any_simulated_series_without_a_step_has_one(outcomes: Mapping[str, list[Any]]) -> None:
+    """At most 1 % of 10,000, of all kinds of noise but those that are named."""
+    own = [one for one in outcomes["simulated"] if one["detector"] == "perfkit"]
+
+    shares = {one["noise"]: one["found"] / one["of"] for one in own}
+
+    assert {10_000} == {one["of"] for one in own}
+    assert set() == {noise for noise, share in shares.items() if share > 0.01} - _BEYOND
+
+
+def test_no_window_of_held_out_code_has_a_step(outcomes: Mapping[str, list[Any]]) -> None:
+    """Without the common factor none of the second ledger's windows has one."""
+    (own,) = (
+        one
+        for one in outcomes["null"]
+        if (one["study"], one["level"], one["without_factor"], one["stride"], one["detector"])
+        == ("2026-11-25", "quickest", True, 20, "perfkit")
+    )
+
+    assert (0, 24) == (own["found"], own["of"])
+    assert upper_bound(own["found"], own["of"]) < 0.12
+
+
+def test_held_out_steps_are_found_and_hardly_anything_else(outcomes: Mapping[str, list[Any]]) -> None:
+    """Precision is 98 % over all sizes, nine of ten are within one run, and none as precise finds more."""
+    held_out = [one for one in outcomes["stepped"] if one["study"] == "2026-11-25" and one["without_factor"]]
+    own = [one for one in held_out if one["detector"] == "perfkit"]
+
+    assert [0.03, 0.05, 0.1] == [one["size"] for one in own]
+    assert sum(one["right"] for one in own) / sum(one["points"] for one in own) >= 0.98
+    assert all(one["exact"] / one["right"] >= 0.9 for one in own)
+    found = {one["size"]: one["right"] for one in own}
+    assert all(one["right"] <= found[one["size"]] for one in held_out if one["right"] / one["points"] >= 0.9)
+    assert all(
+        one["right"] < found[one["size"]]
+        for one in held_out
+        if one["detector"] in {"Otava", "asv", "fastcpd"}
+    )
