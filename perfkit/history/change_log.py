@@ -82,8 +82,10 @@ def _table(
 ) -> Table:
     first = {one.commit: one for one in reversed(measured)}
     ordered = sorted(first, key=lambda sha: _place(sha, first[sha], history))
+    by_name = _group(measured, lambda one: one.benchmark)
     shown = [
-        _ColumnOf([one for one in measured if column.shows(one.benchmark)], times_of) for column in columns
+        _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], times_of)
+        for column in columns
     ]
     entries = tuple(
         Entry(
@@ -133,17 +135,19 @@ class _ColumnOf:
         own = self._by_commit.get(sha)
         if not own:
             return None
+        if len(own) == 1 and own[0].status == "ok" and own[0].n and not _is_beside_others(own[0]):
+            return _measured_cell(own, sha, self._version)
         newest = max(own, key=lambda one: one.recorded_at)
         failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
-        if failed:
-            return Cell(failure=_failure(failed, own, newest.run_id), env_id=newest.env_id)
-        if sha not in self._timed:
-            return None
+        if failed or sha not in self._timed:
+            told = _failure(failed, own, newest.run_id)
+            return None if told is None else Cell(failure=told, env_id=newest.env_id)
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
         cell = _measured_cell(shown, sha, self._version)
         if shown[0].source != "gate":
-            return replace(cell, ratio=paired_ratio(_pairs(shown, sha, before)))
+            ratio = paired_ratio(_pairs(shown, sha, before))
+            return cell if ratio is None else replace(cell, ratio=ratio)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
             return cell
         return replace(cell, gate=gate_ratio(self._times_of(run_id, own[0].benchmark), base=before, head=sha))
@@ -156,12 +160,19 @@ class _ColumnOf:
         )
 
 
+def _is_beside_others(one: Measured) -> bool:
+    """Tell whether a run may have measured other commits in turns with the one of this launch."""
+    return one.source == "gate" or one.block is not None
+
+
 def _is_alternating(one: Measured) -> bool:
     """Tell whether a run compares later commits with the one of this launch."""
     return one.side == "base" if one.source == "gate" else one.block is not None
 
 
-def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -> str:
+def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -> str | None:
+    if not failed:
+        return None
     launches = sum(one.run_id == run_id for one in own)
     first = failed[0]
     word = "skipped" if first.status == "skipped" else "failed"
@@ -171,11 +182,12 @@ def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -
 
 def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
     own = [one for one in shown if one.commit == sha]
-    first, summary = own[0], summarise([one.mean for one in own if one.mean is not None])
-    several = len(own) > 1 and summary is not None
+    first, mean, sd = own[0], own[0].mean, own[0].sd
+    if len(own) > 1 and (summary := summarise([one.mean for one in own if one.mean is not None])):
+        mean, sd = summary.mean, summary.sd
     return Cell(
-        mean=summary.mean if summary else None,
-        sd=summary.sd if several and summary else first.sd,
+        mean=mean,
+        sd=sd,
         launches=len(own),
         env_id=first.env_id,
         other_version=first.version != version,

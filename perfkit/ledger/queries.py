@@ -20,6 +20,17 @@ import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.files import read_consistently
+from perfkit.ledger.index import (
+    COLUMNS,
+    DERIVED,
+    FEWEST_FILES,
+    Index,
+    Part,
+    is_answerable,
+    is_begun,
+    to_index,
+    writing,
+)
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds, upgraded
 
 if TYPE_CHECKING:
@@ -98,15 +109,19 @@ class Questions:
     ) -> list[tuple[Any, ...]]:
         """Return the rows of an answer to a question in SQL, which selects from ``ledger``.
 
-        Besides the ledger's columns that has ``filename``, ``file_row_number`` and ``counted``, which is true
-        for rows of counts. ``$name`` stands for a parameter. ``within`` names the files to look into, which
-        an earlier answer told; where one of them is gone since, all files are looked into.
+        Besides the ledger's columns that has ``filename``, ``file_row_number``, ``counted``, true for rows
+        of counts, and ``lowest``, the least of the values. ``$name`` stands for a parameter. ``within``
+        names the files to look into, which an earlier answer told; where one of them is gone since, all files
+        are looked into.
 
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
+        index = self._ledger if within is None else None
         return self._answer(
-            lambda files: _ask(_only(files, within), question, parameters, lambda found: found.fetchall())
+            lambda files: _ask(
+                _only(files, within), question, parameters, lambda found: found.fetchall(), index=index
+            )
         )
 
     def columns(self, question: str, **parameters: object) -> pa.Table:
@@ -115,7 +130,7 @@ class Questions:
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
-        return self._answer(lambda files: _ask(files, question, parameters, _to_arrow))
+        return self._answer(lambda files: _ask(files, question, parameters, _to_arrow, index=self._ledger))
 
     def answer(self, question: str) -> pa.Table:
         """Return the answer to a person's question by columns.
@@ -135,7 +150,7 @@ class Questions:
         Raises:
             LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
         """
-        found = self._answer(lambda files: _whole_rows(files, condition, parameters))
+        found = self._answer(lambda files: _whole_rows(self._ledger, files, condition, parameters))
         return found.select(SCHEMA.names).cast(SCHEMA)
 
     def _answer(self, answer: Callable[[Present], Answer], *, asked: str = "") -> Answer:
@@ -209,11 +224,22 @@ def _ask(
     question: str,
     parameters: Mapping[str, object],
     take: Callable[[duckdb.DuckDBPyRelation], Answer],
+    *,
+    index: Path | None = None,
 ) -> Answer:
-    """Answer a question quickly where all files are of this version, else with care."""
+    """Answer a question quickly where all files are of this version, else with care.
+
+    ``index`` is the ledger whose index may know the answer.
+    """
     import duckdb
 
     with closing(duckdb.connect(config=_SETTINGS)) as connection:
+        if index is not None and len(files) >= FEWEST_FILES and is_answerable(question):
+            # It only makes things quicker: others may change it meanwhile, or it cannot be written.
+            with contextlib.suppress(duckdb.Error, OSError):
+                if is_begun(index):
+                    known = _by_index(connection, index, files)
+                    return take(connection.sql(_about(known, question), params=parameters))
         if files:
             # An older file lacks columns; another cause shows again below.
             with contextlib.suppress(duckdb.Error):
@@ -228,6 +254,58 @@ def _only(files: Present, names: Collection[str] | None) -> Present:
     return files if names is None or len(found) < len(set(names)) else found
 
 
+def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Present) -> str:
+    """Return the rows of files as the index has them, and of those that it lacks; it is extended by many.
+
+    Raises:
+        LedgerError: a file is no ledger file, or was written by a newer perfkit.
+        OSError: the index cannot be written.
+    """
+    index = Index.of(ledger)
+    held = index.held(files)
+    if to_index(files, held):
+        with writing(ledger):
+            index = Index.of(ledger)
+            held = index.held(files)
+            if new := to_index(files, held):
+                _extend(connection, index, held, {file: files[file] for file in new})
+                index = Index.of(ledger)
+                held = index.held(files)
+    rest = {file: ends for file, ends in files.items() if file.name not in held}
+    listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
+    outdated = index.outdated(held)
+    known = ", ".join(_quoted(str(part)) for part in index.parts)
+    current = f" WHERE filename NOT IN ({', '.join(map(_quoted, outdated))})" if outdated else ""
+    found = (
+        f"SELECT {listed}, {_quoted(str(ledger))} || '/' || filename AS filename, file_row_number"
+        f" FROM read_parquet([{known}], hive_partitioning=false){current}"
+    )
+    others = f"SELECT {listed}, filename, file_row_number FROM ({_alike(rest)})"
+    return f"{found} UNION ALL BY NAME {others}" if rest else found
+
+
+def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
+    _refuse_strangers(connection, new)
+    part = Part.of(index, held, new)
+    listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
+    places = "parse_filename(filename) AS filename, file_row_number"
+    rows = f"SELECT {listed}, {places} FROM ({_of_any_version(new)})"
+    for before in part.replaces:
+        names = ", ".join(_quoted(name) for name in index.parts[before] if name in held)
+        rows += (
+            f" UNION ALL BY NAME SELECT * FROM read_parquet([{_quoted(str(before))}])"
+            f" WHERE filename IN ({names or 'NULL'})"
+        )
+    try:
+        connection.execute(
+            f"COPY ({rows}) TO {_quoted(str(part.temporary))} (FORMAT parquet, COMPRESSION zstd,"
+            f" KV_METADATA {{{part.key}: {_quoted(part.metadata)}}})"
+        )
+        part.publish()
+    finally:
+        part.temporary.unlink(missing_ok=True)
+
+
 def _refuse_strangers(connection: duckdb.DuckDBPyConnection, files: Present) -> None:
     """Read what is no file of this version or an older one by itself, which tells what is wrong with it."""
     odd = f"SELECT DISTINCT filename FROM ledger WHERE coalesce(schema_version > {SCHEMA_VERSION}, true)"
@@ -235,12 +313,12 @@ def _refuse_strangers(connection: duckdb.DuckDBPyConnection, files: Present) -> 
         read_table(Path(name))
 
 
-def _whole_rows(files: Present, condition: str, parameters: Mapping[str, object]) -> pa.Table:
+def _whole_rows(ledger: Path, files: Present, condition: str, parameters: Mapping[str, object]) -> pa.Table:
     """Read the files whole that have such rows, and of those only the parts that have such runs."""
     chosen, of_runs = files, ""
     if condition:
         where = f"SELECT DISTINCT filename, run_id FROM ledger WHERE {condition}"
-        places = _ask(files, where, parameters, lambda found: found.fetchall())
+        places = _ask(files, where, parameters, lambda found: found.fetchall(), index=ledger)
         names = {name for name, _ in places}
         chosen = {file: ends for file, ends in files.items() if str(file) in names}
         runs = ", ".join(sorted({_quoted(run) for _, run in places}))
@@ -258,7 +336,8 @@ def _alike(files: Present) -> str:
     """Return the rows of files that have all of the columns that are asked for."""
     guard = f"CASE WHEN schema_version <= {SCHEMA_VERSION} THEN true ELSE error('a newer schema') END"
     return (
-        f"SELECT *, causes IS NOT NULL AS counted FROM {_parquet(files, 'false')}"
+        f'SELECT *, causes IS NOT NULL AS counted, list_min("values") AS lowest FROM'
+        f" {_parquet(files, 'false')}"
         f" WHERE {guard}{_held_once(files)}"
     )
 
@@ -266,7 +345,10 @@ def _alike(files: Present) -> str:
 def _of_any_version(files: Present) -> str:
     """Return the rows of files of several versions; columns that a version did not have yet are null."""
     found = f"SELECT * FROM {_parquet(files, 'true')} UNION ALL BY NAME " if files else ""
-    return f"SELECT *, {_COUNTED_ONCE} AS counted FROM ({found}{_NO_ROWS}) WHERE true{_held_once(files)}"
+    return (
+        f'SELECT *, {_COUNTED_ONCE} AS counted, list_min("values") AS lowest'
+        f" FROM ({found}{_NO_ROWS}) WHERE true{_held_once(files)}"
+    )
 
 
 def _parquet(files: Iterable[Path], by_name: str) -> str:

@@ -20,14 +20,19 @@ _CHANGED = ", ".join(f"'{source}'" for source in sorted(OF_CHANGED_CODE))
 _OF_COMMITS = f"metric = 'time' AND NOT \"exact\" AND source NOT IN ({_CHANGED})"
 _RUNS = """
 SELECT run_id, epoch_us(min(recorded_at)), count(*), bool_or(dirty), count(DISTINCT benchmark),
-    count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok' AND NOT counted),
-    arg_min({'source': source, 'subject': subject, 'machine': machine_id}, recorded_at),
+    count(DISTINCT ("commit", launch)), count(*) FILTER (status <> 'ok'),
+    arg_min({'source': source, 'subject': subject, 'where': machine_id}, recorded_at),
     max(filename), min("commit"), max("commit")
 FROM ledger GROUP BY run_id
 """
 _COMMITS_OF_RUNS = """
 SELECT run_id, "commit" FROM ledger WHERE list_contains($runs, run_id)
 GROUP BY ALL ORDER BY min(filename), min(file_row_number)
+"""
+# Whether a row is of a count takes as long to read as all else of it, and few rows failed.
+_FAILED_COUNTS = """
+SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted AND list_contains($runs, run_id)
+GROUP BY run_id
 """
 _TIMED = f"""
 SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger
@@ -48,14 +53,14 @@ _FACTS = """
 SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
 WHERE list_contains($runs, run_id)
 """
-# A run's level is the lower quartile of its launches' medians: other work on the machine only slows. Of what
-# other tools measured the median may not be known.
+# A run's level is the lower quartile over its launches of the quickest round: other work on the machine only
+# slows. Of what other tools measured the rounds may not be known.
 _LEVELS = f"""
 SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN ({_LOCKSTEP}) AS lockstep,
     env_id, run_id, "commit", any_value(source) AS source, epoch_us(min(recorded_at)) AS recorded_at,
     count(*) AS launches, avg(mean) AS mean,
     CASE WHEN count(*) > 1 THEN stddev_samp(mean) ELSE any_value(sd) END AS sd,
-    quantile_cont(coalesce(median, mean), 0.25) AS level, bool_or(dirty) AS dirty,
+    quantile_cont(coalesce(lowest, median, mean), 0.25) AS level, bool_or(dirty) AS dirty,
     any_value(subject) AS subject, epoch_us(max(commit_time)) AS commit_time, max(filename) AS filename
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
@@ -115,11 +120,16 @@ def read_runs(questions: Questions) -> list[RunSummary]:
         within = set(several.values())
         for run_id, commit in questions.ask(_COMMITS_OF_RUNS, within=within, runs=list(several)):
             commits.setdefault(run_id, []).append(commit)
-    runs = (_summary(one, commits.get(one[0], one[-1:])) for one in found)
+    failed = {one[0]: one[-3] for one in found if one[6]}
+    counts: dict[str, int] = {}
+    if failed:
+        within = set(failed.values())
+        counts = dict(questions.ask(_FAILED_COUNTS, within=within, runs=list(failed)))
+    runs = (_summary(one, commits.get(one[0], one[-1:]), counts.get(one[0], 0)) for one in found)
     return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
 
 
-def _summary(found: Sequence[Any], commits: Sequence[str]) -> RunSummary:
+def _summary(found: Sequence[Any], commits: Sequence[str], failed_counts: int) -> RunSummary:
     run_id, recorded_at, rows, dirty, benchmarks, launches, failed, first, *_ = found
     return RunSummary(
         run_id=run_id,
@@ -131,8 +141,8 @@ def _summary(found: Sequence[Any], commits: Sequence[str]) -> RunSummary:
         benchmarks=benchmarks,
         launches=launches,
         rows=rows,
-        failed=failed,
-        machine_id=first["machine"],
+        failed=failed - failed_counts,
+        machine_id=first["where"],
     )
 
 

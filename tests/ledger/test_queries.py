@@ -161,7 +161,7 @@ def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
     assert [3, 1] == frame["launches"].tolist()
     assert [2.0, 6.0] == frame["mean"].tolist()
     assert [1.0, pytest.approx(2**0.5)] == frame["sd"].tolist()
-    assert [1.5, 6.0] == frame["level"].tolist()
+    assert [1.5, 5.0] == frame["level"].tolist()
 
 
 def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:

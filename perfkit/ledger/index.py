@@ -1,0 +1,164 @@
+"""An index of many small files: the columns of theirs that are asked for again and again, in one file.
+
+Opening a file takes DuckDB a quarter of a millisecond, which for years of runs adds up to seconds a question.
+The index holds nothing that the files do not. It lies in a hidden folder that git ignores, and may be removed
+at any time. The first question makes that folder only, so that a fresh clone, which is asked once, does not pay
+for an index; later ones that meet many files which it lacks add some of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from perfkit.ledger.files import TEMPORARY, begin_hidden_folder, is_compacted, only_one
+from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
+
+INDEX_FOLDER = ".index"
+# With fewer files that it lacks, making it longer is not worth the time.
+FEWEST_FILES = 200
+# Nobody should wait much longer for one question than for another.
+_MOST_AT_ONCE = 2500
+# More parts than these are put into one.
+_MOST_PARTS = 8
+# Another set of columns has another version.
+_VERSION = 1
+_COVERED = b"perfkit_indexed"
+_LEFT_OUT = ("values", "params", "machine", "env", "policy", "causes")
+COLUMNS = tuple(name for name in SCHEMA.names if name not in _LEFT_OUT)
+# What follows from columns that are left out.
+DERIVED = ("counted", "lowest")
+_ASKS_FOR_MORE = re.compile(rf"\b({'|'.join(_LEFT_OUT)})\b|SELECT \*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """The parts of an index, each with the names and sizes in bytes of the files that it covers."""
+
+    folder: Path
+    parts: Mapping[Path, Mapping[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ledger: Path) -> Index:
+        """Return the index of a ledger as it is; what cannot be read, or repeats another part, is none."""
+        folder = ledger / INDEX_FOLDER
+        parts: dict[Path, Mapping[str, int]] = {}
+        known: set[str] = set()
+        for file in sorted(folder.glob(f"{_prefix()}*.parquet")):
+            covered = _covered(file)
+            if covered and known.isdisjoint(covered):
+                parts[file] = covered
+                known.update(covered)
+        return cls(folder=folder, parts=parts)
+
+    def held(self, files: Iterable[Path]) -> frozenset[str]:
+        """Return the names of those files that it covers as they are now."""
+        known = {name: size for covered in self.parts.values() for name, size in covered.items()}
+        return frozenset(
+            file.name for file in files if file.name in known and _size(file) == known[file.name]
+        )
+
+    def outdated(self, held: Collection[str]) -> tuple[str, ...]:
+        """Return the names that it covers and that are not to be read from it."""
+        return tuple(name for covered in self.parts.values() for name in covered if name not in held)
+
+
+def is_begun(ledger: Path) -> bool:
+    """Tell whether a ledger has an index, or may begin one; it is begun where not.
+
+    Raises:
+        OSError: the ledger cannot be written.
+    """
+    folder = ledger / INDEX_FOLDER
+    if folder.is_dir():
+        return True
+    begin_hidden_folder(folder)
+    return False
+
+
+def is_answerable(question: str) -> bool:
+    """Tell whether a question asks for nothing that the index leaves out."""
+    return _ASKS_FOR_MORE.search(question) is None
+
+
+def to_index(files: Iterable[Path], held: Collection[str]) -> tuple[Path, ...]:
+    """Return files to index: the oldest ones of single runs that are not, where they are many."""
+    missing = tuple(file for file in files if file.name not in held and not is_compacted(file.name))
+    return missing[:_MOST_AT_ONCE] if len(missing) >= FEWEST_FILES else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part to write to ``target``: the files that it covers, with their sizes; what it replaces goes."""
+
+    target: Path
+    covered: Mapping[str, int]
+    replaces: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, index: Index, held: Collection[str], new: Iterable[Path]) -> Part:
+        """Return the part that adds files to an index; too many parts become one."""
+        covered = {file.name: _size(file) for file in new}
+        replaces: tuple[Path, ...] = ()
+        if len(index.parts) >= _MOST_PARTS or len(index.outdated(held)) > len(held):
+            replaces = tuple(index.parts)
+            for names in index.parts.values():
+                covered |= {name: size for name, size in names.items() if name in held}
+        digits = hashlib.sha256(json.dumps(sorted(covered)).encode()).hexdigest()[:16]
+        return cls(target=index.folder / f"{_prefix()}{digits}.parquet", covered=covered, replaces=replaces)
+
+    @property
+    def metadata(self) -> str:
+        """What the part says of the files that it covers, as a value in a file's metadata."""
+        return json.dumps(self.covered)
+
+    @property
+    def key(self) -> str:
+        """The name of that value."""
+        return _COVERED.decode()
+
+    @property
+    def temporary(self) -> Path:
+        """Where it is written at first."""
+        return self.target.with_name(f".{self.target.name}.{os.getpid()}{TEMPORARY}")
+
+    def publish(self) -> None:
+        """Give it its name once it is written, and remove the parts that it replaces."""
+        self.temporary.rename(self.target)
+        for part in self.replaces:
+            if part != self.target:
+                part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(ledger: Path) -> Iterator[None]:
+    """Be the only one who adds to the index of a ledger."""
+    with only_one(ledger / INDEX_FOLDER):
+        yield
+
+
+def _prefix() -> str:
+    return f"{_VERSION}-{SCHEMA_VERSION}-"
+
+
+def _covered(file: Path) -> Mapping[str, int]:
+    with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
+        found = json.loads((parquet.metadata.metadata or {}).get(_COVERED, b"{}"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _size(file: Path) -> int:
+    with contextlib.suppress(OSError):
+        return file.stat().st_size
+    return -1

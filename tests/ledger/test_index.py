@@ -1,0 +1,196 @@
+"""The index answers as the files do, whatever became of them since it was made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from synthetic import build_row
+
+from perfkit.errors import LedgerError
+from perfkit.ledger.index import FEWEST_FILES, INDEX_FOLDER, Index
+from perfkit.ledger.queries import Questions
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Wanted
+
+FILES = FEWEST_FILES + 10
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a ledger of a few more files than are read without an index."""
+    folder = tmp_path_factory.mktemp("many")
+    for number in range(FILES):
+        rows = [
+            build_row(1.0 + number, 3.0 + number, run=f"run-{number:012}", minute=number, sha=f"{number:040}")
+        ]
+        Ledger(folder).append(rows)
+    # The first question only makes the folder of the index.
+    Ledger(folder).runs()
+    assert [] == _parts(folder)
+    return folder
+
+
+@pytest.fixture
+def ledger(template: Path, tmp_path: Path) -> Iterator[Path]:
+    """Return a copy of it."""
+    folder = tmp_path / "it's a ledger"
+    shutil.copytree(template, folder)
+    yield folder
+    # Some tests take the right to write away.
+    folder.chmod(0o755)
+
+
+def _runs(ledger: Path) -> list[str]:
+    return [run.run_id for run in Ledger(ledger).runs()]
+
+
+def _parts(ledger: Path) -> list[Path]:
+    return sorted((ledger / INDEX_FOLDER).glob("*.parquet"))
+
+
+def test_an_answer_by_the_index_is_that_of_the_files(ledger: Path) -> None:
+    """All that is asked of many files is the same with and without it."""
+    with_index = (
+        Ledger(ledger).runs(),
+        Ledger(ledger).trends(Wanted()),
+        Ledger(ledger).measurements(["test_a"]),
+    )
+    assert 1 == len(_parts(ledger))
+    alone = ledger / "alone"
+    alone.mkdir()
+    by_files = []
+    for file in sorted(ledger.glob("*.parquet"))[: FEWEST_FILES - 1]:
+        shutil.copy(file, alone)
+    by_files = Ledger(alone).runs()
+
+    assert by_files == with_index[0][: FEWEST_FILES - 1]
+    assert FILES == len(with_index[1].trends[0])
+    assert [1.0 + number for number in range(FILES)] == list(with_index[1].trends[0].levels)
+    assert [2.0 + number for number in range(FILES)] == [one.mean for one in with_index[2].measured]
+    assert {str(file) for file in ledger.glob("*.parquet")} == set(with_index[1].files.values())
+
+
+def test_few_files_need_no_index(tmp_path: Path) -> None:
+    """A folder that git would not know of is not made for nothing."""
+    Ledger(tmp_path).append([build_row(1.0)])
+    Ledger(tmp_path).runs()
+
+    assert not (tmp_path / INDEX_FOLDER).exists()
+
+
+def test_new_files_are_read_beside_it(ledger: Path) -> None:
+    """A run is seen at once, and the index stays as it is until many are new."""
+    _runs(ledger)
+    Ledger(ledger).append([build_row(1.0, run="another-0001", minute=FILES)])
+
+    assert "another-0001" == _runs(ledger)[-1]
+    assert 1 == len(_parts(ledger))
+
+
+def test_files_that_are_gone_are_gone_from_answers(ledger: Path) -> None:
+    """As after a checkout of another branch."""
+    _runs(ledger)
+    for file in sorted(ledger.glob("*.parquet"))[:5]:
+        file.unlink()
+
+    assert FILES - 5 == len(_runs(ledger))
+    assert "run-000000000005" == _runs(ledger)[0]
+
+
+def test_a_file_that_was_cut_short_since_is_named(ledger: Path) -> None:
+    """Its rows in the index are not taken for it."""
+    _runs(ledger)
+    file = sorted(ledger.glob("*.parquet"))[3]
+    file.write_bytes(file.read_bytes()[:-10])
+
+    with pytest.raises(LedgerError, match=file.name):
+        _runs(ledger)
+
+
+def test_a_compacted_ledger_is_read_without_it(ledger: Path) -> None:
+    """Every run once."""
+    _runs(ledger)
+    Ledger(ledger).compact()
+
+    assert FILES == len(_runs(ledger))
+
+
+def test_a_strange_file_is_named_before_anything_is_indexed(ledger: Path) -> None:
+    """Rows that are not understood must not be missing without a word."""
+    pq.write_table(pa.table({"a": [1]}), ledger / "foreign.parquet")
+
+    with pytest.raises(LedgerError, match=r"foreign\.parquet is a parquet file but no ledger file"):
+        _runs(ledger)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="everything may be written by root")
+def test_a_ledger_that_cannot_be_written_is_read(ledger: Path) -> None:
+    """It only takes longer."""
+    ledger.chmod(0o555)
+
+    assert FILES == len(_runs(ledger))
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "folder"])
+def test_a_damaged_index_is_none(ledger: Path, damage: str) -> None:
+    """It is made anew, or the files are read."""
+    _runs(ledger)
+    (part,) = _parts(ledger)
+    content = part.read_bytes()
+    part.unlink()
+    if damage == "cut":
+        part.write_bytes(content[: len(content) // 2])
+    elif damage == "empty":
+        part.write_bytes(b"")
+    elif damage == "foreign":
+        pq.write_table(pa.table({"a": [1]}), part)
+    else:
+        part.mkdir()
+
+    assert FILES == len(_runs(ledger))
+
+
+def test_flipped_bits_of_the_index_give_no_wrong_rows(ledger: Path) -> None:
+    """A part whose columns cannot be decoded is passed over."""
+    _runs(ledger)
+    (part,) = _parts(ledger)
+    content = bytearray(part.read_bytes())
+    content[100:400] = bytes(300)
+    part.write_bytes(content)
+
+    assert FILES == len(_runs(ledger))
+
+
+def test_parts_that_repeat_one_another_count_once(ledger: Path) -> None:
+    """As where two processes made one on a file system without locks."""
+    _runs(ledger)
+    (part,) = _parts(ledger)
+    shutil.copy(part, part.with_name(f"{part.stem}0.parquet"))
+
+    assert FILES == len(_runs(ledger))
+    assert 1 == len(Index.of(ledger).parts)
+
+
+def test_many_parts_become_one(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index does not become a folder of many small files itself."""
+    monkeypatch.setattr("perfkit.ledger.index.FEWEST_FILES", 1)
+    for number in range(12):
+        Ledger(ledger).append([build_row(1.0, run=f"more-{number:012}", minute=FILES + number)])
+        assert FILES + number + 1 == len(_runs(ledger))
+
+    assert len(_parts(ledger)) < 9
+    ((counted,),) = Questions(ledger).ask("SELECT count(*) FROM ledger")
+    assert FILES + 12 == counted
+
+
+def test_git_does_not_see_it(ledger: Path) -> None:
+    """It is no part of the ledger."""
+    _runs(ledger)
+
+    assert "*\n" == (ledger / INDEX_FOLDER / ".gitignore").read_text()
