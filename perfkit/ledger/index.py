@@ -2,8 +2,8 @@
 
 Opening a file takes DuckDB a quarter of a millisecond, which for years of runs adds up to seconds a question.
 The index holds nothing that the files do not. It lies in a hidden folder that git ignores, and may be removed
-at any time. The first question makes that folder only, so that a fresh clone, which is asked once, does not pay
-for an index; later ones that meet many files which it lacks add some of them.
+at any time. The first question makes that folder only, so that a fresh clone, which is asked once, does not
+pay for an index; later ones that meet many files which it lacks add some of them.
 """
 
 from __future__ import annotations
