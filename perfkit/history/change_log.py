@@ -8,6 +8,7 @@ changes the code on purpose.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,13 +123,25 @@ class _ColumnOf:
     """What launches measured of one benchmark on one machine, by commit and by run."""
 
     def __init__(self, measured: Sequence[Measured], times_of: TimesOf) -> None:
-        self._times_of = times_of
+        self._measured, self._times_of = measured, times_of
         self._by_commit = _group(measured, lambda one: one.commit)
-        timed = [one for one in measured if one.status == "ok" and one.n]
-        self._timed = _group(timed, lambda one: one.commit)
-        self._alternating = {(one.run_id, one.commit) for one in timed if _is_alternating(one)}
-        self._runs = _group(timed, lambda one: one.run_id)
         self._version = max(measured, key=lambda one: one.recorded_at).version if measured else ""
+
+    @functools.cached_property
+    def _timed(self) -> Sequence[Measured]:
+        return [one for one in self._measured if one.status == "ok" and one.n]
+
+    @functools.cached_property
+    def _timed_at(self) -> Mapping[str, Sequence[Measured]]:
+        return _group(self._timed, lambda one: one.commit)
+
+    @functools.cached_property
+    def _runs(self) -> Mapping[str, Sequence[Measured]]:
+        return _group(self._timed, lambda one: one.run_id)
+
+    @functools.cached_property
+    def _alternating(self) -> frozenset[tuple[str, str]]:
+        return frozenset((one.run_id, one.commit) for one in self._timed if _is_alternating(one))
 
     def cell(self, sha: str, before: str | None) -> Cell | None:
         """Return what is said of a commit, None where nothing is; ``before`` is that of the row before."""
@@ -139,7 +152,7 @@ class _ColumnOf:
             return _measured_cell(own, sha, self._version)
         newest = max(own, key=lambda one: one.recorded_at)
         failed = [one for one in own if one.run_id == newest.run_id and one.status != "ok" and one.compared]
-        if failed or sha not in self._timed:
+        if failed or sha not in self._timed_at:
             told = _failure(failed, own, newest.run_id)
             return None if told is None else Cell(failure=told, env_id=newest.env_id)
         run_id = self._choose_run(sha, before)
@@ -154,7 +167,7 @@ class _ColumnOf:
 
     def _choose_run(self, sha: str, before: str | None) -> str:
         """Return the run to show for a commit: interleaved with the row before, most launches, newest."""
-        own = _group(self._timed[sha], lambda one: one.run_id)
+        own = _group(self._timed_at[sha], lambda one: one.run_id)
         return max(
             own, key=lambda run: ((run, before) in self._alternating, len(own[run]), own[run][-1].recorded_at)
         )

@@ -39,8 +39,9 @@ SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger
 WHERE {_OF_COMMITS} GROUP BY benchmark
 """
 _MEASURED = f"""
-SELECT run_id, epoch_us(recorded_at), source, "commit", subject, epoch_us(commit_time), machine_id, env_id,
-    benchmark, version, side, launch, block, status, message, n, mean, sd, dirty, filename
+SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,
+    epoch_us(commit_time) AS commit_time, machine_id, env_id, benchmark, version, side, launch, block, status,
+    message, n, mean, sd, dirty, filename
 FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
 ORDER BY filename, file_row_number
 """
@@ -68,7 +69,6 @@ WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experim
     AND epoch_us(recorded_at) >= $since
 GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
 """
-_STATUS = 13
 _OF_A_RUN = {
     "run_id": "run_ids",
     "commit": "commits",
@@ -246,37 +246,34 @@ def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Meas
     if not benchmarks:
         return Measurements(measured=())
     meant = Meant(sorted(benchmarks))
-    found = questions.ask(_MEASURED.format(benchmarks=meant.condition), **meant.parameters)
-    files = {row[0]: row[-1] for row in found}
-    failed = {row[0] for row in found if row[_STATUS] != "ok"}
-    # Rows whose launch failed are few, and so are the files that hold them.
-    not_failed = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed})) if failed else set()
-    dirty = frozenset(row[0] for row in found if row[-2])
-    kept = (_measured(row, not_failed) for row in found if row[0] not in dirty)
-    places = {(row[6], row[7]): row[0] for row in found}
+    found = questions.columns(_MEASURED.format(benchmarks=meant.condition), **meant.parameters).to_pydict()
+    is_dirty, names = found.pop("dirty"), found.pop("filename")
+    dirty = frozenset(itertools.compress(found["run_id"], is_dirty))
+    files = dict(zip(found["run_id"], names, strict=True))
+    for name in ("recorded_at", "commit_time"):
+        found[name] = _times(found[name])
+    measured = [one for one in map(Measured, *found.values()) if one.run_id not in dirty]
+    if failed := {one.run_id for one in measured if one.status != "ok"}:
+        # Rows whose launch failed are few, and so are the files that hold them.
+        known = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed}))
+        measured = [
+            one._replace(compared=one.status == "ok" or (one.run_id, one.benchmark) not in known)
+            for one in measured
+        ]
+    places = dict(zip(zip(found["machine_id"], found["env_id"], strict=True), found["run_id"], strict=True))
     facts = read_facts(questions, {run: files[run] for run in places.values()}).values()
     return Measurements(
-        measured=tuple(kept),
+        measured=tuple(measured),
         machines={machine.machine_id: machine for machine, _ in facts},
         environments={environment.env_id: environment for _, environment in facts},
         dirty_runs=dirty,
     )
 
 
-def _measured(row: Sequence[Any], not_failed: Collection[tuple[str, str]]) -> Measured:
-    run_id, recorded_at, source, commit, subject, commit_time, *rest, _, _ = row
-    one = Measured(
-        run_id,
-        from_microseconds(recorded_at),
-        source,
-        commit,
-        subject,
-        None if commit_time is None else from_microseconds(commit_time),
-        *rest,
-    )
-    return (
-        one._replace(compared=False) if (run_id, one.benchmark) in not_failed and one.status != "ok" else one
-    )
+def _times(microseconds: Sequence[int | None]) -> list[datetime | None]:
+    """Return times, each made once: many rows share one."""
+    made = {one: None if one is None else from_microseconds(one) for one in set(microseconds)}
+    return [made[one] for one in microseconds]
 
 
 def read_facts(questions: Questions, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:
