@@ -65,7 +65,7 @@ class ChangePoint:
         commits: How many commits may have made it: those after ``last_before`` up to ``first_after``;
             None where git does not know them.
         ratio: After / before, with its interval ``low`` to ``high`` at 95 %.
-        chance: How probable so clear a step is in a trend that has none.
+        chance: How probable so clear a step is at most in 100 runs that have none; 0 of exact counts.
         detail: What differs, in words, where ``cause`` is not the code.
         gate: What a gate found between commits of the range, where one was made.
     """

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Silence, Stretch
 from perfkit.records.results import Metric
-from perfkit.units import counted, human_bytes, human_seconds
-from perfkit.views.names import BrokenName, printable, short_names
+from perfkit.units import counted
+from perfkit.views.names import BrokenName, short_names, visible
+from perfkit.views.report.wording import amount_text, ratio_text, value_text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 24
@@ -26,7 +27,7 @@ _SURELY = 0.9995
 def history_view(report: HistoryReport) -> Group:
     """Return the whole history; it fits a terminal of 80 columns."""
     names = {
-        name: printable(short)
+        name: visible(short)
         for name, short in short_names(trend.benchmark for trend in report.trends).items()
     }
     sections: list[RenderableType] = [Text(history_verdict(report))]
@@ -75,25 +76,18 @@ def _point_text(point: ChangePoint, report: HistoryReport, names: Mapping[str, s
     lines = Text()
     lines.append(point.point_id, style="bold")
     lines.append(f"  {names[point.benchmark]}: ")
-    lines.append(change_text(point), style=style)
-    lines.append(f" ({_percent(point.low)} to {_percent(point.high)}), {_sure(point)}\n")
+    lines.append(amount_text(point.ratio, point.metric), style=style)
+    lines.append(f" ({ratio_text(point.low)} to {ratio_text(point.high)}), {_sure(point)}\n")
     lines.append(f"          {_range_text(point, report)}\n")
     before, after = (stretch_text(one, point.metric) for one in (point.before, point.after))
     lines.append(f"          {before}, then {after}")
     if point.gate is not None:
         gate = point.gate
         lines.append(
-            f"\n          a gate measured these commits side by side: {_percent(gate.ratio)}"
-            f" ({_percent(gate.low)} to {_percent(gate.high)})"
+            f"\n          a gate measured these commits side by side: {ratio_text(gate.ratio)}"
+            f" ({ratio_text(gate.low)} to {ratio_text(gate.high)})"
         )
     return lines
-
-
-def change_text(point: ChangePoint) -> str:
-    """Return how much a step is: "slower by 3.1 %", "less by 12 B"."""
-    words = ("slower", "faster") if point.metric.unit == "s" else ("more", "less")
-    size = abs(point.ratio - 1)
-    return f"{words[point.ratio < 1]} by {100 * size:.1f} %"
 
 
 def _sure(point: ChangePoint) -> str:
@@ -108,7 +102,7 @@ def _sure(point: ChangePoint) -> str:
 def _range_text(point: ChangePoint, report: HistoryReport) -> str:
     """Return which commits may have made a step."""
     first = report.commits.get(point.first_after)
-    subject = f' "{printable(first.subject)}"' if first is not None and first.subject else ""
+    subject = f' "{visible(first.subject)}"' if first is not None and first.subject else ""
     last = point.first_after[:_SHA_DIGITS]
     if point.commits == 1:
         return f"by commit {last}{subject}"
@@ -122,17 +116,6 @@ def stretch_text(stretch: Stretch, metric: Metric) -> str:
     return f"{value_text(stretch.mean, metric)}{spread} in {counted(stretch.runs, 'run')}"
 
 
-def value_text(value: float | None, metric: Metric) -> str:
-    """Return a value with its unit, scaled for people."""
-    if value is None:
-        return "-"
-    if metric.unit == "s":
-        return human_seconds(value)
-    if metric.unit == "B":
-        return human_bytes(round(value))
-    return f"{value:,.0f} {metric.unit}" if value == round(value) else f"{value:,.4g} {metric.unit}"
-
-
 def _shift_text(shift: Shift) -> Text:
     said = {
         "machine": "a sentinel moved as well, so the machine did, and no commit",
@@ -143,7 +126,7 @@ def _shift_text(shift: Shift) -> Text:
     return Text.assemble(
         ("together", style),
         f"  {shift.benchmarks} benchmarks at once: {'slower' if shift.ratio > 1 else 'faster'} by"
-        f" {100 * abs(shift.ratio - 1):.1f} % ({_percent(shift.low)} to {_percent(shift.high)}), after"
+        f" {100 * abs(shift.ratio - 1):.1f} % ({ratio_text(shift.low)} to {ratio_text(shift.high)}), after"
         f" {shift.last_before[:_SHA_DIGITS]}, up to {shift.first_after[:_SHA_DIGITS]}\n"
         f"          on {shift.at:%Y-%m-%d}, machine {shift.machine_id}: {said}",
     )
@@ -152,8 +135,8 @@ def _shift_text(shift: Shift) -> Text:
 def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:
     return Text.assemble(
         ("creep", "bold red"),
-        f"     {names[creep.benchmark]}: slower by {_percent(creep.ratio)} ({_percent(creep.low)} to"
-        f" {_percent(creep.high)}) since {creep.since[:_SHA_DIGITS]}, though each gate passed\n"
+        f"     {names[creep.benchmark]}: slower by {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to"
+        f" {ratio_text(creep.high)}) since {creep.since[:_SHA_DIGITS]}, though each gate passed\n"
         f"          at a margin of {100 * creep.margin:g} %; up to {creep.until[:_SHA_DIGITS]}",
     )
 
@@ -214,15 +197,13 @@ def sparkline(levels: Sequence[float], columns: int = _SPARK_COLUMNS) -> str:
 
 def _settled_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
     """Return a line on a step that asks for nothing: of the machine, or one that a person spoke about."""
-    why = point.detail if point.state == "open" else f"{point.state}: {printable(point.reason)}"
+    why = point.detail if point.state == "open" else f"{point.state}: {visible(point.reason)}"
     at = point.first_after[:_SHA_DIGITS]
     whose = {"environment": "the environment changed: ", "machine": "the machine moved: "}.get(
         point.cause, ""
     )
-    said = f"{whose if point.state == 'open' else ''}{why}"
-    return Text(
-        f"{point.point_id}  {names[point.benchmark]}: {change_text(point)} at {at}; {said}", style="dim"
-    )
+    said = f"{amount_text(point.ratio, point.metric)} at {at}; {whose if point.state == 'open' else ''}{why}"
+    return Text(f"{point.point_id}  {names[point.benchmark]}: {said}", style="dim")
 
 
 def _guide(report: HistoryReport) -> str:
@@ -234,7 +215,3 @@ def _guide(report: HistoryReport) -> str:
         "A bar is the median of a few runs, in the order of commits; sd is that of the last run's launches."
         f"{told} `perfkit history accept ID --reason TEXT` settles a step. See perfkit's docs/history.md."
     )
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"

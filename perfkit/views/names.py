@@ -16,8 +16,8 @@ from rich.text import Text
 _PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
 _WORDS = re.compile(r"(?<=[_.,=:-])")
 _LEAST_COLUMNS = 12
-# What would steer a terminal or turn the order of what it shows; names may come from other people's files.
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# What would steer a terminal, turn the order of what it shows, or is no text: names may be other people's.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class BrokenName:
 
 def visible(text: str) -> str:
     r"""Return a text in a line that a terminal can show: "\x1b" and "\n" are spelled out."""
+    if text.isprintable():
+        return text
     return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
@@ -93,9 +95,3 @@ def _endings(name: str) -> list[str]:
     path = name.partition("[")[0]
     starts = [0, *(found.end() for found in re.finditer("/|::", path))]
     return [name[start:] for start in reversed(starts)]
-
-
-def printable(text: str | None) -> str:
-    """Return a text of unknown origin in one line; characters that would steer a terminal are escaped."""
-    escaped = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in text or "")
-    return "".join(escaped)

@@ -28,11 +28,12 @@ from synthetic_history import (
 from perfkit.records import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
 from perfkit.records.history import CommitFacts, HistoryReport, Silence
 from perfkit.records.site import ProfileEntryPoint, Reference, Site
+from perfkit.views.names import visible
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report.data import commits_in_order
 from perfkit.views.report.pages import site_files, slug_of, trend_name
 from perfkit.views.report.series import band, series_of, state_of
-from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text, visible
+from perfkit.views.report.wording import amount_text, chance_sentence, ratio_text, value_text
 
 
 class _Reader(HTMLParser):

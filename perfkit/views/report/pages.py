@@ -18,7 +18,7 @@ from perfkit.records.history import ChangePoint, CommitFacts
 from perfkit.records.results import Machine
 from perfkit.records.site import GateFinding, GateSummary, ProfileEntryPoint, Site
 from perfkit.units import counted, human_percent, human_seconds
-from perfkit.views.names import short_names
+from perfkit.views.names import short_names, visible
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report import wording
 from perfkit.views.report.data import benchmark_script, commits_in_order, commits_script
@@ -33,7 +33,7 @@ from perfkit.views.report.series import (
     series_of,
     state_of,
 )
-from perfkit.views.report.wording import short_sha, visible
+from perfkit.views.report.wording import short_sha
 
 if TYPE_CHECKING:
     from jinja2 import Environment

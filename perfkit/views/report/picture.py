@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.records.history import ChangePoint, CommitFacts
+from perfkit.views.names import visible
 from perfkit.views.palette import LIGHT
 from perfkit.views.report.series import Series, band, is_open, is_undone, state_of
 from perfkit.views.report.wording import (
@@ -18,7 +19,6 @@ from perfkit.views.report.wording import (
     short_sha,
     status_words,
     value_text,
-    visible,
 )
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")

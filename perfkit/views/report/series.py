@@ -16,8 +16,8 @@ from perfkit.records.site import Reference
 Kind = Literal["worse", "creep", "silent", "better", "moved", "accepted", "undone", "few", "steady"]
 # Those that somebody should look at, the most urgent first.
 ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent")
-# With fewer runs, nobody can tell a step from the scatter of single runs.
-_FEW = 4
+# A step has six runs on either side; with fewer, nobody can tell it from the scatter of single runs.
+_FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
 _Alarm = TypeVar("_Alarm", Creep, Silence)

@@ -9,7 +9,7 @@ from datetime import datetime
 from perfkit.records.history import ChangePoint, CommitFacts, Creep, Silence
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.units import counted, human_bytes, human_seconds
-from perfkit.views.names import printable
+from perfkit.views.names import visible
 from perfkit.views.report.series import Series, State
 
 # From here on a change is told as a factor: "+950 %" is harder to picture than "×10.5".
@@ -17,11 +17,6 @@ _LARGEST_IN_PERCENT, _SMALLEST_IN_PERCENT = 3.0, 0.2
 _SHA_DIGITS = 10
 # One in a million is as good as never, and no model of noise is known so well.
 _HARDLY = 1e-6
-
-
-def visible(text: str) -> str:
-    """Return a text in one line, in which what cannot be printed is spelt out."""
-    return text if text.isprintable() else printable(text)
 
 
 def short_sha(sha: str) -> str:

@@ -1,0 +1,151 @@
+"""The history in the terminal says first what asks for attention, and why, in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+from synthetic_history import step_of, trend
+
+from perfkit.records.change_log import GateRatio
+from perfkit.records.history import CommitFacts, Creep, HistoryReport, Shift, Silence
+from perfkit.views.history import history_verdict, history_view, sparkline
+
+WIDTH = 80
+
+
+def _text(report: HistoryReport) -> str:
+    console = Console(width=WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(history_view(report))
+    return capture.get()
+
+
+def _lines(report: HistoryReport) -> str:
+    return " ".join(_text(report).split())
+
+
+def _report(**changes: object) -> HistoryReport:
+    measured = trend(steps={30: 1.1}, runs=60)
+    return replace(HistoryReport(trends=(measured,)), **changes)  # type: ignore[arg-type]
+
+
+def test_nothing_to_look_at_is_said_in_a_sentence() -> None:
+    """With what it rests on."""
+    assert "Nothing to look at: no open step in 60 runs of 1 benchmark." == history_verdict(_report())
+
+
+def test_an_open_step_comes_first_with_its_commits() -> None:
+    """By how much, how sure, which commits, and both levels."""
+    report = _report()
+    point = replace(step_of(report.trends[0], 30), commits=1, chance=0.002)
+    facts = {point.first_after: CommitFacts(sha=point.first_after, subject="Exact distances")}
+
+    text = _lines(replace(report, points=(point,), commits=facts))
+
+    assert text.startswith("1 step to the worse that nobody has looked at, in 60 runs of 1 benchmark.")
+    assert f"{point.point_id} " in text
+    assert " % slower (" in text
+    assert "99.8 % sure" in text
+    assert f'by commit {point.first_after[:10]} "Exact distances"' in text
+    assert "in 30 runs, then " in text
+
+
+def test_several_commits_are_a_range() -> None:
+    """Any of them may have made the step."""
+    report = _report()
+    point = replace(step_of(report.trends[0], 30), commits=4)
+
+    text = _lines(replace(report, points=(point,)))
+
+    assert f"by one of 4 commits after {point.last_before[:10]}, up to {point.first_after[:10]}" in text
+
+
+def test_what_a_gate_found_stands_beside_a_step() -> None:
+    """It is more exact."""
+    report = _report()
+    gate = GateRatio(ratio=1.05, low=1.04, high=1.06, alpha=0.01)
+
+    text = _lines(replace(report, points=(replace(step_of(report.trends[0], 30), gate=gate),)))
+
+    assert "a gate measured these commits side by side: +5.0 % (+4.0 % to +6.0 %)" in text
+
+
+def test_a_settled_step_is_told_with_its_reason_and_asks_for_nothing() -> None:
+    """So is one that the machine made."""
+    report = _report()
+    point = step_of(report.trends[0], 30)
+    accepted = replace(point, state="accepted", reason="Wanted")
+    moved = replace(point, cause="environment", detail="torch 2.12 -> 2.13")
+
+    assert "; accepted: Wanted" in _lines(replace(report, points=(accepted,)))
+    assert "the environment changed: torch 2.12 -> 2.13" in _lines(replace(report, points=(moved,)))
+    assert history_verdict(replace(report, points=(accepted, moved))).startswith("Nothing to look at")
+
+
+def test_alarms_are_told_each_in_its_words() -> None:
+    """What all did at once, what crept, and what went silent."""
+    report = _report()
+    one = report.trends[0]
+    shift = Shift(
+        machine_id=one.machine_id,
+        last_before=one.commits[3],
+        first_after=one.commits[4],
+        at=one.recorded_at[4],
+        benchmarks=12,
+        ratio=1.1,
+        low=1.08,
+        high=1.12,
+    )
+    creep = Creep(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        since=one.commits[0],
+        until=one.commits[-1],
+        ratio=1.08,
+        low=1.06,
+        high=1.1,
+        margin=0.02,
+    )
+    silence = Silence(
+        benchmark=one.benchmark,
+        machine_id=one.machine_id,
+        last_commit=one.commits[-1],
+        last_at=one.recorded_at[-1],
+        days=20,
+        commits=0,
+    )
+
+    text = _lines(replace(report, shifts=(shift,), creeps=(creep,), silences=(silence,)))
+
+    assert "1 step that all benchmarks made together; 1 benchmark that lost little by little" in text
+    assert "12 benchmarks at once: slower by 10.0 % (+8.0 % to +12.0 %)" in text
+    assert "the machine did, or code that all share" in text
+    assert "slower by +8.0 % (+6.0 % to +10.0 %)" in text
+    assert "though each gate passed at a margin of 2 %" in text
+    assert "not measured for 20 days, nothing since" in text
+
+
+def test_texts_of_others_cannot_steer_the_terminal() -> None:
+    """Names, subjects and reasons are spelled out, and no line is wider than the terminal."""
+    report = _report()
+    bad = "x\x1b[31m\x07\nred"
+    named = replace(report.trends[0], benchmark=f"b.py::{bad}")
+    point = replace(step_of(named, 30), benchmark=named.benchmark, commits=1)
+    settled = replace(point, state="ignored", reason=bad, point_id="ffffffff")
+    facts = {point.first_after: CommitFacts(sha=point.first_after, subject=bad)}
+
+    text = _text(HistoryReport(trends=(named,), points=(point, settled), commits=facts))
+
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert text.count("\\x1b[31m") >= 3
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+
+
+def test_a_sparkline_shows_where_it_went() -> None:
+    """Noise of less than a percent is drawn flat."""
+    assert "▁▁▁▁" == sparkline([1.0, 1.0005, 1.0, 1.001])
+    assert "▁▁██" == sparkline([1.0, 1.0, 2.0, 2.0])
+    assert 24 == len(sparkline([1.0 + number for number in range(1000)]))
+    assert "" == sparkline([])
