@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
-.PHONY: peers change-points versions clean
+.PHONY: peers change-points peers-history scale versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -82,6 +82,15 @@ change-points: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		apache-otava==0.8.0 skchange==0.18.0 fastcpd==1.3.1
 	$(BIN)/python benchmarks/change_points/point_study.py $(SERIES)
+
+# perfkit on a million rows in 10,000 files, and compacted: some ten minutes; the ledgers are kept in the folder.
+SCALE ?= .scale
+scale: $(INSTALLED)
+	PERFKIT_SCALE=$(abspath $(SCALE)) $(BIN)/pytest benchmarks/bench_perfkit.py --benchmark-autosave
+
+# Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
+peers-history: change-points
+	$(BIN)/python benchmarks/ledger_scale/beside.py
 
 # The tests on each supported Python, and on the lowest versions of all dependencies: half an hour, and gigabytes.
 # Some of them only: make versions VERSIONS="3.12 lowest"
