@@ -7,6 +7,7 @@ are made there once, and measured.
 
 import itertools
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -135,3 +136,53 @@ def test_append(benchmark: BenchmarkFixture, ledgers: dict[str, Path], size: str
     for file in appended:
         file.unlink()
     assert len(appended) == 11
+
+
+if SCALE:
+    # These take from seconds to minutes each.
+
+    @pytest.mark.benchmark(group="perfkit")
+    def test_compact_a_million_rows(
+        benchmark: BenchmarkFixture, ledgers: dict[str, Path], empty_project: Path
+    ) -> None:
+        """10,000 files become one for each month, in less than 2 GB."""
+        copy = empty_project / "ledger"
+        shutil.copytree(ledgers[LARGE[0]], copy)
+        command = (empty_project, "ledger", "compact", "--all", "--ledger", str(copy))
+        benchmark.pedantic(_perfkit, args=command, rounds=1)
+        assert len(list(copy.glob("*.parquet"))) < 100
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2_000_000
+
+    @pytest.mark.benchmark(group="perfkit")
+    def test_report_a_million_rows(
+        benchmark: BenchmarkFixture, ledgers: dict[str, Path], empty_project: Path
+    ) -> None:
+        """10,000 commits of 100 benchmarks become pages of less than 150 MB."""
+        command = (empty_project, "report", "--ledger", str(ledgers[LARGE[1]]), "--out", "site")
+        benchmark.pedantic(_perfkit, args=command, rounds=1)
+        assert sum(file.stat().st_size for file in (empty_project / "site").rglob("*.*")) < 150_000_000
+
+    @pytest.mark.benchmark(group="perfkit")
+    def test_aggregate_100_million_rows(benchmark: BenchmarkFixture, ledgers: dict[str, Path]) -> None:
+        """DuckDB alone reads the files of a compacted million, linked a hundred times, in less than 2 GB."""
+        folder = Path(str(SCALE)) / "linked"
+        for number in range(100):
+            part = folder / f"{number:03}"
+            part.mkdir(parents=True, exist_ok=True)
+            for file in ledgers[LARGE[1]].glob("*.parquet"):
+                if not (part / file.name).exists():
+                    os.link(file, part / file.name)
+        question = (
+            "import duckdb, resource, sys; found = duckdb.sql("
+            "f\"SELECT benchmark, count(*), avg(mean) FROM '{sys.argv[1]}/*/*.parquet' GROUP BY benchmark\""
+            ").fetchall(); print(sum(row[1] for row in found));"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+
+        def aggregate() -> str:
+            command = [sys.executable, "-c", question, str(folder)]
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+        rows, kilobytes = benchmark.pedantic(aggregate, rounds=3).split()
+        assert int(rows) == 100_000_000
+        assert int(kilobytes) < 2_000_000

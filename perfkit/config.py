@@ -36,10 +36,14 @@ class LogColumn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[tool.perfkit.log]``: where the log is and which columns it has (none: the longest histories)."""
+    """``[tool.perfkit.log]``: where the log is and which columns it has (none: the longest histories).
+
+    ``trends`` is a folder with pictures from ``perfkit report --trends``, which the columns link to.
+    """
 
     file: str = "perf_log.md"
     columns: tuple[LogColumn, ...] = ()
+    trends: str | None = None
 
 
 class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

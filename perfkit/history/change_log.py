@@ -35,6 +35,8 @@ from perfkit.views.markdown_table import cell_code
 Key = TypeVar("Key")
 # Returns the whole rows of the times of a benchmark in a run, of which a gate's ratio is computed anew.
 TimesOf = Callable[[str, str], Sequence[Row]]
+# Returns where the picture of a benchmark's trend on a machine is, None where there is none.
+PictureOf = Callable[[str, str], str | None]
 
 _DEFAULT_COLUMNS = 4
 _UNKNOWN_TIME = datetime.max.replace(tzinfo=UTC)
@@ -46,8 +48,17 @@ def most_measured(commits: Mapping[str, int]) -> tuple[Column, ...]:
     return tuple(Column(title=cell_code(name.rpartition("::")[2]), benchmark=name) for name in names)
 
 
+def _no_picture(_benchmark: str, _machine_id: str) -> None:
+    return None
+
+
 def build_change_log(
-    found: Measurements, columns: Sequence[Column], history: History, *, times_of: TimesOf
+    found: Measurements,
+    columns: Sequence[Column],
+    history: History,
+    *,
+    times_of: TimesOf,
+    picture_of: PictureOf = _no_picture,
 ) -> ChangeLog:
     """Return the log of what was ``found``, with these columns.
 
@@ -58,7 +69,8 @@ def build_change_log(
     by_machine = _group(found.measured, lambda one: one.machine_id)
     return ChangeLog(
         tables=tuple(
-            _table(group, tuple(columns), history, found, times_of) for group in by_machine.values()
+            _table(group, tuple(columns), history, found, times_of, picture_of)
+            for group in by_machine.values()
         ),
         dirty_runs=len(found.dirty_runs),
     )
@@ -80,9 +92,11 @@ def _table(
     history: History,
     found: Measurements,
     times_of: TimesOf,
+    picture_of: PictureOf,
 ) -> Table:
     first = {one.commit: one for one in reversed(measured)}
     ordered = sorted(first, key=lambda sha: _place(sha, first[sha], history))
+    machine_id = measured[0].machine_id
     by_name = _group(measured, lambda one: one.benchmark)
     shown = [
         _ColumnOf([one for name in by_name if column.shows(name) for one in by_name[name]], times_of)
@@ -98,11 +112,16 @@ def _table(
         if sha is not None
     )
     return Table(
-        machine=found.machines[measured[0].machine_id],
+        machine=found.machines[machine_id],
         environments=_shown_environments(measured, entries, found),
-        columns=columns,
+        columns=tuple(_with_picture(column, by_name, machine_id, picture_of) for column in columns),
         entries=entries,
     )
+
+
+def _with_picture(column: Column, names: Iterable[str], machine_id: str, picture_of: PictureOf) -> Column:
+    pictures = (picture_of(name, machine_id) for name in names if column.shows(name))
+    return replace(column, picture=next(pictures, None))
 
 
 def _shown_environments(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +78,25 @@ def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
         order=history_order(project.root, {one.commit for one in found.measured}),
         notes={commit: note.text for commit, note in read_notes(ledger).items()},
     )
-    return build_change_log(found, shown, history, times_of=kept.times_of)
+    return build_change_log(
+        found, shown, history, times_of=kept.times_of, picture_of=functools.partial(_picture_of, project)
+    )
+
+
+def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None:
+    """Return the path from the log to the picture of a trend, None where there is none."""
+    log = project.config.log
+    if log.trends is None:
+        return None
+    # What draws pages takes a while to import, and most logs link to none.
+    from perfkit.views.report.pages import trend_name
+
+    picture = project.path(log.trends) / trend_name(benchmark, machine_id)
+    return (
+        Path(os.path.relpath(picture, project.path(log.file).parent)).as_posix()
+        if picture.is_file()
+        else None
+    )
 
 
 def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:

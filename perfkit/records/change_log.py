@@ -13,10 +13,11 @@ from perfkit.records.results import meant_by
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A heading and the benchmark below it: a node id, or the end of one."""
+    """A heading and the benchmark below it, a node id or the end of one; ``picture`` shows its trend."""
 
     title: str
     benchmark: str
+    picture: str | None = None
 
     def shows(self, name: str) -> bool:
         """Tell whether this column is about the benchmark of that name."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from perfkit.records import Environment, Machine
-from perfkit.records.change_log import Cell, ChangeLog, Entry, GateRatio, Ratio, Table
+from perfkit.records.change_log import Cell, ChangeLog, Column, Entry, GateRatio, Ratio, Table
 from perfkit.units import counted
 from perfkit.views.markdown_table import escape, table_head, table_row
 
@@ -54,7 +54,7 @@ def _gate_alphas(log: ChangeLog) -> list[float]:
 
 def _section(table: Table) -> str:
     marks = _environment_marks(table)
-    header = [*(column.title for column in table.columns), "Change Description", "Git commit"]
+    header = [*map(_heading, table.columns), "Change Description", "Git commit"]
     lines = [
         f"### {escape(machine_title(table.machine))}",
         "",
@@ -64,6 +64,10 @@ def _section(table: Table) -> str:
         _footnotes(table, marks),
     ]
     return "\n".join(lines)
+
+
+def _heading(column: Column) -> str:
+    return column.title if column.picture is None else f"[{column.title}]({column.picture})"
 
 
 def machine_title(machine: Machine) -> str:

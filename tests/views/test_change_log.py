@@ -374,3 +374,23 @@ def test_the_whole_log_is_as_it_was() -> None:
 
     assert golden.read_text() == render_change_log(_log(rows, columns=columns)) + "\n"
     assert (MACHINE, ENVIRONMENT) == (rows[0].machine, rows[0].environment)
+
+
+def test_a_column_links_to_the_picture_of_its_trend() -> None:
+    """Each machine has pictures of its own; a column without one is plain."""
+    rows = [build_row(1.0), build_row(2.0, name="benchmarks/bench_a.py::test_b")]
+    columns = (COLUMN, Column(title="other", benchmark="test_b"))
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(Path(folder))
+        ledger.append(rows)
+        found = ledger.measurements(["test_a", "test_b"])
+
+    log = build_change_log(
+        found,
+        columns,
+        HISTORY,
+        times_of=ledger.times_of,
+        picture_of=lambda name, machine: f"trends/{machine}.svg" if name.endswith("test_a") else None,
+    )
+
+    assert "| [`loss`](trends/m1.svg) | other |" in render_change_log(log)

@@ -1,0 +1,50 @@
+"""What is said of perfkit beside other tools on equal histories is what was measured."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import git
+import pytest
+
+from perfkit.ledger.store import Ledger
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = ROOT / "benchmarks/ledger_scale"
+
+
+@pytest.fixture
+def beside() -> Iterator[ModuleType]:
+    """Return the script that times the tools."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield importlib.import_module("beside")
+    for name in ("beside", "generate"):
+        sys.modules.pop(name, None)
+
+
+def test_the_document_has_the_table_of_the_outcomes(beside: ModuleType) -> None:
+    """It was written by the script, from what is kept of the measurement."""
+    kept = json.loads((SCRIPTS / "beside.json").read_text())
+
+    assert beside.table(kept) in (ROOT / "docs/history.md").read_text()
+    assert {"asv publish", "perfkit report", "perfkit log"} < kept["seconds"].keys()
+
+
+def test_the_history_measures_the_commits_of_its_repository(
+    beside: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tools read the same runs, each of a commit that git knows."""
+    monkeypatch.setattr(beside, "RUNS", 5)
+    monkeypatch.setattr(beside, "BENCHMARKS", 3)
+
+    root, ledger = beside.make_history(tmp_path)
+
+    known = git.Repo(root).git.rev_list("--reverse", "main").split()
+    assert known == [run.commits[0] for run in Ledger(ledger).runs()]
+    assert [3] * 5 == [run.benchmarks for run in Ledger(ledger).runs()]
