@@ -6,4 +6,7 @@ It needs the standard library, pytest and pytest-benchmark, and imports torch on
 FIXTURE_NAME = "benchmark"
 # This file in a child's temporary folder names what its session is collecting.
 COLLECTING = "collecting"
-MARKER = "perfkit(margin, gate, limit, sentinel): how perfkit treats a benchmark"
+MARKERS = (
+    "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark",
+    "perfkit(sentinel=True): a benchmark that depends on none of the project's code",
+)

@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 from _pytest.mark.expression import Expression
 
-from . import COLLECTING, FIXTURE_NAME, MARKER
+from . import COLLECTING, FIXTURE_NAME, MARKERS
 from .channel import Channel
 from .reach import may_run, reached_functions
 from .reports import MESSAGE_LIMIT, judge
@@ -101,7 +101,8 @@ class ChildPlugin:
     def pytest_configure(self, config: pytest.Config) -> None:
         """Overrule the options that would break lockstep, and remember those that were set."""
         self._root = config.rootpath
-        config.addinivalue_line("markers", MARKER)
+        for marker in MARKERS:
+            config.addinivalue_line("markers", marker)
         self._overruled = _named_opponents(config)
         for name, value in _OVERRULED.items():
             if getattr(config.option, name, value) not in (value, None, [], ""):

@@ -48,7 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and begin recording if asked for, or say why it is not possible."""
-    config.addinivalue_line("markers", MARKER)
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
     if not _recording_wanted(config):
         return
     if _switched_off(config):
