@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from perfkit.agent import FIXTURE_NAME, MARKER
+from perfkit.agent import FIXTURE_NAME, MARKERS
 
 _RECORDER_NAME = "perfkit-recorder"
 
