@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfkit.records.history import ChangePoint, CommitFacts
 from perfkit.views.names import visible
@@ -20,6 +22,9 @@ from perfkit.views.report.wording import (
     status_words,
     value_text,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _TEMPLATE = Path(__file__).with_name("picture.svg.j2")
 _WIDTH, _HEIGHT = 760, 250
@@ -108,16 +113,13 @@ def sparkline(series: Series) -> Sparkline:
 
 def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
     """Return the picture of a series as SVG, the same for the same records; it loads nothing."""
-    from jinja2 import Environment
-
     columns = _columns(series, _COLUMNS)
     area = (_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM)
     frame = _frame(columns, len(series.order), area, _LEAST_RANGE)
     upper = [(frame.x(column.place), frame.y(column.high)) for column in columns]
     lower = [(frame.x(column.place), frame.y(column.low)) for column in reversed(columns)]
     trend, last = series.last
-    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    drawn = template.render(
+    drawn = _template().render(
         width=_WIDTH,
         height=_HEIGHT,
         frame=frame,
@@ -136,6 +138,14 @@ def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
         ends=(_end_text(series, 0, commits), _end_text(series, -1, commits)),
     )
     return f"{drawn}\n"
+
+
+@functools.cache
+def _template() -> Template:
+    """Return the template of a picture, which takes longer to compile than to fill."""
+    from jinja2 import Environment
+
+    return Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _columns(series: Series, most: int) -> list[_Column]:
