@@ -6,6 +6,8 @@ It needs the standard library, pytest and pytest-benchmark, and imports torch on
 FIXTURE_NAME = "benchmark"
 # This file in a child's temporary folder names what its session is collecting.
 COLLECTING = "collecting"
+# A session that has this variable counts nothing beside its times.
+NO_COUNTS = "PERFKIT_NO_COUNTS"
 MARKERS = (
     "perfkit(margin, gate, limit): how `perfkit gate` treats a benchmark",
     "perfkit(sentinel=True): a benchmark that depends on none of the project's code",

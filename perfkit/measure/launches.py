@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.agent import NO_COUNTS
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.processes.commands import run_command
 from perfkit.records import Status
@@ -73,7 +74,7 @@ def run_launch(
     After ``limit_s`` seconds it is ended. No process of the session outlives the call.
     """
     # With "=" pytest does not take these paths for places in which to look for its root.
-    places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}", "--perfkit-no-counts"]
+    places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
     with temporary_folder() as folder:
@@ -99,6 +100,8 @@ def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed:
     return {
         **environment,
         **ALLOCATOR,
+        # Not an option: where perfkit measures itself, an older commit would not know it.
+        NO_COUNTS: "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),

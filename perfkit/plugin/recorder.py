@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.agent import FIXTURE_NAME
+from perfkit.agent import FIXTURE_NAME, NO_COUNTS
 from perfkit.agent.benchmark_fixture import Timed, after_rounds, group_of, is_benchmark, read_fixture
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
@@ -273,7 +273,8 @@ def _is_distributed(config: pytest.Config) -> bool:
 
 
 def _counting(config: pytest.Config, project: Project) -> Counting:
-    if config.getoption("perfkit_no_counts") or not project.config.exact.count:
+    unwanted = config.getoption("perfkit_no_counts") or os.environ.get(NO_COUNTS)
+    if unwanted or not project.config.exact.count:
         return Counting.NOTHING
     return Counting.ALL if config.getoption("perfkit_counts") else Counting.CHEAP
 
