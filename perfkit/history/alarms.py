@@ -123,9 +123,9 @@ def find_silence(
         if trend.recorded_at[newest] >= at:
             at, commit = trend.recorded_at[newest], trend.commits[newest]
         last[key] = (at, commit, runs + len(trend))
-    newest_of = {
-        machine: max(at for (_, one), (at, _, _) in last.items() if one == machine) for _, machine in last
-    }
+    newest_of: dict[str, datetime] = {}
+    for (_, machine_id), (at, _, _) in last.items():
+        newest_of[machine_id] = max(at, newest_of.get(machine_id, at))
     told: set[str] = set()
     for (benchmark, machine_id), (at, commit, runs) in last.items():
         alive = (now - newest_of[machine_id]).days <= most_days

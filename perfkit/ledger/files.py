@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -352,9 +353,17 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    if not file.is_file():
+    with contextlib.suppress(OSError):
+        found = file.stat()
         # Opening a pipe would wait for somebody to write to it.
-        return frozenset()
+        if stat.S_ISREG(found.st_mode):
+            return _names_in(file, found.st_size, found.st_mtime_ns)
+    return frozenset()
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
+    """Return the names in a file as it is now; each question lists the ledger anew."""
     with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
         names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
         if isinstance(names, list):
