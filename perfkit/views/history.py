@@ -15,7 +15,7 @@ from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Si
 from perfkit.records.results import Metric
 from perfkit.units import counted
 from perfkit.views.names import BrokenName, short_names, visible
-from perfkit.views.report.wording import amount_text, ratio_text, value_text
+from perfkit.views.report.wording import amount_text, ratio_text, shift_sentence, value_text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 24
@@ -117,19 +117,8 @@ def stretch_text(stretch: Stretch, metric: Metric) -> str:
 
 
 def _shift_text(shift: Shift) -> Text:
-    said = {
-        "machine": "a sentinel moved as well, so the machine did, and no commit",
-        "code": "a sentinel stood still, so code that all of them share did",
-        None: "the machine did, or code that all share: a sentinel benchmark or `perfkit gate` would tell",
-    }[shift.cause]
     style = "bold red" if shift.cause == "code" and shift.ratio > 1 else "bold yellow"
-    return Text.assemble(
-        ("together", style),
-        f"  {shift.benchmarks} benchmarks at once: {'slower' if shift.ratio > 1 else 'faster'} by"
-        f" {100 * abs(shift.ratio - 1):.1f} % ({ratio_text(shift.low)} to {ratio_text(shift.high)}), after"
-        f" {shift.last_before[:_SHA_DIGITS]}, up to {shift.first_after[:_SHA_DIGITS]}\n"
-        f"          on {shift.at:%Y-%m-%d}, machine {shift.machine_id}: {said}",
-    )
+    return Text.assemble(("together", style), f"  {shift_sentence(shift)}")
 
 
 def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:

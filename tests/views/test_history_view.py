@@ -119,8 +119,8 @@ def test_alarms_are_told_each_in_its_words() -> None:
     text = _lines(replace(report, shifts=(shift,), creeps=(creep,), silences=(silence,)))
 
     assert "1 step that all benchmarks made together; 1 benchmark that lost little by little" in text
-    assert "12 benchmarks at once: slower by 10.0 % (+8.0 % to +12.0 %)" in text
-    assert "the machine did, or code that all share" in text
+    assert "12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) at once" in text
+    assert "the machine did it, or code that all share" in text
     assert "slower by +8.0 % (+6.0 % to +10.0 %)" in text
     assert "though each gate passed at a margin of 2 %" in text
     assert "not measured for 20 days, nothing since" in text

@@ -229,6 +229,7 @@ class _Pages:
                 for kind, told in _OTHERS.items()
                 if (of_kind := [card for card in cards if card.kind == kind])
             ],
+            shifts=self.site.history.shifts,
             metrics=list(dict.fromkeys(line.series.metric.name for line in lines)),
             first_metric="time" if "time" in metrics else "",
             machines=self._machines_of(self.series),
@@ -469,6 +470,7 @@ def _templates(pages: _Pages) -> Environment:
         "subject": lambda sha: wording.commit_subject(sha, pages.commits),
         "commit_date": lambda sha: wording.commit_date(sha, pages.commits),
         "step_words": wording.step_words,
+        "shift_sentence": wording.shift_sentence,
         "time_text": wording.time_text,
         "value_text": wording.value_text,
         "ratio_text": wording.ratio_text,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-from perfkit.records.history import ChangePoint, CommitFacts, Creep, Silence
+from perfkit.records.history import ChangePoint, CommitFacts, Creep, Shift, Silence
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.units import counted, human_bytes, human_seconds
 from perfkit.views.names import visible
@@ -180,6 +180,22 @@ def creep_sentence(creep: Creep, commits: Mapping[str, CommitFacts]) -> str:
         f"its gates since {short_sha(creep.since)}{f' of {since}' if since else ''} add up to"
         f" {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)}), each"
         f" being within a margin of {100 * creep.margin:g} %"
+    )
+
+
+def shift_sentence(shift: Shift) -> str:
+    """Return what most benchmarks of a machine did at once, and whose doing that is, in a sentence."""
+    who = {
+        "machine": "a sentinel moved as well, so the machine did it, and no commit",
+        "code": "a sentinel stood still, so code that all of them share did it",
+        "environment": "its environment changed",
+        None: "the machine did it, or code that all share: a sentinel benchmark or `perfkit gate` would tell",
+    }[shift.cause]
+    return (
+        f"{shift.benchmarks} benchmarks became {amount_text(shift.ratio, WALL_TIME)}"
+        f" ({ratio_text(shift.low)} to {ratio_text(shift.high)}) at once, after"
+        f" {short_sha(shift.last_before)} and up to {short_sha(shift.first_after)}, on"
+        f" {date_text(shift.at)} on machine {shift.machine_id}: {who}"
     )
 
 
