@@ -29,6 +29,10 @@ def report(
         Path | None,
         typer.Option("--trends", metavar="FOLDER", help="Write only a picture of each trend, to link to."),
     ] = None,
+    benchmarks: Annotated[
+        list[str] | None,
+        typer.Option("--benchmark", metavar="NAME", help="Only pictures of this one; may be given often."),
+    ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -43,10 +47,14 @@ def report(
 
     if out is not None and trends is not None:
         raise UsageError("--out and --trends exclude one another: the pages have pictures of all trends")
+    if benchmarks and trends is None:
+        raise UsageError("--benchmark chooses pictures, and pages have all benchmarks; add --trends FOLDER")
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     if trends is not None:
-        written = write_trends(project=project, ledger=place, folder=trends)
+        written = write_trends(
+            project=project, ledger=place, folder=trends, benchmarks=tuple(benchmarks or ())
+        )
         told = f"{written.folder}: {written.files} pictures"
     else:
         folder = out or project.path(project.config.report.out or DEFAULT_OUT)

@@ -75,8 +75,10 @@ def make_report(*, project: Project, ledger: Path, out: Path) -> WrittenFiles:
     return _write(out, files)
 
 
-def write_trends(*, project: Project, ledger: Path, folder: Path) -> WrittenFiles:
-    """Write a picture for each benchmark and machine into a folder, for texts to link to.
+def write_trends(
+    *, project: Project, ledger: Path, folder: Path, benchmarks: tuple[str, ...] = ()
+) -> WrittenFiles:
+    """Write a picture for each benchmark, or for some, and machine into a folder, for texts to link to.
 
     Raises:
         LedgerError: a ledger file cannot be read.
@@ -84,7 +86,7 @@ def write_trends(*, project: Project, ledger: Path, folder: Path) -> WrittenFile
         UsageError: the folder holds other things, or cannot be written.
     """
     _check_folder(folder)
-    history = read_history(project, ledger)
+    history = read_history(project, ledger, HistoryRequest(benchmarks=benchmarks))
     return _write(folder, trend_files(Site(project=_title(project), history=history)))
 
 

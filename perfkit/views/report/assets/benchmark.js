@@ -363,7 +363,7 @@
     series = data.series[number];
     field("meaning").textContent = series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: ± sd over launches."
-      : "Line: level of each run, the lower quartile of its launches, which other work disturbs least. Band: mean ± sd over its launches.";
+      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: mean ± sd over its launches.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {
