@@ -63,7 +63,7 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
     base, head = (resolve(repository, ref) for ref in (request.base, request.head))
     if base.sha == head.sha:
         raise RepositoryError(f"base and head are one commit, {base.sha[:_SHA_DIGITS]}; name two")
-    kept = Ledger(request.ledger).rows()
+    kept = Ledger(request.ledger).rows_beside({base.sha, head.sha})
     rules = Rules.of(project.config, margin=request.margin)
     exact = compare_counted(kept, base, head, project=project, rules=rules)
     times = _times(kept, base, head, ledger=request.ledger, needed=not exact)

@@ -21,6 +21,7 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import check_puttable, put_published, settle_compacted
 from perfkit.ledger.schema import from_table, to_table
 from perfkit.ledger.summaries import (
+    BESIDE,
     Trends,
     Wanted,
     points_of,
@@ -135,6 +136,16 @@ class Ledger:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
         return from_table(self._questions.rows('list_contains($commits, "commit")', commits=sorted(commits)))
+
+    def rows_beside(self, commits: Collection[str]) -> list[Row]:
+        """Return the rows of some commits, and the times of all that were measured in more than one run.
+
+        These tell by how much identical code differs from run to run; a commit with one run says nothing of it.
+
+        Raises:
+            LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
+        """
+        return from_table(self._questions.rows(BESIDE, commits=sorted(commits)))
 
     def rows_from(self, source: str) -> list[Row]:
         """Return the rows of the runs of one source, in the order of recording.

@@ -45,6 +45,13 @@ SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,
 FROM ledger WHERE {_OF_COMMITS} AND {{benchmarks}}
 ORDER BY filename, file_row_number
 """
+# The rows of $commits, and the times of commits that were measured in several runs.
+BESIDE = f"""
+list_contains($commits, "commit") OR ({_OF_COMMITS} AND NOT dirty AND "commit" IN (
+    SELECT "commit" FROM ledger WHERE {_OF_COMMITS} AND NOT dirty
+    GROUP BY "commit" HAVING count(DISTINCT run_id) > 1
+))
+"""
 # These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
 _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger

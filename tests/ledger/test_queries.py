@@ -150,6 +150,22 @@ def test_a_frame_has_what_was_asked_for(tmp_path: Path) -> None:
         kept.to_pandas(columns=["men"])
 
 
+def test_rows_beside_two_commits_are_those_that_tell_of_noise(tmp_path: Path) -> None:
+    """Times of commits with several runs; other commits, counts and dirty runs say nothing of it."""
+    ledger = Ledger(tmp_path)
+    kinds = {"a": ("one",), "b": ("two", "three"), "c": ("four",), "d": ("five", "six")}
+    for number, (digit, runs) in enumerate(kinds.items()):
+        for run in runs:
+            dirty = run == "six"
+            ledger.append([build_row(1.0, sha=digit * 40, run=run, minute=number, dirty=dirty)])
+    counted = build_row(2.0, sha="b" * 40, run="two", minute=9)
+    metric = replace(counted.outcome, metric=Metric(name="peak", unit="B", exact=True))
+    ledger.append([replace(counted, outcome=metric)])
+
+    assert ["one", "two", "three"] == [row.run_id for row in ledger.rows_beside({"a" * 40})]
+    assert ["two", "three", "four", "two"] == [row.run_id for row in ledger.rows_beside({"b" * 40, "c" * 40})]
+
+
 def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
     """Its mean and deviation are over launches, its level is their lower quartile; none is of a dirty run."""
     ledger = Ledger(tmp_path)
