@@ -140,7 +140,7 @@ class Ledger:
     def rows_beside(self, commits: Collection[str]) -> list[Row]:
         """Return the rows of some commits, and the times of all that were measured in more than one run.
 
-        These tell by how much identical code differs from run to run; a commit with one run says nothing of it.
+        These tell by how much runs of identical code differ, of which a commit with one run says nothing.
 
         Raises:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.

@@ -162,8 +162,8 @@ def test_rows_beside_two_commits_are_those_that_tell_of_noise(tmp_path: Path) ->
     metric = replace(counted.outcome, metric=Metric(name="peak", unit="B", exact=True))
     ledger.append([replace(counted, outcome=metric)])
 
-    assert ["one", "two", "three"] == [row.run_id for row in ledger.rows_beside({"a" * 40})]
-    assert ["two", "three", "four", "two"] == [row.run_id for row in ledger.rows_beside({"b" * 40, "c" * 40})]
+    assert ["one", "three", "two"] == [row.run_id for row in ledger.rows_beside({"a" * 40})]
+    assert ["three", "two", "four", "two"] == [row.run_id for row in ledger.rows_beside({"b" * 40, "c" * 40})]
 
 
 def test_a_run_is_one_place_of_a_series(tmp_path: Path) -> None:
