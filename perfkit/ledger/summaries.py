@@ -31,8 +31,7 @@ GROUP BY ALL ORDER BY min(filename), min(file_row_number)
 """
 # Whether a row is of a count takes as long to read as all else of it, and few rows failed.
 _FAILED_COUNTS = """
-SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted AND list_contains($runs, run_id)
-GROUP BY run_id
+SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted GROUP BY run_id
 """
 _TIMED = f"""
 SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger
@@ -131,7 +130,7 @@ def read_runs(questions: Questions) -> list[RunSummary]:
     counts: dict[str, int] = {}
     if failed:
         within = set(failed.values())
-        counts = dict(questions.ask(_FAILED_COUNTS, within=within, runs=list(failed)))
+        counts = dict(questions.ask(_FAILED_COUNTS, within=within))
     runs = (_summary(one, commits.get(one[0], one[-1:]), counts.get(one[0], 0)) for one in found)
     return sorted(runs, key=lambda run: (run.recorded_at, run.run_id))
 
