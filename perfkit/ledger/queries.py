@@ -56,7 +56,7 @@ _SQL_TYPES = {
 }
 _GLOB = re.compile(r"[*?\[]")
 # Version 1 kept the causes of a count among the entries of its policy.
-_COUNTED_ONCE = "causes IS NOT NULL OR (schema_version < 2 AND policy['causes'] IS NOT NULL)"
+_COUNTED_ONCE = "causes IS NOT NULL OR (schema_version < 2 AND map_extract(policy, 'causes')[1] IS NOT NULL)"
 
 
 def _sql_type(kind: pa.DataType) -> str:

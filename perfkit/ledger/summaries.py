@@ -54,7 +54,7 @@ list_contains($commits, "commit") OR ({_OF_COMMITS} AND NOT dirty AND "commit" I
 # These findings of a gate only say that its sides differ; they do not mean that the benchmark failed.
 _NO_FAILURES = """
 SELECT DISTINCT run_id, benchmark FROM ledger
-WHERE status <> 'ok' AND policy['verdict'] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
+WHERE status <> 'ok' AND map_extract(policy, 'verdict')[1] IN ('NEW', 'MISSING', 'CHANGED', 'SKIPPED')
 """
 _FACTS = """
 SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -206,10 +205,6 @@ def test_trends_part_what_cannot_be_compared(tmp_path: Path) -> None:
     assert ("B", True) == (peak.metric.unit, peak.metric.exact)
 
 
-@pytest.mark.skipif(
-    int(importlib.metadata.version("duckdb").partition(".")[0]) < 2,
-    reason="older ones import pandas for any parameter",
-)
 def test_nothing_that_lists_runs_imports_pandas(tmp_path: Path) -> None:
     """It takes longer to import than a thousand runs take to be listed."""
     Ledger(tmp_path).append([build_row(1.0)])
