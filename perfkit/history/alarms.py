@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from perfkit.history.trends import Order
+from perfkit.history.trends import Order, places_by_run
 from perfkit.records.history import Creep, Silence, Trend
 from perfkit.stats.interval import student_quantile
 
@@ -66,10 +66,7 @@ def find_creep(
 
 def _links(trend: Trend, order: Order) -> Iterator[_Link]:
     """Yield what each run of a trend says of the two commits that it measured side by side."""
-    runs: dict[str, list[int]] = {}
-    for place, run_id in enumerate(trend.run_ids):
-        runs.setdefault(run_id, []).append(place)
-    for places in runs.values():
+    for places in places_by_run(trend).values():
         if len(places) != 2:  # noqa: PLR2004 (base and head)
             continue
         base, head = sorted(places, key=lambda place: order.place(trend.commits[place]))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from perfkit.history.trends import Order, occasions
 from perfkit.records.change_log import GateRatio
-from perfkit.records.history import ChangePoint, Stretch, Trend
+from perfkit.records.history import ChangePoint, Trend
 from perfkit.records.results import Environment, Machine
-from perfkit.stats.change_points import Level, Step, find_steps
+from perfkit.stats.change_points import Step, find_steps
 
 _ID_DIGITS = 8
 # A step found so near to where the environment changes is that change.
@@ -109,18 +109,14 @@ def _point(trend: Trend, step: Step, facts: Facts) -> ChangePoint:
         last_before=last,
         first_after=first,
         commits=facts.commits_between(last, first),
-        before=_stretch(step.before),
-        after=_stretch(step.after),
+        before=step.before,
+        after=step.after,
         ratio=step.ratio,
         low=step.low,
         high=step.high,
         chance=step.chance,
         gate=facts.gate_between(trend, begin, end),
     )
-
-
-def _stretch(level: Level) -> Stretch:
-    return Stretch(mean=level.mean, sd=level.sd, runs=level.runs)
 
 
 def _with_places(

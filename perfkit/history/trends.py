@@ -64,12 +64,9 @@ def chained(trend: Trend) -> Trend:
 
     Both sides of a gate ran in turns, so their ratio says more than their levels, each of its own hour.
     """
-    runs: dict[str, list[int]] = {}
-    for place, run_id in enumerate(trend.run_ids):
-        runs.setdefault(run_id, []).append(place)
     levels: dict[str, float] = {}
     kept: list[tuple[int, float]] = []
-    for places in runs.values():
+    for places in places_by_run(trend).values():
         base, head = places[0], places[-1]
         first = trend.commits[base]
         if first not in levels:
@@ -82,6 +79,14 @@ def chained(trend: Trend) -> Trend:
     kept.sort()
     shown = select(trend, [place for place, _ in kept])
     return replace(shown, levels=tuple(level for _, level in kept))
+
+
+def places_by_run(trend: Trend) -> dict[str, list[int]]:
+    """Return the places of each run in a trend: of a gate those of its base and its head."""
+    runs: dict[str, list[int]] = {}
+    for place, run_id in enumerate(trend.run_ids):
+        runs.setdefault(run_id, []).append(place)
+    return runs
 
 
 def _in_order(trend: Trend, order: Order) -> Trend:

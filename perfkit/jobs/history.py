@@ -9,18 +9,19 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from perfkit.config import Project, parse_percent
+from perfkit.compare.survey import Rules, under_rules
+from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeasuredError, UsageError
 from perfkit.history.alarms import find_creep, find_silence
 from perfkit.history.gates import gate_ratio
 from perfkit.history.machine import with_causes, without_machine
 from perfkit.history.steps import Facts, find_change_points, noise_of
-from perfkit.history.trends import Order, arrange, chained, on_branch
+from perfkit.history.trends import Order, arrange, chained, on_branch, places_by_run
 from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.measure.clock import utc_now
-from perfkit.records import Environment, Machine
+from perfkit.records import Benchmark, Environment, Machine
 from perfkit.records.change_log import GateRatio
 from perfkit.records.history import (
     ChangePoint,
@@ -202,9 +203,8 @@ class _Reading:
         return find_creep(self.gates, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
 
     def _margin(self, benchmark: str) -> float:
-        config = self.project.config
-        own = [rule.margin for rule in config.rules if rule.margin and fnmatchcase(benchmark, rule.match)]
-        return parse_percent(own[-1], key="margin") if own else config.margin_share
+        rules = Rules.of(self.project.config, margin=None)
+        return under_rules(Benchmark(name=benchmark, version=""), rules).margin
 
     def silences(self) -> Iterator[Silence]:
         places = {
@@ -229,10 +229,11 @@ class _Reading:
 
 def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:
     """Yield the run, base and head of each gate of a trend."""
-    runs: dict[str, list[str]] = {}
-    for run_id, commit in zip(trend.run_ids, trend.commits, strict=True):
-        runs.setdefault(run_id, []).append(commit)
-    return ((run_id, commits[0], commits[-1]) for run_id, commits in runs.items() if len(commits) > 1)
+    return (
+        (run_id, trend.commits[places[0]], trend.commits[places[-1]])
+        for run_id, places in places_by_run(trend).items()
+        if len(places) > 1
+    )
 
 
 def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
@@ -302,7 +303,7 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 
 def history_exit_code(report: HistoryReport) -> int:
     """Return 1 where a loss is open or creeps, 4 where a benchmark went silent, else 0."""
-    losses = any(one.worse and one.state == "open" and one.cause == "code" for one in report.points)
+    losses = any(one.worse and one.is_open for one in report.points)
     if losses or any(one.ratio > 1 and one.cause == "code" for one in report.shifts) or report.creeps:
         return EXIT_REGRESSED
     return EXIT_NOT_MEASURED if report.silences else EXIT_PASS

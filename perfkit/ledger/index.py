@@ -13,14 +13,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perfkit.ledger.files import TEMPORARY, begin_hidden_folder, is_compacted, only_one
+from perfkit.ledger.files import TEMPORARY, begin_hidden_folder, is_compacted
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
 
 INDEX_FOLDER = ".index"
@@ -137,13 +137,6 @@ class Part:
         for part in self.replaces:
             if part != self.target:
                 part.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def writing(ledger: Path) -> Iterator[None]:
-    """Be the only one who adds to the index of a ledger."""
-    with only_one(ledger / INDEX_FOLDER):
-        yield
 
 
 def _prefix() -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.files import read_consistently
+from perfkit.ledger.files import only_one, read_consistently
 from perfkit.ledger.index import (
     COLUMNS,
     DERIVED,
@@ -29,7 +29,6 @@ from perfkit.ledger.index import (
     is_answerable,
     is_begun,
     to_index,
-    writing,
 )
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, to_microseconds, upgraded
 
@@ -244,7 +243,6 @@ def _ask(
             # An older file lacks columns; another cause shows again below.
             with contextlib.suppress(duckdb.Error):
                 return take(connection.sql(_about(_alike(files), question), params=parameters))
-        if files:
             _refuse_strangers(connection, files)
         return take(connection.sql(_about(_of_any_version(files), question), params=parameters))
 
@@ -264,7 +262,7 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
     index = Index.of(ledger)
     held = index.held(files)
     if to_index(files, held):
-        with writing(ledger):
+        with only_one(index.folder):
             index = Index.of(ledger)
             held = index.held(files)
             if new := to_index(files, held):

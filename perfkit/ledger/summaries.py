@@ -168,8 +168,7 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
     runs, commits = found["run_id"], found["commit"]
     dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
     files = dict(zip(runs, found["filename"], strict=True))
-    places = dict(zip(zip(found["machine_id"], found["env_id"], strict=True), runs, strict=True))
-    facts = read_facts(questions, {run: files[run] for run in places.values()}).values()
+    machines, environments = _places(questions, found, files)
     told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
     return Trends(
         trends=tuple(_trends(found, dirty)),
@@ -178,8 +177,8 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
             sha: Commit(sha=sha, subject=subject, time=None if time is None else from_microseconds(time))
             for sha, (subject, time) in told.items()
         },
-        machines={machine.machine_id: machine for machine, _ in facts},
-        environments={environment.env_id: environment for _, environment in facts},
+        machines=machines,
+        environments=environments,
         files=files,
     )
 
@@ -266,12 +265,11 @@ def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Meas
             one._replace(compared=one.status == "ok" or (one.run_id, one.benchmark) not in known)
             for one in measured
         ]
-    places = dict(zip(zip(found["machine_id"], found["env_id"], strict=True), found["run_id"], strict=True))
-    facts = read_facts(questions, {run: files[run] for run in places.values()}).values()
+    machines, environments = _places(questions, found, files)
     return Measurements(
         measured=tuple(measured),
-        machines={machine.machine_id: machine for machine, _ in facts},
-        environments={environment.env_id: environment for _, environment in facts},
+        machines=machines,
+        environments=environments,
         dirty_runs=dirty,
     )
 
@@ -280,6 +278,17 @@ def _times(microseconds: Sequence[int | None]) -> list[datetime | None]:
     """Return times, each made once: many rows share one."""
     made = {one: None if one is None else from_microseconds(one) for one in set(microseconds)}
     return [made[one] for one in microseconds]
+
+
+def _places(
+    questions: Questions, found: Mapping[str, Sequence[Any]], files: Mapping[str, str]
+) -> tuple[dict[str, Machine], dict[str, Environment]]:
+    """Return the machines and environments of what was found, by the facts of one run in each."""
+    ids = zip(found["machine_id"], found["env_id"], strict=True)
+    samples = dict(zip(ids, found["run_id"], strict=True))
+    facts = read_facts(questions, {run: files[run] for run in samples.values()}).values()
+    machines = {machine.machine_id: machine for machine, _ in facts}
+    return machines, {environment.env_id: environment for _, environment in facts}
 
 
 def read_facts(questions: Questions, files: Mapping[str, str]) -> dict[str, tuple[Machine, Environment]]:

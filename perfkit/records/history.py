@@ -92,6 +92,11 @@ class ChangePoint:
     reason: str = ""
 
     @property
+    def is_open(self) -> bool:
+        """Whether somebody should look at the step: commits made it, and nobody has spoken about it."""
+        return self.state == "open" and self.cause == "code"
+
+    @property
     def worse(self) -> bool:
         """Whether the step is a loss: slower, or more of what should be less."""
         return (self.ratio > 1) == (self.metric.better == "lower")

@@ -20,6 +20,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.records.history import Stretch
+
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.intp]
 
@@ -52,15 +54,6 @@ _SURE, _SURE_CHANCE, _CLARITY_PER_TENTH = 17.0, 0.01, 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
-    """Mean and sd of ``runs`` runs between two steps, in the unit of the levels; sd None for one run."""
-
-    mean: float
-    sd: float | None
-    runs: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Step:
     """A lasting change between two runs that follow one another.
 
@@ -74,8 +67,8 @@ class Step:
     """
 
     place: int
-    before: Level
-    after: Level
+    before: Stretch
+    after: Stretch
     ratio: float
     low: float
     high: float
@@ -323,8 +316,8 @@ def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, f
         steps.append(
             Step(
                 place=place,
-                before=_level(values[low:place]),
-                after=_level(values[place:high]),
+                before=_stretch(values[low:place]),
+                after=_stretch(values[place:high]),
                 ratio=math.exp(change),
                 low=math.exp(least),
                 high=math.exp(most),
@@ -355,9 +348,9 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
     return change, float((changes - halves)[suits].min()), float((changes + halves)[suits].max())
 
 
-def _level(values: FloatArray) -> Level:
+def _stretch(values: FloatArray) -> Stretch:
     sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Level(mean=float(values.mean()), sd=sd, runs=len(values))
+    return Stretch(mean=float(values.mean()), sd=sd, runs=len(values))
 
 
 def _is_beyond_occasions(occasions: Sequence[Hashable], place: int) -> bool:
@@ -389,8 +382,8 @@ def _exact_steps(values: FloatArray) -> tuple[Step, ...]:
     return tuple(
         Step(
             place=place,
-            before=_level(values[bounds[at] : place]),
-            after=_level(values[place : bounds[at + 2]]),
+            before=_stretch(values[bounds[at] : place]),
+            after=_stretch(values[place : bounds[at + 2]]),
             ratio=(ratio := after / before if before else math.inf),
             low=ratio,
             high=ratio,

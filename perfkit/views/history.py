@@ -36,7 +36,7 @@ def history_view(report: HistoryReport) -> Group:
     sections += [_creep_text(creep, names) for creep in report.creeps]
     sections += _silence_texts(report.silences, names)
     sections.append(_trends_table(report, names))
-    settled = [point for point in report.points if point not in _open(report.points)]
+    settled = [point for point in report.points if not point.is_open]
     if settled:
         sections.append(Group(*(_settled_text(point, names) for point in settled)))
     sections += [Text(f"note: {note}", style="dim") for note in report.notes]
@@ -46,8 +46,9 @@ def history_view(report: HistoryReport) -> Group:
 
 def history_verdict(report: HistoryReport) -> str:
     """Return what a person has to know first, in a sentence."""
-    losses = [point for point in _open(report.points) if point.worse]
-    gains = len(_open(report.points)) - len(losses)
+    opened = _open(report.points)
+    losses = [point for point in opened if point.worse]
+    gains = len(opened) - len(losses)
     benchmarks = len({trend.benchmark for trend in report.trends})
     said = []
     if losses:
@@ -67,7 +68,7 @@ def history_verdict(report: HistoryReport) -> str:
 
 def _open(points: Iterable[ChangePoint]) -> list[ChangePoint]:
     """Return the steps that commits made and nobody has looked at, losses first, the largest first."""
-    found = [point for point in points if point.state == "open" and point.cause == "code"]
+    found = [point for point in points if point.is_open]
     return sorted(found, key=lambda point: (not point.worse, -abs(point.ratio - 1)))
 
 

@@ -28,7 +28,6 @@ from perfkit.views.report.series import (
     Kind,
     Series,
     State,
-    is_open,
     is_undone,
     series_of,
     state_of,
@@ -561,7 +560,7 @@ def _kind_of(step: ChangePoint, series: Series) -> Kind:
     """Return as what an open step is told."""
     if is_undone(step, series.current):
         return "undone"
-    if not is_open(step):
+    if not step.is_open:
         return "moved"
     return "worse" if step.worse else "better"
 

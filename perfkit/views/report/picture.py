@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from perfkit.records.history import ChangePoint, CommitFacts
 from perfkit.views.names import visible
 from perfkit.views.palette import LIGHT
-from perfkit.views.report.series import Series, band, is_open, is_undone, state_of
+from perfkit.views.report.series import Series, band, is_undone, state_of
 from perfkit.views.report.wording import (
     date_text,
     metric_title,
@@ -206,7 +206,7 @@ def _marks(series: Series, frame: _Frame) -> Iterator[Mark]:
         at_end = x > frame.left + frame.width - 70
         text = f"{'▲' if step.ratio > 1 else '▼'} {ratio_text(step.ratio)}"
         has_room = x - (60 if at_end else 0) >= free_from
-        quiet = not is_open(step) or is_undone(step, series.current)
+        quiet = not step.is_open or is_undone(step, series.current)
         yield Mark(
             x=x,
             text=text if has_room else "",

@@ -224,7 +224,7 @@ def state_of(series: Series) -> State:
     """Return the most urgent thing that is true of the newest runs of a series."""
     current = series.current
     alive = [step for step in current if step.state != "ignored" and not is_undone(step, current)]
-    opened = [step for step in alive if is_open(step) and series.watched]
+    opened = [step for step in alive if step.is_open and series.watched]
     losses = [step for step in opened if step.worse]
     moved = [step for step in alive if step.state == "open"]
     found = (
@@ -238,11 +238,6 @@ def state_of(series: Series) -> State:
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),
     )
     return found[0] if found else State(kind="steady")
-
-
-def is_open(step: ChangePoint) -> bool:
-    """Tell whether somebody should look at a step: commits made it, and nobody has spoken about it."""
-    return step.state == "open" and step.cause == "code"
 
 
 def band(trend: Trend, place: int) -> tuple[float, float]:
