@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from perfkit.compare.survey import Rules, under_rules
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeasuredError, UsageError
 from perfkit.history.alarms import find_creep, find_silence
@@ -203,6 +202,9 @@ class _Reading:
         return find_creep(self.gates, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
 
     def _margin(self, benchmark: str) -> float:
+        # Few histories have gates enough to ask, and what gates import takes as long as all else.
+        from perfkit.compare.survey import Rules, under_rules
+
         rules = Rules.of(self.project.config, margin=None)
         return under_rules(Benchmark(name=benchmark, version=""), rules).margin
 
