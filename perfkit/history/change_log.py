@@ -213,7 +213,7 @@ def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -
 
 
 def _measured_cell(shown: Sequence[Measured], sha: str, version: str) -> Cell:
-    own = [one for one in shown if one.commit == sha]
+    own = shown if len(shown) == 1 else [one for one in shown if one.commit == sha]
     first, mean, sd = own[0], own[0].mean, own[0].sd
     if len(own) > 1 and (summary := summarise([one.mean for one in own if one.mean is not None])):
         mean, sd = summary.mean, summary.sd

@@ -34,8 +34,9 @@ _FAILED_COUNTS = """
 SELECT run_id, count(*) FROM ledger WHERE status <> 'ok' AND counted GROUP BY run_id
 """
 _TIMED = f"""
-SELECT benchmark, count(DISTINCT "commit") FILTER (NOT dirty) FROM ledger
-WHERE {_OF_COMMITS} GROUP BY benchmark
+SELECT benchmark, count(*) FILTER (NOT dirty) FROM (
+    SELECT DISTINCT benchmark, "commit", dirty FROM ledger WHERE {_OF_COMMITS}
+) GROUP BY benchmark
 """
 _MEASURED = f"""
 SELECT run_id, epoch_us(recorded_at) AS recorded_at, source, "commit", subject,
@@ -262,7 +263,7 @@ def read_measurements(questions: Questions, benchmarks: Collection[str]) -> Meas
         # Rows whose launch failed are few, and so are the files that hold them.
         known = set(questions.ask(_NO_FAILURES, within={files[run] for run in failed}))
         measured = [
-            one._replace(compared=one.status == "ok" or (one.run_id, one.benchmark) not in known)
+            one if one.status == "ok" else one._replace(compared=(one.run_id, one.benchmark) not in known)
             for one in measured
         ]
     machines, environments = _places(questions, found, files)

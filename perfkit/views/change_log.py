@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import string
@@ -108,12 +109,13 @@ def _cell(cell: Cell | None, marks: dict[str, str]) -> str:
     elif cell.ratio is not None:
         text += f" ({format_ratio(cell.ratio)})"
     environment = [marks[cell.env_id]] if cell.env_id in marks else []
-    return " ".join([text, *_marks_of(cell), *environment])
+    return " ".join([text, *_marks(cell.launches == 1, cell.other_version), *environment])
 
 
-def _marks_of(cell: Cell) -> list[str]:
-    marks = {_ONE_LAUNCH: cell.launches == 1, _OTHER_VERSION: cell.other_version}
-    return [mark for mark, holds in marks.items() if holds]
+@functools.cache
+def _marks(one_launch: bool, other_version: bool) -> tuple[str, ...]:  # noqa: FBT001 (a key of the cache)
+    marks = {_ONE_LAUNCH: one_launch, _OTHER_VERSION: other_version}
+    return tuple(mark for mark, holds in marks.items() if holds)
 
 
 def format_mean_sd(mean: float | None, sd: float | None) -> str:
@@ -143,7 +145,8 @@ def _ratio_decimals(ratio: float) -> int:
 
 def _footnotes(table: Table, marks: dict[str, str]) -> str:
     cells = [cell for entry in table.entries for cell in entry.cells if cell is not None]
-    used = {mark for cell in cells if cell.failure is None for mark in _marks_of(cell)}
+    kinds = {(cell.launches == 1, cell.other_version) for cell in cells if cell.failure is None}
+    used = {mark for kind in kinds for mark in _marks(*kind)}
     notes = [f"{mark} {text}" for mark, text in _EXPLANATIONS.items() if mark in used]
     usual, *others = _environments(table)
     notes.append("Environment: " + _facts(usual.facts))
