@@ -7,15 +7,38 @@ From the doors down: ``cli`` and ``plugin``; ``jobs``, a straight path per comma
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.phases import phase
 
 if TYPE_CHECKING:
+    from perfkit.interface.timing import timed
+    from perfkit.interface.verbs import gate, profile
     from perfkit.ledger.store import Ledger
 
-__all__ = ["open_ledger", "phase"]
+__all__ = ["gate", "open_ledger", "phase", "profile", "timed"]
+
+# These take longer to import than a training script should wait for a phase.
+_ELSEWHERE = {
+    "gate": "perfkit.interface.verbs",
+    "profile": "perfkit.interface.verbs",
+    "timed": "perfkit.interface.timing",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return what is imported at its first use.
+
+    Raises:
+        AttributeError: perfkit has no such name.
+    """
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module 'perfkit' has no attribute '{name}'")
+    found = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+    globals()[name] = found
+    return found
 
 
 def open_ledger(path: str | Path | None = None) -> Ledger:

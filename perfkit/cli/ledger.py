@@ -92,13 +92,12 @@ def verify(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
 
     Exit code: 0 all is sound, 4 something is not.
     """
-    from perfkit import open_ledger
     from perfkit.jobs.ledger_upkeep import verify_ledger
     from perfkit.views.ledger_upkeep import verification_view
     from perfkit.views.progress import StageProgress
 
     # Not as the other commands find it: what was cut off is told here, and not yet recovered.
-    place = open_ledger(ledger).path
+    place = _untouched(ledger)
     with StageProgress() as progress:
         found = verify_ledger(place, progress=progress)
     tell(verification_view(found), found, json=json)
@@ -112,12 +111,11 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
     Damaged and foreign files go into the ledger's hidden folder .quarantine, and none is deleted.
     Exit code: 0 all is sound now, 4 something is left.
     """
-    from perfkit import open_ledger
     from perfkit.jobs.ledger_upkeep import repair_ledger
     from perfkit.views.ledger_upkeep import repair_view
     from perfkit.views.progress import StageProgress
 
-    place = open_ledger(ledger).path
+    place = _untouched(ledger)
     with StageProgress() as progress:
         done = repair_ledger(place, dry_run=dry_run, progress=progress)
     tell(repair_view(done), done, json=json)
@@ -157,3 +155,16 @@ def _existing(ledger: str | None) -> Path:
     from perfkit.config import load_project
 
     return ledger_at(ledger or load_project(Path.cwd()).ledger_place, to_read=True)
+
+
+def _untouched(place: str | Path | None) -> Path:
+    """Return the folder of a ledger that is there, without recovering what was cut off.
+
+    Raises:
+        UsageError: there is no such ledger.
+        LedgerError: the store cannot be read.
+    """
+    from perfkit.config import load_project
+    from perfkit.ledger.remote import existing_folder
+
+    return existing_folder(place if place is not None else load_project(Path.cwd()).ledger_place)

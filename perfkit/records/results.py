@@ -9,7 +9,9 @@ from typing import Literal
 
 from perfkit.agent.counting.model import Cause
 
-Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
+Source = Literal[
+    "pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate", "timed"
+]
 # These do not time a commit's own code: a calibration plants slowdowns in it, and tricks change it.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
 # Rows that another tool measured have this and the name of its format as their source.

@@ -1,0 +1,1 @@
+"""perfkit in Python, for scripts and notebooks: ``perfkit.gate()`` and the like."""

@@ -1,0 +1,184 @@
+"""``perfkit.timed``: times a part of any program, as a context manager or a decorator, and files the times.
+
+What files them is imported with this module, since hardly anything can be imported while Python ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import statistics
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ParamSpec, Self, TypeVar
+
+from perfkit.agent.clock import synchronised
+from perfkit.config import load_project
+from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
+from perfkit.identity import function_version, new_run_id, short_run_id
+from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.store import Ledger
+from perfkit.machine.environment import read_environment
+from perfkit.machine.facts import read_machine
+from perfkit.measure.clock import utc_now
+from perfkit.records import Benchmark, Outcome, Placement, Row
+from perfkit.repo.commits import read_commit
+from perfkit.units import counted, human_seconds
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
+
+_PREFIX = "timed:"
+_BLOCK = "block"
+_read_clock = synchronised(time.perf_counter)
+_unfiled: list[timed] = []
+
+
+class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading"):``)
+    """Times what runs inside, each time that it runs, and files all times in the ledger at the end.
+
+    As a context manager the same object is entered again and again: ``step = perfkit.timed("step")``, then
+    ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
+    that is in use is waited for at both ends, so that its work is part of the time. The first ``warmup``
+    times are kept apart. What raises is not counted. Unless they were filed before by ``file()``, the times
+    of a process are filed when it ends, in the ledger that is configured for the folder in which the first
+    part was named. Parts of one name, as in a cell of a notebook that is run again, are filed as a row each.
+
+    Raises:
+        UsageError: the name is empty, or the number of first times negative.
+    """
+
+    def __init__(self, name: str, *, warmup: int = 0) -> None:
+        if not name.strip():
+            raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
+        if warmup < 0:
+            raise UsageError(f"warmup is a number of first times to keep apart, at least 0, found {warmup}")
+        self.name, self.warmup, self.version = name, warmup, _BLOCK
+        self._seconds: list[float] = []
+        self._begun = threading.local()
+        _expect_the_end()
+        _unfiled.append(self)
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """The times in seconds, in the order of their ends, without those of the warm-up."""
+        return tuple(self._seconds[self.warmup :])
+
+    @property
+    def mean(self) -> float | None:
+        """The mean in seconds; None where nothing was timed yet."""
+        return statistics.fmean(self.seconds) if self.seconds else None
+
+    @property
+    def sd(self) -> float | None:
+        """The sample standard deviation in seconds; None of fewer than two times."""
+        return statistics.stdev(self.seconds) if len(self.seconds) > 1 else None
+
+    def __enter__(self) -> Self:
+        begun = self._begun.__dict__.setdefault("stack", [])
+        begun.append(_read_clock())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        begun = self._begun.stack.pop()
+        if kind is None:
+            self._seconds.append(_read_clock() - begun)
+
+    def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+        """Return the function, timed at each call; this is what a decorator does."""
+        self.version = function_version(function)
+
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
+    def file(self, ledger: str | Path | None = None) -> str:
+        """File the times under the present commit now, and return the id of the run; later times begin anew.
+
+        Raises:
+            NotMeasuredError: nothing was timed.
+            RepositoryError: there is no commit to file them under.
+            LedgerError: the ledger cannot be written.
+        """
+        return _file([self], ledger, Path.cwd())
+
+    def forget(self) -> None:
+        """Begin anew, without the times until now."""
+        self._seconds.clear()
+
+    def __repr__(self) -> str:
+        if self.mean is None:
+            return f'<perfkit.timed "{self.name}": nothing yet>'
+        spread = "" if self.sd is None else f", sd {human_seconds(self.sd)}"
+        times = counted(len(self.seconds), "time")
+        return f'<perfkit.timed "{self.name}": {times}, mean {human_seconds(self.mean)}{spread}>'
+
+
+@functools.cache
+def _expect_the_end() -> None:
+    """File at the end of this process; one that is forked from it leaves that to others."""
+    process, folder = os.getpid(), Path.cwd()
+    atexit.register(lambda: _file_the_rest(folder) if os.getpid() == process else None)
+
+
+def _file_the_rest(folder: Path) -> None:
+    left = [one for one in _unfiled if one.seconds]
+    if not left:
+        return
+    names = ", ".join(repr(one)[1:-1].removeprefix("perfkit.timed ") for one in left)
+    try:
+        run_id = _file(left, None, folder)
+        told = f"{names} -> run {short_run_id(run_id)} of the ledger"
+    except PerfkitError as error:
+        told = f"the times of this program were not filed: {error}"
+    print(f"perfkit: {told}", file=sys.stderr)  # noqa: T201 (no command prints for it)
+
+
+def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:
+    """Record the times of parts as one run."""
+    if empty := [one.name for one in parts if not one.seconds]:
+        raise NotMeasuredError(f'nothing was timed as "{empty[0]}" yet, so there is nothing to file')
+    project = load_project(folder)
+    ledger = Ledger(ledger_folder(project.ledger_place if place is None else place))
+    commit = read_commit(project.root, ignored=(*project.output_paths, ledger.path))
+    ledger.check_writable()
+    run_id, now = new_run_id(), utc_now()
+    machine, environment = read_machine(), read_environment()
+    met: Counter[str] = Counter()
+    with ledger.run(source="timed", run_id=run_id, recorded_at=now) as run:
+        for one in parts:
+            outcome = Outcome(
+                benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
+                warmup=one.warmup,
+                loops=1,
+                values=one.seconds,
+            )
+            run.add(
+                [
+                    Row(
+                        run_id=run_id,
+                        recorded_at=now,
+                        source="timed",
+                        commit=commit,
+                        machine=machine,
+                        environment=environment,
+                        outcome=outcome,
+                        placement=Placement(launch=met[one.name]),
+                    )
+                ]
+            )
+            met[one.name] += 1
+    for one in parts:
+        one.forget()
+    return run_id

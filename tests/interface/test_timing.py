@@ -1,0 +1,181 @@
+"""``perfkit.timed`` times parts of a program and files them, in real processes and repositories."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repositories import Repository
+
+import perfkit
+from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
+from perfkit.interface import timing
+from perfkit.ledger.store import Ledger
+from perfkit.records import Row
+
+PROGRAM = """
+import perfkit
+
+step = perfkit.timed("step", warmup=1)
+
+@perfkit.timed("square")
+def square(number):
+    return number * number
+
+for number in range(4):
+    with step:
+        square(number)
+try:
+    with step:
+        raise ValueError("this is not counted")
+except ValueError:
+    pass
+"""
+
+
+@pytest.fixture
+def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository with one commit, and go there."""
+    repository.commit({"pyproject.toml": "", "program.py": PROGRAM})
+    monkeypatch.chdir(repository.root)
+    return repository.root
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each reading of the clock be a second after the one before."""
+    seconds = itertools.count()
+    monkeypatch.setattr(timing, "_read_clock", lambda: float(next(seconds)))
+
+
+def _rows(place: Path) -> list[Row]:
+    return sorted(Ledger(place).rows(), key=lambda row: (row.outcome.benchmark.name, row.placement.launch))
+
+
+def _run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_program_files_its_times_when_it_ends(project: Path) -> None:
+    """Each part is a row with all its times; the warm-up and what raised are not among them."""
+    done = _run(project, PROGRAM)
+
+    square, step = _rows(project / "benchmarks/ledger")
+    assert 0 == done.returncode
+    assert ("timed:square", "timed:step") == (square.outcome.benchmark.name, step.outcome.benchmark.name)
+    assert (4, 3) == (len(square.outcome.values), len(step.outcome.values))
+    assert (0, 1) == (square.outcome.warmup, step.outcome.warmup)
+    assert {"timed"} == {square.source, step.source}
+    assert square.run_id == step.run_id
+    assert f"-> run {step.run_id[-12:]} of the ledger" in done.stderr
+
+
+def test_the_version_of_a_function_follows_its_source(project: Path) -> None:
+    """A function that was changed begins a new history; a block has no source of its own."""
+    file = project / "program.py"
+    subprocess.run([sys.executable, file], cwd=project, capture_output=True, check=True)
+    file.write_text(PROGRAM.replace("number * number", "number**2"))
+    subprocess.run([sys.executable, file], cwd=project, capture_output=True, check=True)
+
+    rows = _rows(project / "benchmarks/ledger")
+    squares = {row.outcome.benchmark.version for row in rows if "square" in row.outcome.benchmark.name}
+    steps = {row.outcome.benchmark.version for row in rows if "step" in row.outcome.benchmark.name}
+    assert (2, 1) == (len(squares), len(steps))
+
+
+@pytest.mark.usefixtures("clock")
+def test_times_are_read_at_both_ends(project: Path) -> None:
+    """Mean and deviation are those of the times; filing begins anew."""
+    part = perfkit.timed("part")
+    with part:
+        pass
+    with part, part:
+        pass
+
+    assert (1.0, 1.0, 3.0) == part.seconds
+    assert part.mean == pytest.approx(5 / 3)
+    assert part.sd == pytest.approx(1.1547, abs=1e-4)
+    run_id = part.file(project / "other")
+    (row,) = _rows(project / "other")
+    assert (run_id, (1.0, 1.0, 3.0)) == (row.run_id, row.outcome.values)
+    assert part.mean is None
+    assert '<perfkit.timed "part": nothing yet>' == repr(part)
+
+
+def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
+    """A cell of a notebook that is run twice loses nothing."""
+    done = _run(
+        project,
+        "import perfkit\nfor _ in range(2):\n    with perfkit.timed('cell'):\n        pass\n",
+    )
+
+    first, second = _rows(project / "benchmarks/ledger")
+    assert 0 == done.returncode
+    assert (0, 1) == (first.placement.launch, second.placement.launch)
+    assert {"timed:cell"} == {row.outcome.benchmark.name for row in (first, second)}
+
+
+def test_a_process_that_is_forked_files_nothing(project: Path) -> None:
+    """The times of the parent are filed once, by the parent."""
+    program = """
+import os, sys
+import perfkit
+
+part = perfkit.timed("part")
+with part:
+    pass
+child = os.fork()
+if not child:
+    sys.exit()
+os.waitpid(child, 0)
+"""
+    _run(project, program)
+
+    assert 1 == len(_rows(project / "benchmarks/ledger"))
+
+
+def test_nothing_is_filed_under_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked for it is an error, and at the end of a program one line; its exit code stays."""
+    done = _run(tmp_path, "import perfkit\nwith perfkit.timed('part'):\n    pass\n")
+    monkeypatch.chdir(tmp_path)
+    part = perfkit.timed("part")
+    with part:
+        pass
+
+    assert 0 == done.returncode
+    assert done.stderr.startswith("perfkit: the times of this program were not filed: ")
+    assert 1 == done.stderr.count("\n")
+    with pytest.raises(RepositoryError, match="in no git repository"):
+        part.file()
+    part.forget()
+
+
+def test_a_part_says_what_it_needs(project: Path) -> None:
+    """A name, a number of first times, and something to file."""
+    with pytest.raises(UsageError, match="needs a name"):
+        perfkit.timed(" ")
+    with pytest.raises(UsageError, match="found -1"):
+        perfkit.timed("part", warmup=-1)
+    with pytest.raises(NotMeasuredError, match='nothing was timed as "part"'):
+        perfkit.timed("part").file(project / "other")
+
+
+def test_importing_perfkit_imports_next_to_nothing() -> None:
+    """A training script that only names phases pays for no ledger, and for no view."""
+    done = _run(
+        Path.cwd(),
+        "import sys, perfkit\nprint(*(m for m in ('pyarrow', 'rich', 'torch', 'git') if m in sys.modules))",
+    )
+
+    assert "\n" == done.stdout
+
+
+def test_what_perfkit_lacks_is_an_attribute_error() -> None:
+    """A misspelt name is told as Python tells it."""
+    with pytest.raises(AttributeError, match="module 'perfkit' has no attribute 'gates'"):
+        _ = perfkit.gates
