@@ -83,6 +83,21 @@ def resolve_sides(
     return replace(pair, remarks=(*remarks, *_no_code_differs(pair, ignored)))
 
 
+def resolve_same(
+    start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
+) -> SidePair:
+    """Return the sides of a comparison of environments: as they were named, and of one code where not.
+
+    Without a name for base it is what head is.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+    """
+    head_side, remarks = _head(start, head, ignored)
+    base_side = head_side if base is None else named_side(start, base)
+    return SidePair(base=base_side, head=head_side, remarks=remarks)
+
+
 def identical_sides(start: Path, ref: str | None = None) -> SidePair:
     """Return a commit, HEAD where none is named, as both sides.
 
@@ -123,6 +138,8 @@ def is_shallow(start: Path) -> bool:
 
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
+    if pair.base == pair.head:
+        return ()
     if "directory" in (pair.base.kind, pair.head.kind):
         return None
     top, base = pair.head.source, pair.base.commit.sha
