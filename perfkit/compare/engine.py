@@ -417,6 +417,11 @@ class _Comparing:
 
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
+            if self.sides.environments and self.method.counted:
+                yield (
+                    "counts are of different versions: they show what changed and fail nothing"
+                    " (with --exact-only they decide)"
+                )
             yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
             yield from doubtful_assumptions(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))

@@ -1,16 +1,15 @@
-"""What surrounds measurements: how the environments and machines of two of them differ."""
+"""What surrounds measurements: the machines and environments of runs, and how they differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records.results import Environment, Machine
+from perfkit.records.results import Environment, Machine, Side
 
-# What a difference means: times cannot be compared, or may differ for this reason, or most likely do not.
-Weight = Literal["forbids", "may matter", "by the way"]
+# What a difference means: no times of the two are compared, or they may differ for it, or it means little.
+Weight = Literal["forbids", "may matter", "means little"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,28 +25,20 @@ class FactChange:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Where something was measured: one machine and environment of a run, or of a side of it.
-
-    ``commits`` are those that it measured there.
-    """
+    """Where a run measured, or one ``side`` of a run that compared environments, and of which ``commits``."""
 
     run_id: str
     recorded_at: datetime
     source: str
     commits: tuple[str, ...]
-    side: str | None
+    side: Side | None
     machine: Machine
     environment: Environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class SurroundingsReport:
-    """The surroundings of one run or two, and how each pair of them differs.
-
-    ``changes`` has two surroundings' differences, those that forbid a comparison first.
-    """
+    """Where one or two runs measured; of two places, what differs: what forbids a comparison comes first."""
 
     found: tuple[Surroundings, ...]
     changes: tuple[FactChange, ...] = ()
-    compared: bool = False
-    titles: Mapping[str, str] = field(default_factory=dict)

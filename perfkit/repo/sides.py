@@ -138,10 +138,10 @@ def is_shallow(start: Path) -> bool:
 
 def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
-    if pair.base == pair.head:
-        return ()
     if "directory" in (pair.base.kind, pair.head.kind):
         return None
+    if pair.base == pair.head:
+        return ()
     top, base = pair.head.source, pair.base.commit.sha
     if pair.head.kind == "commit":
         return tuple(changed_since(top, base, until=pair.head.commit.sha))

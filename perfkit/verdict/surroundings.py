@@ -1,18 +1,22 @@
-"""How the environments and machines of two measurements differ, and what that means for comparing them."""
+"""How the environments and machines of two measurements differ, and what that means for comparing them.
+
+Times are compared only where the machine has the same identity and the environment the same facts, as
+``perfkit compare`` does. What else is known of a machine may still make them differ.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from perfkit.records import Environment, Machine
-from perfkit.records.surroundings import FactChange, Weight
+from perfkit.records import Environment
+from perfkit.records.surroundings import FactChange, Surroundings, Weight
 
-# These identify a machine: what was timed on two machines is never compared.
-_IDENTITY = ("cpu", "logical_cpus", "ram_gib", "gpus")
-# These are of the hour, or names: they are no part of what a machine is.
+# These identify a machine.
+_IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
+# These are of the moment, or names.
 _PASSING = frozenset({"node", "load_1min"})
-_ORDER: tuple[Weight, ...] = ("forbids", "may matter", "by the way")
+_ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
 
 
 def environment_changes(before: Environment, after: Environment) -> tuple[FactChange, ...]:
@@ -20,35 +24,25 @@ def environment_changes(before: Environment, after: Environment) -> tuple[FactCh
     return tuple(_changes("environment", before.facts, after.facts))
 
 
-def machine_changes(before: Machine, after: Machine) -> tuple[FactChange, ...]:
-    """Return the facts of two machines that differ, those first that make them two machines."""
-    return _heaviest_first(_changes("machine", before.facts, after.facts))
-
-
-def surrounding_changes(
-    before: tuple[Machine, Environment], after: tuple[Machine, Environment]
-) -> tuple[FactChange, ...]:
-    """Return all facts that differ, those that forbid to compare times first."""
-    return _heaviest_first(
-        (*_changes("machine", before[0].facts, after[0].facts), *environment_changes(before[1], after[1]))
+def surrounding_changes(before: Surroundings, after: Surroundings) -> tuple[FactChange, ...]:
+    """Return all facts that differ, those first for which times of the two are not compared."""
+    found: Iterable[FactChange] = (
+        *_changes("machine", before.machine.facts, after.machine.facts),
+        *environment_changes(before.environment, after.environment),
     )
-
-
-def _heaviest_first(changes: Iterator[FactChange] | tuple[FactChange, ...]) -> tuple[FactChange, ...]:
-    return tuple(sorted(changes, key=lambda one: _ORDER.index(one.weight)))
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.weight)))
 
 
 def _changes(
     of: Literal["environment", "machine"], before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[FactChange]:
     for fact in dict.fromkeys([*before, *after]):
-        if before.get(fact) != after.get(fact):
-            yield FactChange(
-                of=of, fact=fact, before=before.get(fact), after=after.get(fact), weight=_weight(of, fact)
-            )
+        old, new = before.get(fact), after.get(fact)
+        if old != new:
+            yield FactChange(of=of, fact=fact, before=old, after=new, weight=_weight(of, fact))
 
 
 def _weight(of: Literal["environment", "machine"], fact: str) -> Weight:
-    if of == "machine" and fact in _IDENTITY:
+    if of == "environment" or fact in _IDENTITY:
         return "forbids"
-    return "by the way" if of == "machine" and fact in _PASSING else "may matter"
+    return "means little" if fact in _PASSING else "may matter"
