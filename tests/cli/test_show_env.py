@@ -12,7 +12,7 @@ import pytest
 from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Placement, Row, Side
+from perfkit.records import Environment, Machine, Placement, Row, Side, Source
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 OLD, NEW = "a" * 40, "b" * 40
@@ -29,7 +29,7 @@ def measured(
     machine: dict[str, str] = POWERSAVE,
     environment: dict[str, str] = TORCH,
     side: Side | None = None,
-    source: str = "pytest",
+    source: Source = "pytest",
 ) -> Row:
     """Return a row of a run, with the facts of its machine and environment."""
     return replace(
@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def show_env(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command on the ledger."""
-    command = [PERFKIT, "show", "env", *arguments, "--ledger", "ledger"]
+    command = [str(PERFKIT), "show", "env", *arguments, "--ledger", "ledger"]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 

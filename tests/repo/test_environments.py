@@ -53,6 +53,10 @@ UV = """Using CPython 3.11.7
   ╰─▶ Because there is no version of none==9 and you require none==9, we can
       conclude that your requirements are unsatisfiable.
 """
+UV_TOLD = (
+    "No solution found when resolving dependencies: Because there is no version of none==9 and you require"
+    " none==9, we can conclude that your requirements are unsatisfiable."
+)
 
 
 def described(
@@ -177,8 +181,7 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
         (PIP_UNKNOWN, "Could not find a version that satisfies the requirement none==9 (from versions: 1.0)"),
         (
             UV,
-            "No solution found when resolving dependencies: Because there is no version of none==9 and"
-            + " you require none==9, we can conclude that your requirements are unsatisfiable.",
+            UV_TOLD,
         ),
         ("killed", "killed"),
         ("", ""),
