@@ -56,8 +56,13 @@ class SidePair:
 
     @property
     def title(self) -> str:
-        """Both commits in a line, with a note on uncommitted changes."""
-        return f"{_title(self.base.commit)} against {_title(self.head.commit)}"
+        """Both commits in a line, or the one that is on both sides, with a note on uncommitted changes."""
+        head = _title(self.head.commit)
+        return (
+            f"{head} on both sides"
+            if self.base == self.head
+            else f"{_title(self.base.commit)} against {head}"
+        )
 
     def side(self, name: records.Side) -> Side:
         """Return the side with a name."""
