@@ -11,9 +11,12 @@ from perfkit.errors import UsageError
 from perfkit.processes.commands import Interpreter
 from perfkit.records import Side
 from perfkit.repo.environments import (
+    _COMPLETE,
+    _MOST_KEPT,
     Environments,
     SideEnvironment,
     _asked,
+    _kept,
     _key,
     _reason,
     changed_packages,
@@ -190,3 +193,40 @@ def test_the_facts_of_both_sides_are_what_differs() -> None:
 def test_the_reason_of_an_installer_is_one_line(said: str, told: str) -> None:
     """What pip and uv say over many lines is told in one."""
     assert told == _reason(said.splitlines())
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of kept environments, which is a test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "perfkit/environments"
+
+
+def finish(place: Path) -> None:
+    """Make a folder a complete one."""
+    (place / _COMPLETE).touch()
+
+
+def test_so_many_environments_are_kept(kept: Path) -> None:
+    """The oldest go, and one that is used again is among the newest."""
+    keys = [f"key-{number}" for number in range(_MOST_KEPT)]
+    for age, key in enumerate(keys):
+        os.utime(_kept(key, finish), (age, age))
+    _kept(keys[0], lambda place: pytest.fail(f"{place} is built again"))
+    _kept("another", finish)
+    assert {"another", *keys} - {keys[1]} == {place.name for place in kept.iterdir()}
+
+
+def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
+    """The next command finds no half of it, and what a killed one left goes away."""
+
+    def fail(place: Path) -> None:
+        (place / "half").touch()
+        raise UsageError("no such package")
+
+    (kept / "killed").mkdir(parents=True)
+    with pytest.raises(UsageError, match="no such package"):
+        _kept("key", fail)
+    assert ["killed"] == [place.name for place in kept.iterdir()]
+    _kept("key", finish)
+    assert ["key"] == [place.name for place in kept.iterdir()]
