@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
-.PHONY: peers change-points peers-history scale versions clean
+.PHONY: environments peers change-points peers-history scale versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -66,6 +66,10 @@ faults: $(INSTALLED)
 identical: $(INSTALLED)
 	$(BIN)/python benchmarks/identical/tries.py
 
+# One commit in two environments that cost the same, gated twenty times: some hour; goes on where it stood.
+environments: $(INSTALLED)
+	$(BIN)/python benchmarks/environments/alike.py
+
 # The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
 # may not allow, pyperf without --fast; goes on where it stood.
 # The first pairs only: make peers PEERS=1
@@ -74,7 +78,7 @@ peers: $(INSTALLED)
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
 	$(BIN)/python benchmarks/peers/table.py
 
-# Five detectors of steps beside perfkit's, on levels of identical code and on simulated noise: some ten minutes. They
+# Five detectors of steps beside perfkit's, on levels of identical environments code and on simulated noise: some ten minutes. They
 # come without what else their packages bring along, since one of them asks for other versions than perfkit does.
 # A series of one's own as well, in a file with its "values": make change-points SERIES=FILE.json
 change-points: $(INSTALLED)

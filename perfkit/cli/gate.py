@@ -28,6 +28,7 @@ from perfkit.cli.options import (
 )
 from perfkit.cli.output import tell
 from perfkit.errors import UsageError
+from perfkit.records import Side
 from perfkit.records.comparisons import FailOn, Inconclusive
 
 
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --against v1.2",
             "perfkit gate --against-release",
             "perfkit gate --plan --budget 600",
+            "perfkit gate --base-with torch==2.12.1 --head-with torch==2.13.0",
             "perfkit gate --from-ledger 3f2a",
         )
     )(gate)
@@ -66,6 +68,18 @@ def gate(
         typer.Option(
             metavar="REF|DIR|worktree", help="Default: HEAD, or the working tree when its code has changes."
         ),
+    ] = None,
+    base_with: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REQUIREMENT|FILE|DIR",
+            help="Measure base with this package (torch==2.12.1), file of requirements or lock, or existing"
+            " environment; may be given often. Both sides are then the same commit, unless they are named.",
+        ),
+    ] = None,
+    head_with: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REQUIREMENT|FILE|DIR", help="The same for head (default: as it is here)."),
     ] = None,
     against: Annotated[
         str | None,
@@ -156,6 +170,8 @@ def gate(
     from perfkit.views.gate.table import gate_view
 
     check_rates(alpha=alpha, budget=budget)
+    environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
+    with_packages = {f"--{side}-with": bool(wanted) for side, wanted in environments.items()}
     _refuse_together(
         {"--plan": plan, "--from-ledger": from_ledger is not None},
         {"--plan": plan, "--exact-only": exact_only},
@@ -164,6 +180,16 @@ def gate(
         {"--against": bool(against), "--from-ledger": from_ledger is not None},
         {"--against-release": against_release, "--from-ledger": from_ledger is not None},
         {"--against-release": against_release, "--against": against is not None},
+        *(
+            {option: given, other: bool(value)}
+            for option, given in with_packages.items()
+            for other, value in (
+                ("--against", against),
+                ("--against-release", against_release),
+                ("--from-ledger", from_ledger),
+                ("--plan", plan),
+            )
+        ),
     )
     terms = Terms(
         margin=margin_share(margin),
@@ -205,6 +231,7 @@ def gate(
             exact_only=exact_only,
             instructions=instructions,
             wait_s=wait,
+            environments=environments,
         )
         with GateProgress(enabled=True) as progress:
             if plan:

@@ -41,6 +41,7 @@ from perfkit.records import SIDES, Row, Source
 from perfkit.records.comparisons import Comparison, ExactComparison, FailOn, Inconclusive, Policy
 from perfkit.records.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.records.progress import ComparisonProgress
+from perfkit.repo.environments import installed_facts
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
@@ -188,10 +189,13 @@ def settle_method(
     counted: bool,
     targets: tuple[Target, ...] = (),
     instructions: bool = False,
+    of_environments: bool = False,
 ) -> Method:
     """Return the method for what a survey found: margin, alpha and budget as given, or as configured.
 
-    The default budget is more than most suites need; measuring ends as soon as all is decided.
+    The default budget is more than most suites need; measuring ends as soon as all is decided. Counts of
+    sides ``of_environments`` are of different versions of libraries, which may do the same by other
+    operators. They say what changed, and fail a gate only where nothing is timed.
     """
     config = project.config
     gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
@@ -200,7 +204,10 @@ def settle_method(
     policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
     return Method(
         policy=policy,
-        exact_policy=ExactPolicy(gating=config.exact.gate, tolerance=config.exact.tolerance_share),
+        exact_policy=ExactPolicy(
+            gating=() if of_environments and timed else config.exact.gate,
+            tolerance=config.exact.tolerance_share,
+        ),
         rules=Rules.of(config, margin=terms.margin),
         budget_s=terms.budget_s or most_s,
         seed=seed,
@@ -264,16 +271,24 @@ def recorded(ledger: Ledger, *, source: Source, run_id: str, recorded_at: dateti
 
 def describe(sides: OpenSides, surveyed: Survey, method: Method, record: Record) -> RunContext:
     """Return what all rows of the run have in common: its commits, machine, environment and rules."""
-    environment = dict(os.environ)
+    variables = dict(os.environ)
     if not sides.scope.as_is:
-        environment = fixed_environment(environment, hash_seed=0)
+        variables = fixed_environment(variables, hash_seed=0)
+    installed = installed_facts(sides.environments)
     return RunContext(
         source=record.source,
         run_id=new_run_id(),
         recorded_at=utc_now(),
         commits={side: sides.pair.side(side).commit for side in SIDES},
         machine=read_machine(),
-        environment=read_environment(environment, torch_settings=surveyed.torch),
+        environment=read_environment(
+            variables, torch_settings=surveyed.torch, installed=installed.get("head")
+        ),
+        base_environment=read_environment(
+            variables, torch_settings=surveyed.base_torch, installed=installed["base"]
+        )
+        if installed
+        else None,
         seed=method.seed,
         policy=method.policy,
         kind=_policy_kind(sides, method, record.rehearsal),
@@ -402,6 +417,11 @@ class _Comparing:
 
     def _notes(self, timing: SequentialComparison | None) -> Iterator[str]:
         if timing is not None:
+            if self.sides.environments and self.method.counted:
+                yield (
+                    "counts are of different versions: they show what changed and fail nothing"
+                    " (with --exact-only they decide)"
+                )
             yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
             yield from doubtful_assumptions(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))

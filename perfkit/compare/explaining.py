@@ -19,12 +19,13 @@ from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
-from perfkit.records import SIDES, Side
+from perfkit.records import ABSENT, SIDES, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
 from perfkit.records.differences import Section
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.readings import Reading
 from perfkit.repo.checkout import Roots
+from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
 from perfkit.units import listed
@@ -127,6 +128,7 @@ def notes_on(
     ``loaded`` are the sides' files that were imported, None where that is not known.
     """
     yield from (*sides.pair.remarks, *surveyed.notes)
+    yield from _on_environments(sides.environments)
     launcher = sides.launcher
     if launcher.why_no_fork:
         yield f"fresh processes instead of forked ones, which is slower: {launcher.why_no_fork}"
@@ -138,6 +140,29 @@ def notes_on(
         runs = ", ".join(map(short_run_id, prior.runs))
         yield f"continues the test of earlier gates on this pair: {runs}"
     yield from _unseen_changes(sides, loaded)
+
+
+def _on_environments(environments: Environments) -> Iterator[str]:
+    """Yield notes on what differs although nobody asked for it, and on packages that do not fit together."""
+    if not environments:
+        return
+    changes = changed_packages(environments)
+    besides = [
+        f"{name} ({old or ABSENT}, {new or ABSENT})"
+        for name in unnamed_changes(environments)
+        for old, new in [changes[name]]
+    ]
+    if besides:
+        yield (
+            "besides what was asked for, other packages differ (base, head):"
+            f" {listed(besides, _MOST_LISTED)}; what is found may be theirs"
+        )
+    if environments["base"].python != environments["head"].python:
+        yield f"two versions of Python: {environments['base'].python}, {environments['head'].python}"
+    if not changes and environments["base"].python == environments["head"].python:
+        yield "no package differs between base and head: what is found says nothing of one"
+    for side in SIDES:
+        yield from (f"{side}: {conflict}" for conflict in environments[side].conflicts)
 
 
 def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterator[str]:

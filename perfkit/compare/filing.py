@@ -33,7 +33,10 @@ _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """What all rows of one run share; ``kind`` makes a row's policy from what differs between rows."""
+    """What all rows of one run share; ``kind`` makes a row's policy from what differs between rows.
+
+    ``base_environment`` is that of base, None where it is that of head.
+    """
 
     source: Source = "gate"
     run_id: str
@@ -44,6 +47,11 @@ class RunContext:
     seed: int
     policy: Policy
     kind: Callable[..., JudgedPolicy] = JudgedPolicy
+    base_environment: Environment | None = None
+
+    def environment_of(self, side: Side | None) -> Environment:
+        """Return the environment that a side was measured in."""
+        return self.base_environment or self.environment if side == "base" else self.environment
 
     def judged(
         self, *, margin: float, gating: bool, verdict: Verdict | None = None, faults: float | None = None
@@ -150,7 +158,7 @@ def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: 
         source=context.source,
         commit=context.commits[placement.side or "head"],
         machine=context.machine,
-        environment=context.environment,
+        environment=context.environment_of(placement.side),
         outcome=outcome,
         placement=placement,
         policy=policy,

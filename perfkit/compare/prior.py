@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from perfkit.compare.filing import RunContext
 from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.ledger.store import Ledger
-from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Row
+from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Row, Source
 from perfkit.records.comparisons import LaunchPair
 from perfkit.records.policies import JudgedPolicy
 from perfkit.repo.sides import SidePair
@@ -34,12 +34,15 @@ class Prior:
         return tuple(replace(one, prior=self.pairs_for(one)) for one in compared)
 
 
-def earlier_rows(ledger: Ledger, pair: SidePair) -> list[Row]:
-    """Return the rows of the gates that were made of a pair of commits, in the order of recording."""
+def earlier_rows(ledger: Ledger, pair: SidePair, *, source: Source = "gate") -> list[Row]:
+    """Return the rows of the gates that were made of a pair of commits, in the order of recording.
+
+    Those of environments are another ``source``.
+    """
     commits = {(side, pair.side(side).commit.sha) for side in SIDES}
     runs: dict[str, list[Row]] = {}
     for row in ledger.rows_on({sha for _, sha in commits}):
-        if row.source == "gate":
+        if row.source == source:
             runs.setdefault(row.run_id, []).append(row)
     of_pair = (rows for rows in runs.values() if {_side(row) for row in rows} == commits)
     return [row for rows in of_pair for row in rows]
@@ -68,7 +71,7 @@ def find_prior(rows: Sequence[Row], context: RunContext) -> Prior:
     if any(commit.dirty for commit in context.commits.values()):
         return Prior()
     for row in rows:
-        if row.source == "gate" and _fits(row, context):
+        if row.source == context.source and _fits(row, context):
             runs.setdefault(row.run_id, []).append(row)
     pair = {(side, commit.sha) for side, commit in context.commits.items()}
     return Prior(runs={run: found for run, found in runs.items() if {_side(row) for row in found} == pair})
@@ -80,7 +83,7 @@ def _fits(row: Row, context: RunContext) -> bool:
         and bool(row.outcome.values)
         and not row.commit.dirty
         and row.machine.machine_id == context.machine.machine_id
-        and row.environment.env_id == context.environment.env_id
+        and row.environment.env_id == context.environment_of(row.placement.side).env_id
         and isinstance(row.policy, JudgedPolicy)
         and row.policy.rules.tests_like(context.policy)
     )

@@ -10,7 +10,7 @@ from perfkit.compare.explaining import explain_counts
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
 from perfkit.ledger.store import Ledger
-from perfkit.records import Commit, Row, Side
+from perfkit.records import GATES, Commit, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
 from perfkit.records.policies import gate_policy, judged_policy
 from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts
@@ -26,7 +26,7 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     """
     kept = Ledger(ledger)
     rows = kept.rows_of(run)
-    if rows[0].source != "gate":
+    if rows[0].source not in GATES:
         raise LedgerError(f'run "{run}" is a {rows[0].source}, not a gate; see "perfkit ledger list"')
     commits = _commits(rows)
     acceptances = _acceptances(commits, ledger, project)
@@ -57,6 +57,7 @@ def _report(
     exact: Sequence[ExactComparison],
 ) -> GateReport:
     first, policy = rows[0], gate_policy(rows[0])
+    environments = {row.placement.side: row.environment for row in rows}
     code = exit_code((*comparisons, *exact))
     until_cut_off_s = (max(row.recorded_at for row in rows) - first.recorded_at).total_seconds()
     return GateReport(
@@ -65,7 +66,8 @@ def _report(
         base=commits["base"],
         head=commits["head"],
         machine=first.machine,
-        environment=first.environment,
+        environment=environments.get("head", first.environment),
+        base_environment=environments.get("base") if first.source == "environments" else None,
         policy=policy.rules,
         budget_s=policy.budget_s,
         wall_s=until_cut_off_s if policy.wall_s is None else policy.wall_s,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 
 from perfkit.agent.session import selection_problem
 from perfkit.config import Project
@@ -22,6 +23,7 @@ from perfkit.records import SIDES, Side
 from perfkit.repo.changed_code import ChangedCode, changed_code
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
+from perfkit.repo.environments import Environments
 from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
@@ -52,7 +54,10 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSides:
-    """The folders of both sides, and the launchers of their processes."""
+    """The folders of both sides, and the launchers of their processes.
+
+    ``environments`` are those of the sides, nothing where both are measured in the present one.
+    """
 
     project: Project
     scope: Scope
@@ -60,6 +65,7 @@ class OpenSides:
     roots: Roots
     launcher: Launcher
     callgrind: Callgrind
+    environments: Environments = field(default_factory=dict)
 
 
 class LockstepLaunches:
@@ -144,7 +150,9 @@ def check_selection(select: str | None, project: Project) -> None:
 
 
 @contextmanager
-def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenSides]:
+def open_sides(
+    pair: SidePair, project: Project, scope: Scope, *, environments: Environments = MappingProxyType({})
+) -> Iterator[OpenSides]:
     """Lay out both sides of a pair with their launcher, and remove all of it at the end.
 
     Raises:
@@ -152,7 +160,9 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
         UsageError: neither side has the path that was asked for.
     """
     config = project.config
-    with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
+    interpreters = {side: one.interpreter for side, one in environments.items()}
+    pythons = {side: one.python for side, one in interpreters.items()}
+    with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare, pythons=pythons) as laid:
         roots = project_roots(project, pair, laid)
         trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
@@ -161,6 +171,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
             select=config.gate.select if scope.select is None else scope.select,
             plants=scope.plants,
             changed=_changed_code(project, pair, roots),
+            interpreters=interpreters,
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
@@ -172,6 +183,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
             as_is=scope.as_is,
             seed=scope.seed,
             preload=config.gate.preload,
+            launches_per_preloader=1 if trees.apart else LAUNCHES_PER_PRELOADER,
         ) as launcher:
             callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
             yield OpenSides(
@@ -181,6 +193,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
                 roots=roots,
                 launcher=launcher,
                 callgrind=callgrind,
+                environments=environments,
             )
 
 

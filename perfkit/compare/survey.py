@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from perfkit.compare.cures import Cures
@@ -35,7 +35,7 @@ class Survey:
 
     ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
-    import, ``torch`` are torch's settings after head was imported.
+    import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -45,6 +45,7 @@ class Survey:
     libraries: tuple[str, ...]
     torch: Mapping[str, str]
     notes: tuple[str, ...]
+    base_torch: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,7 @@ def take_survey(
         served=launcher.serves,
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
+        base_torch=base.report.torch,
         notes=(*roots.warnings, *_overruled_note(head)),
     )
 

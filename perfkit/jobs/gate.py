@@ -13,6 +13,7 @@ from perfkit.config import Project
 from perfkit.jobs.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.targets import Target
+from perfkit.records import Source
 from perfkit.records.comparisons import GateReport
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.sides import SidePair
@@ -31,7 +32,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
     """
     ledger = Ledger(request.ledger)
     pair, targets = _check(request, project, ledger)
-    earlier = earlier_rows(ledger, pair)
+    source: Source = "environments" if request.of_environments else "gate"
+    earlier = earlier_rows(ledger, pair, source=source)
     seed = continued_seed(request.seed, earlier)
     with requested_sides(request, pair, project, seed=seed, progress=progress) as opened:
         sides, surveyed = opened.sides, opened.survey
@@ -44,8 +46,9 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
             counted=project.config.exact.count or request.exact_only,
             targets=targets,
             instructions=request.instructions,
+            of_environments=request.of_environments,
         )
-        record = Record(ledger=ledger, source="gate", earlier=earlier)
+        record = Record(ledger=ledger, source=source, earlier=earlier)
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
         notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
@@ -69,6 +72,8 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         explanations=explanations,
         exact=told.exact,
         unrecorded=None if found.unrecorded is None else str(found.unrecorded),
+        base_environment=found.context.base_environment,
+        wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from perfkit.compare.engine import Terms
 from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
@@ -14,8 +15,10 @@ from perfkit.compare.survey import Survey, take_survey
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.measure.lockstep.scout import say_nothing
+from perfkit.records import Side
 from perfkit.records.progress import ComparisonProgress
-from perfkit.repo.sides import SidePair, resolve_sides
+from perfkit.repo.environments import check_wanted, side_environments
+from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,8 @@ class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
     With ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long
-    to wait for another perfkit, in seconds, None for as long as it takes.
+    to wait for another perfkit, in seconds, None for as long as it takes. ``environments`` are those of the
+    sides: requirements, files of them, or folders; nothing stands for the present environment.
     """
 
     base: str | None
@@ -37,6 +41,12 @@ class GateRequest:
     exact_only: bool = False
     instructions: bool = False
     wait_s: float | None = None
+    environments: Mapping[Side, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def of_environments(self) -> bool:
+        """Whether a side is measured in another environment than the present one."""
+        return any(self.environments.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +73,7 @@ def surveyed_sides(
     wait_s: float | None,
     say: Callable[[str], None],
     tell_stage: Callable[[str], None] = say_nothing,
+    environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
@@ -71,12 +82,15 @@ def surveyed_sides(
     Raises:
         NotMeasuredError: the machine was not let go in time, or a side's benchmarks cannot be collected.
         RepositoryError: a side cannot be laid out.
-        UsageError: neither side has what was asked for, or there is nothing to compare.
+        UsageError: neither side has what was asked for, there is nothing to compare, or an environment cannot
+            be built.
     """
     with measuring(say, wait_s=wait_s) as waited_s:
+        built = side_environments(environments, say=tell_stage)
+        # Building an environment may take minutes, which are no part of the budget.
         began = time.monotonic()
         tell_stage("checking out both sides")
-        with open_sides(pair, project, scope) as sides:
+        with open_sides(pair, project, scope, environments=built) as sides:
             tell_stage("collecting benchmarks")
             survey = take_survey(sides, margin=margin, say=tell_stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
@@ -87,11 +101,13 @@ def resolve_request(request: GateRequest, project: Project) -> SidePair:
 
     Raises:
         RepositoryError: a side cannot be found.
-        UsageError: pytest does not accept the selection.
+        UsageError: pytest does not accept the selection, or an environment that is asked for cannot be one.
     """
     check_selection(request.select, project)
+    check_wanted(request.environments)
     ignored = (*project.output_paths, request.ledger)
-    return resolve_sides(project.root, base=request.base, head=request.head, ignored=ignored)
+    resolve = resolve_same if request.of_environments else resolve_sides
+    return resolve(project.root, base=request.base, head=request.head, ignored=ignored)
 
 
 @contextmanager
@@ -115,5 +131,6 @@ def requested_sides(
         wait_s=request.wait_s,
         say=progress.say,
         tell_stage=progress.say,
+        environments=request.environments,
     ) as opened:
         yield opened

@@ -200,6 +200,7 @@ _PARTS: Mapping[str, type] = {"rules": Policy, "rehearsal": Rehearsal, "run": Tr
 # What a row of a source says; where that is not all there, the next one.
 _KINDS: Mapping[str, tuple[type[RowPolicy], ...]] = {
     "gate": (GatePolicy, JudgedPolicy),
+    "environments": (GatePolicy, JudgedPolicy),
     "calibrate": (CalibrationPolicy, GatePolicy, JudgedPolicy),
     "tricks": (TrickPolicy, JudgedPolicy),
     "experiment": (ExperimentPolicy,),

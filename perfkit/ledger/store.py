@@ -213,6 +213,15 @@ class Ledger:
         """
         return read_runs(self._questions)
 
+    def runs_in(self, file: Path) -> list[str]:
+        """Return the ids of the runs that a file of this ledger holds, in the order of recording.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        wanted = "SELECT run_id FROM ledger WHERE filename = $file GROUP BY run_id ORDER BY min(recorded_at)"
+        return [run for (run,) in self._questions.ask(wanted, file=str(self.path / file.name))]
+
     def to_pandas(
         self,
         *,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.identity import fingerprint
-from perfkit.records import Environment
+from perfkit.records import ABSENT, Environment
 
 _VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
@@ -25,15 +25,20 @@ _VARIABLES = (
 
 
 def read_environment(
-    variables: Mapping[str, str] = os.environ, *, torch_settings: Mapping[str, str] | None = None
+    variables: Mapping[str, str] = os.environ,
+    *,
+    torch_settings: Mapping[str, str] | None = None,
+    installed: Mapping[str, str] | None = None,
 ) -> Environment:
     """Return the environment of this process, or of another one by its variables and torch's settings.
 
-    Torch's settings are known only where torch is loaded.
+    Torch's settings are known only where torch is loaded. ``installed`` says what another interpreter has:
+    its "python", "torch" and whatever else tells it from others.
     """
     facts = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "torch": _version("torch"),
+        **(installed or {}),
         **{name: variables[name] for name in _VARIABLES if name in variables},
         **(read_torch_settings() if torch_settings is None else torch_settings),
     }
@@ -45,4 +50,4 @@ def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return "absent"
+        return ABSENT

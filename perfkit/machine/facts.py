@@ -29,6 +29,7 @@ def read_machine() -> Machine:
         "architecture": platform.machine(),
         "physical_cpus": str(psutil.cpu_count(logical=False)),
         "load_1min": f"{psutil.getloadavg()[0]:.2f}",
+        **_governor(),
     }
     return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
 
@@ -53,6 +54,16 @@ def _named_by_kernel() -> str | None:
     fields = (line.partition(":") for line in lines)
     named = (value.strip() for name, _, value in fields if name.strip().lower() in _NAMES_OF_CPU)
     return next((model for model in named if model and not model.isdigit()), None)
+
+
+def _governor() -> dict[str, str]:
+    """Return how the kernel chooses the CPUs' frequency; nothing where it does not say."""
+    places = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")
+    try:
+        found = sorted({place.read_text(encoding="utf-8").strip() for place in places})
+    except OSError:
+        return {}
+    return {"governor": ", ".join(found)} if found else {}
 
 
 def _gpu_models() -> list[str]:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit import agent
@@ -35,6 +35,14 @@ SAFE_PATH = ("-P",)
 FAULTHANDLER = ("-X", "faulthandler")
 _END_LIMIT_S = 20.0
 _PID_BYTES = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpreter:
+    """A command for Python, by default this one, and the variables of the environment that it needs."""
+
+    python: str = sys.executable
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class ChildProcess(ABC):
@@ -187,10 +195,12 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *SAFE_PATH, *FAULTHANDLER, "-m", module, *arguments]
 
 
-def agent_command(entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH) -> list[str]:
+def agent_command(
+    entry: str, *arguments: str, options: Sequence[str] = SAFE_PATH, python: str = sys.executable
+) -> list[str]:
     """Return the command that calls a function of ``perfkit.agent.bootstrap`` in a new process."""
     folder = str(Path(agent.__path__[0]))
-    return [sys.executable, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]
+    return [python, *options, "-c", _BOOTSTRAP, folder, entry, *arguments]
 
 
 def ended_in_words(status: int) -> str:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -47,13 +48,14 @@ class ForkServer:
         log: Path,
         environment: Mapping[str, str] | None = None,
         options: Sequence[str] = SAFE_PATH,
+        python: str = sys.executable,
     ) -> Self:
         """Start a fork server whose children each call ``entry``, "module:function"."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
             process = GuardedCommand(
-                agent_command("preload", str(descriptor), entry, options=options),
+                agent_command("preload", str(descriptor), entry, options=options, python=python),
                 output=output.fileno(),
                 environment=environment,
                 inherit=[descriptor],

@@ -16,8 +16,11 @@ from perfkit.records.profiles import (
     RoleProfile,
 )
 from perfkit.records.results import (
+    ABSENT,
+    GATES,
     IMPORT_PREFIX,
     OF_CHANGED_CODE,
+    PACKAGE,
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
@@ -39,8 +42,11 @@ from perfkit.records.results import (
 )
 
 __all__ = [
+    "ABSENT",
+    "GATES",
     "IMPORT_PREFIX",
     "OF_CHANGED_CODE",
+    "PACKAGE",
     "PHASES",
     "SIDES",
     "TYPICAL_TIME",

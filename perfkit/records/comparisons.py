@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -216,7 +217,9 @@ class GateReport:
     perfkit made it wait for ``waited_s`` seconds. ``from_ledger`` marks verdicts that were recomputed from
     kept rows, ``cut_off`` those of a gate that was interrupted or killed, and ``unrecorded`` says why the end
     of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
-    head, against a release; in that report, ``release`` is the name of the release.
+    head, against a release; in that report, ``release`` is the name of the release. ``environment`` is that
+    of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
+    and ``wanted`` says which were asked for on each side.
     """
 
     run_id: str
@@ -241,6 +244,8 @@ class GateReport:
     unrecorded: str | None = None
     release: str | None = None
     against: GateReport | None = None
+    base_environment: Environment | None = None
+    wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,22 @@ from typing import Literal
 from perfkit.agent.counting.model import Cause
 
 Source = Literal[
-    "pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate", "timed"
+    "pytest",
+    "gate",
+    "environments",
+    "profile",
+    "experiment",
+    "tricks",
+    "bisect",
+    "backfill",
+    "calibrate",
+    "timed",
 ]
-# These do not time a commit's own code: a calibration plants slowdowns in it, and tricks change it.
-OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
+# These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
+# environments measures it with other packages.
+OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks", "environments"})
+# Both compare two sides under the same rules.
+GATES: frozenset[Source] = frozenset({"gate", "environments"})
 # Rows that another tool measured have this and the name of its format as their source.
 IMPORT_PREFIX = "import:"
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]
@@ -42,9 +54,18 @@ class Machine:
     facts: Mapping[str, str]
 
 
+# A fact of an environment about any package but torch has this before the package's name.
+PACKAGE = "package"
+# The version of a package that is not installed.
+ABSENT = "absent"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The software that a result was measured with: Python, torch, threads, allocator, precision flags."""
+    """The software that a result was measured with: Python, torch, threads, allocator, precision flags.
+
+    Where the environments of two sides are compared, each package that differs between them is a fact, too.
+    """
 
     env_id: str
     facts: Mapping[str, str]

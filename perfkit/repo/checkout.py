@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from perfkit import records
 from perfkit.repo.folders import copy_folder
@@ -32,7 +34,12 @@ class Roots:
 
 @contextmanager
 def checkouts(
-    pair: SidePair, *, copy: Sequence[str] = (), link: Sequence[str] = (), prepare: str | None = None
+    pair: SidePair,
+    *,
+    copy: Sequence[str] = (),
+    link: Sequence[str] = (),
+    prepare: str | None = None,
+    pythons: Mapping[records.Side, str] = MappingProxyType({}),
 ) -> Iterator[Roots]:
     """Lay out both sides in one fresh temporary folder, and remove them afterwards.
 
@@ -41,6 +48,7 @@ def checkouts(
         copy: glob patterns of generated files to copy from each side's source into its root.
         link: the same for files to link.
         prepare: a shell command to run in each root.
+        pythons: the interpreters of the sides that are not measured by this process's own.
 
     Raises:
         RepositoryError: a side cannot be checked out or copied.
@@ -58,7 +66,8 @@ def checkouts(
             bring_generated(copy, key="copy", source=source, root=folder / name)
             bring_generated(link, key="link", source=source, root=folder / name)
             if prepare:
-                warnings += _prepared(prepare, pair.side(name), name, folder / name)
+                python = pythons.get(name, sys.executable)
+                warnings += _prepared(prepare, pair.side(name), name, folder / name, python)
             if pair.side(name).kind != "directory":
                 warnings += _stood_in(name, folder / name)
         yield Roots(base=folder / "base", head=folder / "head", warnings=tuple(warnings))
@@ -70,10 +79,10 @@ def _stood_in(name: records.Side, root: Path) -> Iterator[str]:
         yield f"{name}: {path} is written by a build that was not run, so it says version 0.0.0"
 
 
-def _prepared(command: str, side: Side, name: records.Side, root: Path) -> Iterator[str]:
+def _prepared(command: str, side: Side, name: records.Side, root: Path, python: str) -> Iterator[str]:
     """Make a root ready, and yield a sentence where that was done before."""
     commit = side.commit.sha if side.kind == "commit" else None
-    again = prepare_root(command, side=name, root=root, commit=commit)
+    again = prepare_root(command, side=name, root=root, commit=commit, python=python)
     if again is not None:
         yield again
 

@@ -53,35 +53,37 @@ def build_command(folder: Path) -> str:
     return "python -c 'import setuptools; setuptools.setup()' build_ext --inplace"
 
 
-def prepare_root(command: str, *, side: Side, root: Path, commit: str | None = None) -> str | None:
+def prepare_root(
+    command: str, *, side: Side, root: Path, commit: str | None = None, python: str = sys.executable
+) -> str | None:
     """Run a shell command in a root, ``PERFKIT_SIDE`` naming its side; no process of it outlives the call.
 
-    ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit`` of
-    which the command has made the same before, that is put in place, and a sentence says so.
+    In it, ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit``
+    of which the command has made the same before, that is put in place, and a sentence says so.
 
     Raises:
         NotMeasuredError: it failed.
     """
-    kept = None if commit is None else _kept_at(command, side, root, commit)
+    kept = None if commit is None else _kept_at(command, side, root, commit, python)
     if kept is not None and _put_back(kept, root):
         return (
             f"{side}: what prepare made of this commit before was used again; remove {kept} to have it anew"
         )
     before = _state(root)
-    _run(command, side, root)
+    _run(command, side, root, python)
     if kept is not None:
         with contextlib.suppress(OSError):
             _keep(kept, root, before)
     return None
 
 
-def _run(command: str, side: Side, root: Path) -> None:
+def _run(command: str, side: Side, root: Path, python: str) -> None:
     with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
             output=folder / "output.log",
             limit_s=None,
-            environment={**outside_repository(os.environ), "PATH": _own_first(), SIDE_VARIABLE: side},
+            environment={**outside_repository(os.environ), "PATH": _first_of(python), SIDE_VARIABLE: side},
             folder=root,
         )
     if ending.status:
@@ -90,12 +92,13 @@ def _run(command: str, side: Side, root: Path) -> None:
         raise NotMeasuredError(f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}")
 
 
-def _own_first() -> str:
-    """Return the folders of commands, that of this environment first: it may not be an active one."""
-    return os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+def _first_of(python: str) -> str:
+    """Return the folders of commands, that of an interpreter first: its environment may be no active one."""
+    own = [Path(one).parent for one in (python, sys.executable)]
+    return os.pathsep.join((*dict.fromkeys(map(str, own)), os.environ.get("PATH", os.defpath)))
 
 
-def _kept_at(command: str, side: Side, root: Path, commit: str) -> Path:
+def _kept_at(command: str, side: Side, root: Path, commit: str, python: str) -> Path:
     """Return the folder for what a command makes of a commit, named after all that it may depend on."""
     brought = list_with_git(root, "ls-files", "--others", "-z")
     knows_side = SIDE_VARIABLE in command or try_git(root, "grep", "-l", SIDE_VARIABLE) is not None
@@ -104,10 +107,15 @@ def _kept_at(command: str, side: Side, root: Path, commit: str) -> Path:
         "commit": commit,
         "side": side if knows_side else "",
         "brought": hash_files(root, brought),
+        **({} if python == sys.executable else {"interpreter": python}),
         **_surroundings(),
     }
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "perfkit" / "prepared" / fingerprint(depends)
+    return caches() / "prepared" / fingerprint(depends)
+
+
+def caches() -> Path:
+    """Return the folder of what perfkit keeps from one command to the next, which anybody may remove."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfkit"
 
 
 def _surroundings() -> dict[str, str]:

@@ -56,8 +56,13 @@ class SidePair:
 
     @property
     def title(self) -> str:
-        """Both commits in a line, with a note on uncommitted changes."""
-        return f"{_title(self.base.commit)} against {_title(self.head.commit)}"
+        """Both commits in a line, or the one that is on both sides, with a note on uncommitted changes."""
+        head = _title(self.head.commit)
+        return (
+            f"{head} on both sides"
+            if self.base == self.head
+            else f"{_title(self.base.commit)} against {head}"
+        )
 
     def side(self, name: records.Side) -> Side:
         """Return the side with a name."""
@@ -81,6 +86,21 @@ def resolve_sides(
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
     return replace(pair, remarks=(*remarks, *_no_code_differs(pair, ignored)))
+
+
+def resolve_same(
+    start: Path, *, base: str | None, head: str | None, ignored: Sequence[Path] = ()
+) -> SidePair:
+    """Return the sides of a comparison of environments: as they were named, and of one code where not.
+
+    Without a name for base it is what head is.
+
+    Raises:
+        RepositoryError: a side cannot be found.
+    """
+    head_side, remarks = _head(start, head, ignored)
+    base_side = head_side if base is None else named_side(start, base)
+    return SidePair(base=base_side, head=head_side, remarks=remarks)
 
 
 def identical_sides(start: Path, ref: str | None = None) -> SidePair:
@@ -125,6 +145,8 @@ def changed_files(pair: SidePair) -> tuple[str, ...] | None:
     """Return the relative paths of the files that differ between the sides; None for directories."""
     if "directory" in (pair.base.kind, pair.head.kind):
         return None
+    if pair.base == pair.head:
+        return ()
     top, base = pair.head.source, pair.base.commit.sha
     if pair.head.kind == "commit":
         return tuple(changed_since(top, base, until=pair.head.commit.sha))

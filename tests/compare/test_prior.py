@@ -144,3 +144,25 @@ def test_uncommitted_changes_continue_nothing(side: Side) -> None:
     commits = {**CONTEXT.commits, side: replace(CONTEXT.commits[side], dirty=True)}
 
     assert {} == find_prior(_gate("r1"), replace(CONTEXT, commits=commits)).runs
+
+
+def test_a_gate_of_environments_goes_on_where_both_were_the_same() -> None:
+    """Both sides are one commit; each must have been measured in the environment that it has now."""
+    other = Environment(env_id="e2", facts={"package x": "2"})
+    commits: dict[Side, Commit] = {"base": Commit(sha=BASE), "head": Commit(sha=BASE)}
+    context = replace(CONTEXT, source="environments", commits=commits, base_environment=other)
+    rows = [
+        replace(
+            row,
+            source="environments",
+            commit=Commit(sha=BASE),
+            environment=other if row.placement.side == "base" else row.environment,
+        )
+        for row in _gate("r1")
+    ]
+
+    assert ["r1"] == list(find_prior(rows, context).runs)
+    assert {} == find_prior(rows, replace(context, base_environment=None)).runs
+    assert {} == find_prior(rows, replace(context, source="gate")).runs
+    swapped = replace(context, environment=other, base_environment=ENVIRONMENT)
+    assert {} == find_prior(rows, swapped).runs

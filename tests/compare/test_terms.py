@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from perfkit.compare.engine import Terms
-from perfkit.config import GateConfig
+from perfkit.compare.engine import Terms, settle_method
+from perfkit.compare.survey import Survey
+from perfkit.config import Config, GateConfig, Project
 from perfkit.records.comparisons import FailOn, Inconclusive
 
 
@@ -31,3 +34,27 @@ def test_what_is_given_counts_before_what_is_configured(
 
     assert expected == (policy.fail_on, policy.noise_floor, policy.inconclusive)
     assert (0.01, 3) == (policy.alpha, policy.family)
+
+
+@pytest.mark.parametrize(
+    ("of_environments", "timed", "decide"),
+    [(False, True, True), (True, True, False), (True, False, True)],
+)
+def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
+    *, of_environments: bool, timed: bool, decide: bool
+) -> None:
+    """Another version of a library may do the same work by other operators."""
+    surveyed = Survey(
+        compared=(), findings=(), base_own=frozenset(), served=True, libraries=(), torch={}, notes=()
+    )
+    method = settle_method(
+        Project(root=Path(), config=Config()),
+        surveyed,
+        Terms(),
+        seed=0,
+        timed=timed,
+        counted=True,
+        of_environments=of_environments,
+    )
+
+    assert decide == bool(method.exact_policy.gating)

@@ -8,15 +8,22 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from perfkit.agent import COLLECTING
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
-from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, tail_of
+from perfkit.processes.commands import (
+    AGENT,
+    ChildProcess,
+    GuardedCommand,
+    Interpreter,
+    agent_command,
+    tail_of,
+)
 from perfkit.processes.fork_server import ForkServer, ForkServerLostError
-from perfkit.records import Side
+from perfkit.records import SIDES, Side
 
 # Every session imports this.
 HARNESS = ("pytest",)
@@ -126,12 +133,31 @@ class Source(Protocol):
 
 
 class Preloader:
-    """A process that has imported what both sides share, and forks children; ``number`` names its log."""
+    """A process that has imported what both sides share, and forks children; ``number`` names its log.
 
-    def __init__(self, *, number: int, environment: Mapping[str, str], folder: Path) -> None:
-        self.server = ForkServer.started(
-            f"{AGENT}.child:run_child", log=folder / f"preloader-{number}.log", environment=environment
-        )
+    Where sides have interpreters of their own, it is a process for each of these.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        environment: Mapping[str, str],
+        folder: Path,
+        interpreters: Mapping[Side, Interpreter] = MappingProxyType({}),
+    ) -> None:
+        own = {side: interpreters.get(side, Interpreter()) for side in SIDES}
+        apart = own["base"] != own["head"]
+        started: dict[str, ForkServer] = {}
+        for side in SIDES if apart else SIDES[:1]:
+            started[side] = ForkServer.started(
+                f"{AGENT}.child:run_child",
+                log=folder / f"preloader-{number}{f'-{side}' if apart else ''}.log",
+                environment={**environment, **own[side].variables},
+                python=own[side].python,
+            )
+        self._servers = {side: started.get(side, started["base"]) for side in SIDES}
+        self._processes = tuple(started.values())
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +165,49 @@ class Preloader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> None:
-        self.server.close()
+        for server in self._processes:
+            server.close()
+
+    def begin_preload(self, modules: Sequence[str], rewritten: Sequence[str]) -> None:
+        """Order it to import modules, without waiting; pytest rewrites the assertions of some packages.
+
+        Raises:
+            ForkServerLostError: it has ended.
+        """
+        for server in self._processes:
+            server.begin_preload(modules, rewritten)
+
+    def finish_preload(self) -> None:
+        """Wait until the modules ordered last are imported.
+
+        Raises:
+            ForkServerLostError: importing them ended it, or took too long.
+        """
+        for server in self._processes:
+            server.finish_preload()
+
+    def loaded_own(self, roots: Sequence[Path], origins: Sequence[Path]) -> tuple[str, ...]:
+        """Return the top-level names of the roots' own modules that it has loaded.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        found = (name for server in self._processes for name in server.loaded_own(roots, origins))
+        return tuple(dict.fromkeys(found))
+
+    def why_no_fork(self) -> str | None:
+        """Fork a child that computes in parallel, and return why that failed, None where it worked.
+
+        Raises:
+            ForkServerLostError: it has ended, or gave no answer in time.
+        """
+        return next((why for server in self._processes if (why := server.why_no_fork())), None)
+
+    @property
+    def faults_of_reuse(self) -> int | None:
+        """The most page faults of using memory again, None where no fork was tried or that is not known."""
+        found = [server.faults_of_reuse for server in self._processes]
+        return max((faults for faults in found if faults is not None), default=None)
 
     def start(self, side: Side, assignment: Assignment) -> Child:
         """Fork a child.
@@ -147,7 +215,7 @@ class Preloader:
         Raises:
             ForkServerLostError: the preloader has ended, or gave no answer in time.
         """
-        return _forked(self.server, side, assignment)
+        return _forked(self._servers[side], side, assignment)
 
 
 class SideServer:
@@ -192,21 +260,30 @@ def _forked(server: ForkServer, side: Side, assignment: Assignment) -> Child:
 class FreshProcesses:
     """Starts each child as a new process, run by the command ``under`` (such as Valgrind) if one is given."""
 
-    def __init__(self, *, environment: Mapping[str, str], under: Sequence[str] = ()) -> None:
-        self._environment, self._under = environment, under
+    def __init__(
+        self,
+        *,
+        environment: Mapping[str, str],
+        under: Sequence[str] = (),
+        interpreters: Mapping[Side, Interpreter] = MappingProxyType({}),
+    ) -> None:
+        self._environment, self._under, self._interpreters = environment, under, interpreters
 
     def start(self, side: Side, assignment: Assignment) -> Child:
-        """Start a fresh process."""
+        """Start a fresh process, by the interpreter of its side."""
+        interpreter = self._interpreters.get(side, Interpreter())
         log = Path(assignment.log)
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
             text = json.dumps(asdict(assignment))
-            command = agent_command("run_fresh", str(descriptor), assignment.log, text)
+            command = agent_command(
+                "run_fresh", str(descriptor), assignment.log, text, python=interpreter.python
+            )
             process = GuardedCommand(
                 [*self._under, *command],
                 output=output.fileno(),
-                environment=self._environment,
+                environment={**self._environment, **interpreter.variables},
                 inherit=[descriptor],
             )
         return Child(side, process, Channel(ours), log)

@@ -83,7 +83,9 @@ class _Run:
             log=f"{self._place}/log",
             plants={},
         )
-        return FreshProcesses(environment=environment, under=under).start(self.side, assignment)
+        return FreshProcesses(
+            environment=environment, under=under, interpreters=callgrind.trees.interpreters
+        ).start(self.side, assignment)
 
     def begin(self) -> None:
         """Wait until the benchmark is ready, and order its calls."""

@@ -36,6 +36,7 @@ from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.preloads import expected_imports, plugins
 from perfkit.measure.lockstep.schedule import Slot, other
 from perfkit.measure.lockstep.scout import Scouted, read_listing, say_nothing
+from perfkit.processes.commands import Interpreter
 from perfkit.processes.fork_server import ForkServerLostError
 from perfkit.records import SIDES, Side
 
@@ -57,6 +58,7 @@ class MeasuredTrees:
 
     ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
     functions that differ between the trees, by file relative to their roots, where that is known.
+    ``interpreters`` are those of the sides that are not measured by this process's own.
     """
 
     roots: Mapping[Side, Path]
@@ -65,6 +67,13 @@ class MeasuredTrees:
     select: str | None = None
     plants: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
+
+    @property
+    def apart(self) -> bool:
+        """Whether the sides have interpreters that differ, so that no process can have imported for both."""
+        own = [self.interpreters.get(side, Interpreter()) for side in SIDES]
+        return own[0] != own[1]
 
 
 class Launcher:
@@ -109,6 +118,7 @@ class Launcher:
         self.serves = False
         self.collected_s = 0.0
         self._preloaders = 0
+        self._raised_s = 0.0
         self.why_no_fork: str | None = None
         self.why_not_served: str | None = None
         self.allocator_kept: bool | None = None
@@ -180,10 +190,19 @@ class Launcher:
         self._groups += 1
         self._alone = alone
         self._generations += alone
-        if self.serves and self._generations % _GENERATIONS_PER_PRELOADER:
+        if self.serves and self._generations % self._generations_per_preloader:
             self._teach()
         else:
             self._replace_source()
+
+    @property
+    def _generations_per_preloader(self) -> int:
+        """How many generations a preloader has.
+
+        The layout of a preloader biases all that is forked from it. Where both sides share one, that bias is
+        alike on both. Where they do not, a generation that has its own is what intervals can rest on.
+        """
+        return 1 if self._trees.apart else _GENERATIONS_PER_PRELOADER
 
     def _replace_source(self) -> None:
         if self.why_no_fork is None and not self._spares:
@@ -198,13 +217,16 @@ class Launcher:
 
         Nothing is being timed now, so that they disturb no measurement.
         """
-        first = self._source is None
+        first, begun = self._source is None, time.monotonic()
         self._stack.close()
-        singly = first or (self.serves and self._preloaders < _RAISED_SINGLY)
+        singly = first or self._trees.apart or (self.serves and self._preloaders < _RAISED_SINGLY)
         for _ in range(1 if singly else _RAISED_TOGETHER):
             self._preloaders += 1
             preloader = Preloader(
-                number=self._preloaders, environment=self._next_environment(), folder=self._folder
+                number=self._preloaders,
+                environment=self._next_environment(),
+                folder=self._folder,
+                interpreters=self._trees.interpreters,
             )
             self._spares.append(self._stack.enter_context(preloader))
         self._taught = self._modules
@@ -220,10 +242,11 @@ class Launcher:
             self.why_no_fork = f"pytest itself needs {', '.join(own)}, so that launches import it anew"
         elif first:
             self._try(self._spares[0])
+        self._raised_s = time.monotonic() - begun
 
     def _own_loaded(self, preloader: Preloader) -> Sequence[str]:
         """Return the sides' own names that a preloader has imported, which its forks could not measure."""
-        return preloader.server.loaded_own(list(self._trees.roots.values()), self._trees.origins)
+        return preloader.loaded_own(list(self._trees.roots.values()), self._trees.origins)
 
     def _unlearn(self) -> None:
         """Preload only the harness from now on: a library has imported a copy of a side's own code."""
@@ -231,8 +254,8 @@ class Launcher:
 
     def _try(self, preloader: Preloader) -> None:
         """Find out whether forks of the first preloader can compute, and whether memory is kept for reuse."""
-        self.why_no_fork = preloader.server.why_no_fork()
-        faults = preloader.server.faults_of_reuse
+        self.why_no_fork = preloader.why_no_fork()
+        faults = preloader.faults_of_reuse
         self.allocator_kept = None if faults is None else faults < _MOST_REUSE_FAULTS
 
     def _replace_lost(self) -> None:
@@ -286,7 +309,7 @@ class Launcher:
                     child.end()
         self.serves = bool(self._servers)
         self._generations += 1
-        self.collected_s = time.monotonic() - begun
+        self.collected_s = time.monotonic() - begun + (self._raised_s if self._trees.apart else 0.0)
         return found
 
     def _is_kept(self, child: Child) -> bool:
@@ -320,7 +343,7 @@ class Launcher:
             raise NotMeasuredError(f"two in a row were lost: {error}") from error
 
     def _fresh_processes(self) -> FreshProcesses:
-        return FreshProcesses(environment=self._next_environment())
+        return FreshProcesses(environment=self._next_environment(), interpreters=self._trees.interpreters)
 
     def start(self, side: Side, *, nodes: Sequence[str] | None) -> Child:
         """Start a child that runs ``nodes``, or lists the benchmarks where that is None.
@@ -421,6 +444,6 @@ class Launcher:
 
 def _preload(preloaders: Sequence[Preloader], modules: Sequence[str]) -> None:
     for preloader in preloaders:
-        preloader.server.begin_preload(modules, plugins().packages)
+        preloader.begin_preload(modules, plugins().packages)
     for preloader in preloaders:
-        preloader.server.finish_preload()
+        preloader.finish_preload()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.records import Commit
@@ -15,6 +16,7 @@ from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
+    can_accept,
     change_text,
     details,
     explanation_title,
@@ -28,6 +30,7 @@ from perfkit.views.gate.wording import (
 )
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.names import short_names
+from perfkit.views.surroundings import difference_of_sides, options_of
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 _TOLD_LOOKS = 7
@@ -50,7 +53,7 @@ def _single_comment(report: GateReport) -> str:
         f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, decision_lines(report, names))),
         _results(ordered, names),
-        _remarks(ordered, names),
+        _remarks(ordered, names, can_accept=can_accept(report)),
         *(_explanation(found, names) for found in report.explanations),
         exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
@@ -83,13 +86,13 @@ def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
     )
 
 
-def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    return "\n".join(_remark(found, names) for found in comparisons if details(found))
+def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str], *, can_accept: bool) -> str:
+    return "\n".join(_remark(found, names, can_accept=can_accept) for found in comparisons if details(found))
 
 
-def _remark(comparison: Comparison, names: Mapping[str, str]) -> str:
+def _remark(comparison: Comparison, names: Mapping[str, str], *, can_accept: bool) -> str:
     name = names[comparison.benchmark.name]
-    command = accept_command(comparison, name)
+    command = accept_command(comparison, name) if can_accept else None
     said = escape("; ".join(details(comparison)))
     remark = f"- {comparison.verdict} {code(name)}: {said}"
     return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
@@ -117,14 +120,21 @@ def _footer_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[str]
     yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
     if is_timed(report):
         yield escape(reading_guide(report, names))
+    if (difference := difference_of_sides(report)) is not None:
+        yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
     yield f"Machine: {escape(machine_title(report.machine))}"
     if is_timed(report):
         yield _rules(report)
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
+    elif report.base_environment is None or report.wanted:
+        options = [*options_of(report.wanted), *([] if is_timed(report) else ["--exact-only"])]
+        command = shlex.join(
+            ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
+        )
+        yield f"Reproduce: {code(command)}"
     else:
-        counted = "" if is_timed(report) else " --exact-only"
-        yield f"Reproduce: `perfkit gate --base {report.base.sha} --head {report.head.sha}{counted}`"
+        yield "To reproduce it, name the environments of both sides, which the ledger keeps by what differs."
 
 
 def _commit(commit: Commit) -> str:

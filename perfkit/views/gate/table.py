@@ -18,6 +18,7 @@ from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
+    can_accept,
     change_text,
     details,
     explanation_title,
@@ -30,6 +31,7 @@ from perfkit.views.gate.wording import (
     without_many_not_reached,
 )
 from perfkit.views.names import BrokenName, short_names
+from perfkit.views.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
@@ -57,7 +59,7 @@ def _single_view(report: GateReport) -> Group:
         _heading(report),
         *([result_table(ordered, names)] if ordered else []),
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
-        *_remarks(ordered, names),
+        *_remarks(ordered, names, can_accept=can_accept(report)),
         *(_explanation(found, names) for found in report.explanations),
         *exact_sections(report.exact),
         *_notes(report.notes),
@@ -119,7 +121,8 @@ def _heading(report: GateReport) -> Text:
     sides = (
         f"{side}  {commit_text(commit)}" for side, commit in (("base", report.base), ("head", report.head))
     )
-    return Text("\n".join((f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides)))
+    lines = (f"gate {report.run_id[-_ID_DIGITS:]}{how}", *sides, difference_of_sides(report))
+    return Text("\n".join(filter(None, lines)))
 
 
 def commit_text(commit: Commit) -> str:
@@ -128,16 +131,18 @@ def commit_text(commit: Commit) -> str:
     return f"{commit.sha[:_SHA_DIGITS]}{dirty}  {commit.subject or ''}".rstrip()
 
 
-def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[RenderableType]:
+def _remarks(
+    comparisons: Sequence[Comparison], names: Mapping[str, str], *, can_accept: bool
+) -> Iterator[RenderableType]:
     """Yield the remarks on single benchmarks, with the command that lets a finding pass."""
-    remarks = [_remark(found, names) for found in comparisons if details(found)]
+    remarks = [_remark(found, names, can_accept=can_accept) for found in comparisons if details(found)]
     if remarks:
         yield Group(*remarks)
 
 
-def _remark(comparison: Comparison, names: Mapping[str, str]) -> RenderableType:
+def _remark(comparison: Comparison, names: Mapping[str, str], *, can_accept: bool) -> RenderableType:
     name = names[comparison.benchmark.name]
-    command = accept_command(comparison, name)
+    command = accept_command(comparison, name) if can_accept else None
     said = f" {name}: {'; '.join(details(comparison))}"
     remark = Text.assemble(verdict_text(comparison.verdict), said)
     if command is None:

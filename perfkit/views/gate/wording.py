@@ -229,6 +229,11 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
 
+def can_accept(report: GateReport) -> bool:
+    """Tell whether findings of a gate can be accepted: what environments cost is no commit's doing."""
+    return report.base_environment is None
+
+
 def after_waiting(waited_s: float) -> str:
     """Return how long another perfkit kept a command waiting, "" where none did."""
     return f" after {human_seconds(waited_s)} of waiting for another perfkit" if waited_s else ""

@@ -1,0 +1,539 @@
+"""The environment that a side is measured in, where it is not the present one.
+
+An environment is built of requirements: a virtual environment of this interpreter that sees all packages of
+the present one, and has before them only those whose versions the requirements change. So nothing large is
+copied, and the harness is there. It is kept and used again by later gates. An environment that exists already
+is used as it is; packages of the harness that it lacks are lent to it by a folder on its path.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from perfkit.agent import packages as probe
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.identity import fingerprint
+from perfkit.processes.commands import SAFE_PATH, Interpreter, run_command, tail_of
+from perfkit.records import ABSENT, PACKAGE, SIDES, Side
+from perfkit.repo.commands import outside_repository
+from perfkit.repo.preparing import caches
+from perfkit.temporary import remove_folder
+
+_MOST_KEPT = 8
+_COMPLETE, _WANTED = "complete.json", "wanted.txt"
+_PROBE_LIMIT_S, _INSTALL_LIMIT_S = 120.0, 3600.0
+_OLDEST = (3, 11)
+_OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
+_NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
+_DIFFERENT = re.compile(r"[-_.]+")
+_FILES = (".txt", ".toml", ".lock")
+_HARNESS = ("pytest", "pytest-benchmark")
+_MOST_REASON = 400
+# What uv draws before its sentences.
+_DRAWN = "×╰─▶│ \t"
+# Variables that say where packages come from, and how they are chosen.
+_OBEYED = ("PIP_", "UV_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SideEnvironment:
+    """The environment of a side.
+
+    ``wanted`` is what a person asked for, nothing where it is the present one. ``packages`` maps the names of
+    all installed packages to their versions. ``named`` are the packages that were asked for by name, None
+    where a file or a folder stands for all. ``conflicts`` are sentences of the installer on packages that
+    need other versions than they have.
+    """
+
+    wanted: tuple[str, ...]
+    interpreter: Interpreter
+    python: str
+    packages: Mapping[str, str]
+    named: frozenset[str] | None = frozenset()
+    conflicts: tuple[str, ...] = ()
+
+
+Environments = Mapping[Side, SideEnvironment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What an interpreter says of itself; ``problem`` is why it cannot import the harness."""
+
+    python: str
+    release: tuple[int, int]
+    packages: Mapping[str, str]
+    problem: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Whole:
+    """What is kept with a folder that is complete; a folder of lent packages has no interpreter."""
+
+    answer: _Answer | None = None
+    conflicts: tuple[str, ...] = ()
+
+
+def check_wanted(wanted: Mapping[Side, Sequence[str]]) -> None:
+    """Check, before the machine's lock is waited for, that what is wanted can be read.
+
+    Raises:
+        UsageError: a value is no requirement, no file that can be read, and no environment.
+    """
+    for side, values in wanted.items():
+        if not _is_folder(values, side):
+            for value in values:
+                _asked(value, side)
+
+
+def side_environments(
+    wanted: Mapping[Side, Sequence[str]], *, say: Callable[[str], None]
+) -> Mapping[Side, SideEnvironment]:
+    """Return the environments of both sides, built where they are not there yet; none where none is wanted.
+
+    ``say`` hears what takes long.
+
+    Raises:
+        UsageError: one cannot be built, or cannot run the harness.
+        NotMeasuredError: an interpreter gave no answer.
+    """
+    if not any(wanted.values()):
+        return {}
+    return {side: _environment(tuple(wanted.get(side, ())), side, say) for side in SIDES}
+
+
+def changed_packages(environments: Environments) -> dict[str, tuple[str | None, str | None]]:
+    """Return the versions of each package that differs between the sides, None where it is absent."""
+    base, head = (environments[side].packages for side in SIDES)
+    names = sorted(base.keys() | head.keys())
+    return {name: (base.get(name), head.get(name)) for name in names if base.get(name) != head.get(name)}
+
+
+def installed_facts(environments: Environments) -> dict[Side, dict[str, str]]:
+    """Return what tells the environment of each side: Python, torch, and each package that differs.
+
+    Nothing is returned where both sides are measured in the present environment.
+    """
+    if not environments:
+        return {}
+    differing = [name for name in changed_packages(environments) if name != "torch"]
+    return {
+        side: {
+            "python": one.python,
+            "torch": one.packages.get("torch", ABSENT),
+            **{f"{PACKAGE} {name}": one.packages.get(name, ABSENT) for name in differing},
+        }
+        for side, one in environments.items()
+    }
+
+
+def unnamed_changes(environments: Environments) -> tuple[str, ...]:
+    """Return the packages that differ although nobody asked for that; none where a side is a whole list."""
+    names = [environments[side].named for side in SIDES]
+    if None in names:
+        return ()
+    asked = frozenset[str]().union(*(found for found in names if found is not None))
+    return tuple(name for name in changed_packages(environments) if name not in asked)
+
+
+def _environment(wanted: tuple[str, ...], side: Side, say: Callable[[str], None]) -> SideEnvironment:
+    if not wanted:
+        return _described(wanted, Interpreter(), _ask(Interpreter()))
+    if _is_folder(wanted, side):
+        return _existing(Path(wanted[0]).absolute(), wanted, side)
+    asked = [_asked(one, side) for one in wanted]
+    lines = [line for one in asked for line in one.lines]
+    place = _kept(_key(lines), lambda folder: _build(folder, lines, side, say))
+    whole = msgspec.json.decode((place / _COMPLETE).read_bytes(), type=_Whole)
+    interpreter = Interpreter(python=str(place / "bin" / "python"))
+    names = [one.name for one in asked]
+    named = None if None in names else frozenset(filter(None, names))
+    described = _described(wanted, interpreter, whole.answer or _ask(interpreter), named=named)
+    return replace(described, conflicts=whole.conflicts)
+
+
+def _is_folder(wanted: Sequence[str], side: Side) -> bool:
+    """Tell whether an environment is wanted that exists already.
+
+    Raises:
+        UsageError: something else is wanted as well.
+    """
+    folders = [one for one in wanted if (Path(one) / "bin" / "python").exists()]
+    if folders and len(wanted) > 1:
+        raise UsageError(
+            f"--{side}-with {folders[0]} is an environment, which is measured as it is: give it alone"
+        )
+    return bool(folders)
+
+
+def _described(
+    wanted: tuple[str, ...],
+    interpreter: Interpreter,
+    answer: _Answer,
+    *,
+    named: frozenset[str] | None = frozenset(),
+) -> SideEnvironment:
+    return SideEnvironment(
+        wanted=wanted, interpreter=interpreter, python=answer.python, packages=answer.packages, named=named
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """The lines of a requirements file that a value stands for, and the package that it names."""
+
+    lines: tuple[str, ...]
+    name: str | None
+
+
+def _asked(value: str, side: Side) -> _Asked:
+    """Read one value of an option.
+
+    Raises:
+        UsageError: it is no requirement, no file that can be read, and no environment.
+    """
+    option = f"--{side}-with {value}"
+    text = value.strip()
+    match = _OPTION.fullmatch(text)
+    file = Path(match.group(1).strip() if match else text)
+    if match or (file.suffix in _FILES and "==" not in text and "@" not in text):
+        if not file.is_file():
+            raise UsageError(f"{option}: there is no file {file}; name one that is there, or a requirement")
+        return _Asked(lines=tuple(_lines_of(file.absolute(), option)), name=None)
+    if not text or text.startswith("-") or "\n" in text:
+        raise UsageError(
+            f"{option} is no requirement; write it as pip does (numpy==2.4.0), or name a file of requirements"
+            " or the folder of an environment"
+        )
+    if file.is_dir() and not any((file / name).is_file() for name in ("pyproject.toml", "setup.py")):
+        raise UsageError(f"{option} is a folder without bin/python; make an environment there, or name one")
+    if file.exists():
+        name = file.name.partition("-")[0] if file.is_file() else _project_name(file)
+        return _Asked(lines=(str(file.absolute()),), name=_normalised(name))
+    named = _NAME.match(text)
+    if named is None or "/" in text.partition("@")[0]:
+        raise UsageError(f"{option}: there is no such file or folder, and it is no requirement of pip's form")
+    return _Asked(lines=(text,), name=_normalised(named.group(1)))
+
+
+def _project_name(folder: Path) -> str:
+    try:
+        described = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        return str(described["project"]["name"])
+    except (OSError, KeyError, ValueError):
+        return folder.name
+
+
+def _normalised(name: str) -> str:
+    return _DIFFERENT.sub("-", name).lower()
+
+
+def _lines_of(file: Path, option: str) -> Iterator[str]:
+    """Yield the lines of requirements that a file stands for.
+
+    Raises:
+        UsageError: it is damaged, or needs uv, which is not installed.
+    """
+    if file.name == "uv.lock":
+        yield from _exported(file, option)
+    elif file.suffix != ".toml":
+        yield f"-r {file}"
+    else:
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            if "packages" in content:
+                for one in content["packages"]:
+                    marker = f" ; {one['marker']}" if "marker" in one else ""
+                    yield f"{one['name']}=={one['version']}{marker}"
+            else:
+                yield from content["project"].get("dependencies", ())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"{option}: neither a pylock.toml whose packages have versions nor a pyproject.toml with a"
+                f" [project] ({error}); export it to a file of requirements"
+            ) from error
+
+
+def _exported(file: Path, option: str) -> list[str]:
+    uv = _uv()
+    if uv is None:
+        raise UsageError(f"{option}: only uv reads uv.lock: install it, or export a file of requirements")
+    command = [uv, "export", "--frozen", "--no-emit-project", "--no-hashes", "--no-header", "--no-annotate"]
+    done = subprocess.run(command, cwd=file.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UsageError(f"{option}: uv cannot export it: {_reason(done.stderr.splitlines())}")
+    return done.stdout.splitlines()
+
+
+def _uv() -> str | None:
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.is_file() else shutil.which("uv")
+
+
+def _key(lines: Sequence[str]) -> str:
+    """Return the name of the environment of such requirements, after all that it may depend on."""
+    files = [Path(line.removeprefix("-r ")) for line in lines]
+    return fingerprint(
+        {
+            "python": f"{sys.version} {sys.base_prefix} {sys.prefix} {platform.platform()}",
+            "wanted": "\n".join(lines),
+            "files": repr([_content(file) for file in files if file.is_absolute() and file.exists()]),
+            "installed": "\n".join(
+                sorted(f"{name}=={version}" for name, version in probe.packages().items())
+            ),
+            "present": repr(_present_folders()),
+            "variables": repr(sorted(one for one in os.environ.items() if one[0].startswith(_OBEYED))),
+            "installer": "uv" if _uv() else "pip",
+        }
+    )
+
+
+def _content(place: Path) -> str:
+    """Return a text that differs where a file, or a folder of source code, does."""
+    if place.is_file():
+        return fingerprint({"content": place.read_bytes().hex()})
+    found = sorted((str(file), file.stat().st_mtime_ns) for file in place.rglob("*.py") if file.is_file())
+    return fingerprint({"content": repr(found)})
+
+
+def _present_folders() -> list[str]:
+    """Return the folders of installed packages of this interpreter, in the order of its search."""
+    installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    named = ("site-packages", "dist-packages")
+    return [entry for entry in sys.path if entry in installed or Path(entry).name in named]
+
+
+def _kept(key: str, build: Callable[[Path], None]) -> Path:
+    """Return the kept folder of a key, built if it is not there as a whole; so many others are kept.
+
+    Its last file says that it is complete: a build that was killed has left none, and is begun anew. Who
+    builds holds the machine, so that nobody else builds meanwhile.
+    """
+    place = caches() / "environments" / key
+    if not (place / _COMPLETE).is_file():
+        remove_folder(place)
+        place.mkdir(parents=True)
+        try:
+            build(place)
+        except BaseException:
+            remove_folder(place)
+            raise
+    os.utime(place)
+    newest_first = sorted(place.parent.iterdir(), key=lambda one: one.stat().st_mtime_ns, reverse=True)
+    for number, other in enumerate(newest_first):
+        if number >= _MOST_KEPT or not (other / _COMPLETE).is_file():
+            remove_folder(other)
+    return place
+
+
+def _complete(place: Path, whole: _Whole) -> None:
+    """Say that a kept folder is whole, with what is to be known of it."""
+    new = place / f"{_COMPLETE}.new"
+    new.write_bytes(msgspec.json.encode(whole))
+    new.rename(place / _COMPLETE)
+
+
+def _build(place: Path, lines: Sequence[str], side: Side, say: Callable[[str], None]) -> None:
+    """Build an environment of requirements in an empty folder.
+
+    Raises:
+        UsageError: the installer refuses them, or the harness cannot be imported with them.
+    """
+    say(f"building the environment of {side}")
+    venv.EnvBuilder(symlinks=True).create(place)
+    packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
+    # With this call the files of the present environment that name further folders are obeyed as well.
+    added = [f"import site; site.addsitedir({folder!r})\n" for folder in _present_folders()]
+    (packages / "perfkit_present.pth").write_text("".join(added))
+    (place / _WANTED).write_text("\n".join(lines) + "\n")
+    python = place / "bin" / "python"
+    uv = _uv()
+    output = (
+        _install_with_pip(place, python, side) if uv is None else _install_with_uv(uv, place, python, side)
+    )
+    answer = _ask(Interpreter(python=str(python)))
+    if answer.problem is not None:
+        raise UsageError(
+            f"--{side}-with: with these packages the harness cannot be imported ({answer.problem});"
+            " name versions that pytest and pytest-benchmark work with"
+        )
+    conflicts = tuple(line.strip() for line in output if "which is incompatible" in line)
+    _complete(place, _Whole(answer=answer, conflicts=conflicts))
+
+
+def _install_with_pip(place: Path, python: Path, side: Side) -> Sequence[str]:
+    """Install what is wanted and not present in such a version, and return what pip said.
+
+    pip finds the present packages through the new environment, and cannot remove them, as they lie outside.
+    """
+    if importlib.util.find_spec("pip") is None:
+        raise UsageError("neither uv nor pip is installed here: run `python -m ensurepip`, or install uv")
+    options = ["--no-input", "--disable-pip-version-check", "--no-warn-script-location", "--progress-bar=off"]
+    command = [str(python), *SAFE_PATH, "-m", "pip", "install", *options, "-r", str(place / _WANTED)]
+    return _run(command, place, side)
+
+
+def _install_with_uv(uv: str, place: Path, python: Path, side: Side) -> Sequence[str]:
+    """Install what is wanted and not present in such a version, and return what uv said.
+
+    uv does not look for packages outside of an environment, so it solves the requirements first, preferring
+    the present versions, and then installs those packages of its solution that are not present.
+    """
+    present = {name: version.partition("+")[0] for name, version in probe.packages().items()}
+    solved, changed = place / "solved.txt", place / "changed.txt"
+    solved.write_text("".join(f"{name}=={version}\n" for name, version in present.items()))
+    options = ["--python", str(python), "--no-header", "--no-annotate", "--output-file", str(solved)]
+    said = _run([uv, "pip", "compile", str(place / _WANTED), *options], place, side)
+    lines = [line for line in solved.read_text().splitlines() if not _is_present(line, present)]
+    changed.write_text("\n".join(lines))
+    if lines:
+        said = _run(
+            [uv, "pip", "install", "--no-deps", "--python", str(python), "-r", str(changed)], place, side
+        )
+    return said
+
+
+def _is_present(line: str, present: Mapping[str, str]) -> bool:
+    name, _, version = line.partition(";")[0].strip().partition("==")
+    return present.get(_normalised(name)) == version.partition("+")[0]
+
+
+def _run(command: Sequence[str], place: Path, side: Side) -> Sequence[str]:
+    """Run an installer in the current folder and return the lines that it printed.
+
+    Raises:
+        UsageError: it failed.
+    """
+    log = place / "output.log"
+    ending = run_command(
+        command, output=log, limit_s=_INSTALL_LIMIT_S, environment=outside_repository(os.environ)
+    )
+    lines = tail_of(log, 200)
+    if ending.status != 0:
+        said = _reason(lines) or ending.words
+        raise UsageError(f"--{side}-with: the environment cannot be built: {said}")
+    return lines
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """Return why an installer failed, in a line: what it says of a conflict, or of an error, or at last."""
+    conflict = _from_first(lines, "The conflict is caused by:")[1:]
+    by_pip = "; ".join(map(str.strip, itertools.takewhile(str.strip, conflict)))
+    by_uv = " ".join(line.strip(_DRAWN) for line in _from_first(lines, "×", "error:"))
+    marked = " ".join(_from_first(lines, "ERROR:")[:1]).removeprefix("ERROR:").strip()
+    said = by_pip or by_uv or marked or " ".join(lines[-1:])
+    return said if len(said) <= _MOST_REASON else f"{said[:_MOST_REASON]}…"
+
+
+def _from_first(lines: Sequence[str], *signs: str) -> Sequence[str]:
+    """Return the lines from the first one on that begins with one of the signs, none where none does."""
+    begins = (place for place, line in enumerate(lines) if line.strip().startswith(signs))
+    return lines[next(begins, len(lines)) :]
+
+
+def _existing(folder: Path, wanted: tuple[str, ...], side: Side) -> SideEnvironment:
+    """Return an environment that exists already, to which the harness is lent where it lacks it.
+
+    Raises:
+        UsageError: it cannot run the harness.
+    """
+    interpreter = Interpreter(python=str(folder / "bin" / "python"))
+    own = _ask(interpreter)
+    option = f"--{side}-with {wanted[0]}"
+    if own.release < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise UsageError(f"{option} has {own.python}, and benchmarks are measured by Python {oldest} on")
+    if own.problem is not None:
+        interpreter = _lend_harness(interpreter, own)
+        problem = _ask(interpreter).problem
+        if problem is not None:
+            raise UsageError(
+                f"{option} cannot run pytest ({own.problem}), and that of perfkit does not work there"
+                f" ({problem}): run `{interpreter.python} -m pip install {' '.join(_HARNESS)}`"
+            )
+    return _described(wanted, interpreter, own, named=None)
+
+
+def _lend_harness(interpreter: Interpreter, own: _Answer) -> Interpreter:
+    """Return an interpreter that also finds those packages of the harness that it has not itself."""
+    lent = [name for name in _closure(_HARNESS) if name not in own.packages]
+    key = fingerprint({"lent": repr(lent), "from": repr(sorted(_places(lent)))})
+    place = _kept(key, lambda folder: _link(lent, folder))
+    path = filter(None, (str(place / "site-packages"), os.environ.get("PYTHONPATH")))
+    return replace(interpreter, variables={"PYTHONPATH": os.pathsep.join(path)})
+
+
+def _closure(names: Sequence[str]) -> list[str]:
+    """Return the names of installed packages, and of those installed ones that they need."""
+    found: dict[str, None] = {}
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            needed = importlib.metadata.requires(name) or ()
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        found[name] = None
+        wanted = (_NAME.match(line) for line in needed if "extra ==" not in line)
+        waiting += [_normalised(match.group(1)) for match in wanted if match]
+    return [*found]
+
+
+def _places(names: Sequence[str]) -> Iterator[Path]:
+    """Yield the top-level files and folders that packages have installed."""
+    for name in names:
+        one = importlib.metadata.distribution(name)
+        tops = {file.parts[0] for file in one.files or () if file.parts[0] not in ("..", "__pycache__")}
+        yield from (Path(str(one.locate_file(top))) for top in tops)
+
+
+def _link(names: Sequence[str], place: Path) -> None:
+    """Fill an empty folder with links to packages."""
+    folder = place / "site-packages"
+    folder.mkdir()
+    for file in _places(names):
+        (folder / file.name).symlink_to(file)
+    _complete(place, _Whole())
+
+
+def _ask(interpreter: Interpreter) -> _Answer:
+    """Return what an interpreter says of itself.
+
+    Raises:
+        NotMeasuredError: it says nothing.
+    """
+    command = [interpreter.python, "-c", Path(probe.__file__).read_text(encoding="utf-8")]
+    environment = {**outside_repository(os.environ), **interpreter.variables}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=Path(interpreter.python).parent,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_LIMIT_S,
+            check=False,
+        )
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=_Answer)
+    except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
+        raise NotMeasuredError(
+            f"{interpreter.python} does not say which packages it has ({error}); run it by hand to see why"
+        ) from error

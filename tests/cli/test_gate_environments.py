@@ -1,0 +1,245 @@
+"""`perfkit gate --base-with --head-with` tells one commit's times in two environments apart, and says so."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+import venv
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from gating import CONFIGURATION, SLOWER, SPIN, Gated, GitProject, benchmark, git_project
+from wheels import write_wheel
+
+from perfkit.ledger.store import Ledger
+from perfkit.ledger.summaries import Wanted
+
+pytestmark = pytest.mark.alone
+
+SUITE = """
+import planted
+
+def test_planted(benchmark):
+    benchmark.pedantic(planted.steady, rounds=5, iterations=20)
+"""
+TWO_VERSIONS = ("--base-with", "planted==1.0", "--head-with", "planted==2.0")
+DECIDED = ("--budget", "60")
+# A launch without a decision.
+ONE_LAUNCH = ("--budget", "0.01")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project that uses a package of two versions, where its environments are kept, and its first gate."""
+
+    place: Path
+    project: GitProject
+    gated: Gated
+
+    @property
+    def kept(self) -> Path:
+        """The folder of built environments."""
+        return self.place / "cache/perfkit/environments"
+
+    def gate(self, *arguments: str, select: str = "planted") -> Gated:
+        """Gate what uses the package, with the wheels at hand and no network."""
+        return self.project.gate("--select", select, *arguments, extra=variables(self.place))
+
+
+def variables(place: Path) -> dict[str, str]:
+    """Return the variables under which environments are built from the wheels alone."""
+    return {
+        "XDG_CACHE_HOME": str(place / "cache"),
+        "PIP_FIND_LINKS": str(place / "wheels"),
+        "UV_FIND_LINKS": str(place / "wheels"),
+        "PIP_NO_INDEX": "1",
+        "UV_NO_INDEX": "1",
+    }
+
+
+def planted(place: Path, version: str, units: int) -> Path:
+    """Write a version of the package, which does so many units of work."""
+    text = f"{SPIN}\ndef steady():\n    return spin({units})\n"
+    return write_wheel(place / "wheels", "planted", version, text)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a commit with two versions of a package, the second one of which is three times slower."""
+    place = tmp_path_factory.mktemp("environments")
+    planted(place, "1.0", 10)
+    planted(place, "2.0", 10 * SLOWER)
+    for version in ("1.0", "2.0"):
+        write_wheel(place / "wheels", "needing", version, "", needs=f"planted=={version}")
+    files = {"tests/test_speed.py": SUITE, "tests/test_plain.py": benchmark("plain", "int")}
+    project = git_project(place, {**files, "pyproject.toml": CONFIGURATION})
+    comment = str(place / "comment.md")
+    gated = project.gate(
+        *TWO_VERSIONS, "--select", "planted", *DECIDED, "--markdown", comment, extra=variables(place)
+    )
+    return Scene(place=place, project=project, gated=gated)
+
+
+def test_the_slower_version_of_a_package_regresses(scene: Scene) -> None:
+    """The sides are one commit, and differ in the one package alone, which the report says in words."""
+    assert (1, {"test_planted": "REGRESSED"}) == (scene.gated.exit_code, scene.gated.verdicts)
+    assert scene.gated.report["base"]["sha"] == scene.gated.report["head"]["sha"]
+    assert "environments  planted 1.0 became 2.0" in scene.gated.stderr
+    assert "" == scene.gated.notes
+    assert "perfkit accept" not in scene.gated.stderr
+
+
+def test_a_comment_says_how_to_reproduce_it(scene: Scene) -> None:
+    """The command names both environments."""
+    comment = (scene.place / "comment.md").read_text()
+    assert "Environments: planted 1.0 became 2.0" in comment
+    assert "--base-with planted==1.0 --head-with planted==2.0`" in comment
+
+
+def test_rows_of_each_side_have_its_environment(scene: Scene) -> None:
+    """The sides of the one commit are told apart by the side, and each has its own version."""
+    rows = Ledger(scene.project.ledger).rows_of(scene.gated.run_id)
+    found = {(row.placement.side, row.environment.facts["package planted"]) for row in rows}
+    assert {("base", "1.0"), ("head", "2.0")} == found
+    assert 1 == len({row.commit.sha for row in rows})
+    assert 2 == len({row.environment.env_id for row in rows})
+
+
+def test_such_a_gate_says_nothing_of_the_commit(scene: Scene) -> None:
+    """No trend of commits and no change log has it."""
+    ledger = Ledger(scene.project.ledger)
+    assert () == ledger.trends(Wanted()).trends
+    assert () == tuple(ledger.measurements(["test_planted"]).measured)
+    assert {} == ledger.timed_benchmarks()
+
+
+def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
+    """The verdict and the difference follow from the ledger alone."""
+    again = scene.gate("--from-ledger", scene.gated.run_id)
+    assert (1, scene.gated.verdicts) == (again.exit_code, again.verdicts)
+    assert "environments  planted 1.0 became 2.0" in again.stderr
+
+
+def test_the_next_gate_uses_the_environments_again_and_goes_on(scene: Scene) -> None:
+    """What was built is not built again, and launches in the same two environments are one series."""
+    before = {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
+    again = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
+    assert "continues the test of earlier gates on this pair" in again.notes
+    other = scene.gate("--base-with", "planted==2.0", "--head-with", "planted==1.0", *ONE_LAUNCH)
+    assert "continues" not in other.notes
+    assert 2 == len(before)
+    assert before == {file: file.stat().st_mtime_ns for file in scene.kept.glob("*/complete.json")}
+
+
+def test_one_side_may_stay_as_it_is(scene: Scene) -> None:
+    """The other side is then the present environment."""
+    found = scene.gate(
+        "--head-with", "planted==1.0", "--benchmarks", "tests/test_plain.py", *ONE_LAUNCH, select="plain"
+    )
+    rows = Ledger(scene.project.ledger).rows_of(found.run_id)
+    facts = {(row.placement.side, row.environment.facts["package planted"]) for row in rows}
+    assert {("base", "absent"), ("head", "1.0")} >= facts
+    assert ["test_plain"] == list(found.comparisons)
+    assert "only head has planted" in found.stderr
+
+
+def test_what_changed_besides_is_told(scene: Scene) -> None:
+    """A package that another version of the named one brought along is a warning."""
+    found = scene.gate("--base-with", "needing==1.0", "--head-with", "needing==2.0", *ONE_LAUNCH)
+    assert (
+        "besides what was asked for, other packages differ (base, head): planted (1.0, 2.0);"
+        " what is found may be theirs"
+    ) in found.notes
+
+
+def test_a_build_that_was_killed_is_not_used(scene: Scene) -> None:
+    """An environment without its last file is begun anew, whatever is in it."""
+    wanted = {file.read_text(): file.parent for file in scene.kept.glob("*/wanted.txt")}
+    whole = wanted["planted==2.0\n"]
+    (whole / "complete.json").unlink()
+    next(whole.glob("lib/*/site-packages/planted.py")).write_text("raise ValueError('half of it')")
+    found = scene.gate(*TWO_VERSIONS, *ONE_LAUNCH)
+    assert {"test_planted": "REGRESSED"} == found.verdicts
+    assert (whole / "complete.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (["planted==9.0"], "planted==9"),
+        (["planted==1.0", "needing==2.0"], "needing 2.0 depends on planted==2.0"),
+        (["nowhere.txt"], "there is no file nowhere.txt"),
+        (["--upgrade"], "--upgrade is no requirement"),
+        ([".git"], ".git is a folder without bin/python"),
+        (["./planted"], "there is no such file or folder"),
+    ],
+)
+def test_what_cannot_be_built_is_told_in_a_line(scene: Scene, wanted: list[str], told: str) -> None:
+    """The reason is the solver's, the exit code 2, and nothing is measured."""
+    before = Ledger(scene.project.ledger).files()
+    found = scene.gate(*(word for one in wanted for word in (f"--head-with={one}",)))
+    last = found.stderr.strip().splitlines()[-1]
+    assert (2, {}) == (found.exit_code, found.report)
+    assert last.startswith("perfkit: --head-with")
+    assert told in last
+    assert before == Ledger(scene.project.ledger).files()
+
+
+@pytest.mark.parametrize("option", ["--plan", "--against=HEAD", "--against-release", "--from-ledger=1"])
+def test_what_contradicts_environments_is_refused(scene: Scene, option: str) -> None:
+    """A plan, a release and a kept run have no environments to choose."""
+    found = scene.gate("--head-with", "planted==1.0", option)
+    assert 2 == found.exit_code
+    assert "contradict each other" in found.stderr
+
+
+def test_an_existing_environment_is_lent_the_harness(scene: Scene) -> None:
+    """An environment without pytest is measured as it is, and nothing is installed into it."""
+    place = scene.place / "existing"
+    venv.EnvBuilder(symlinks=True).create(place)
+    packages = Path(sysconfig.get_path("purelib", scheme="venv", vars={"base": str(place)}))
+    with zipfile.ZipFile(scene.place / "wheels/planted-2.0-py3-none-any.whl") as wheel:
+        wheel.extractall(packages)
+    before = sorted(packages.iterdir())
+    found = scene.gate("--base-with", "planted==1.0", "--head-with", str(place), *DECIDED)
+    assert {"test_planted": "REGRESSED"} == found.verdicts
+    assert "planted 1.0 became 2.0" in found.stderr
+    assert before == [file for file in sorted(packages.iterdir()) if file.name != "__pycache__"]
+
+
+def _fake(place: Path, **said: object) -> Path:
+    """Return an environment whose interpreter says so of itself and does nothing else."""
+    python = place / "bin/python"
+    python.parent.mkdir(parents=True)
+    answer = {"python": "CPython 3.12.1", "release": [3, 12], "packages": {}, "problem": None, **said}
+    python.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+    python.chmod(0o755)
+    return place
+
+
+def test_an_environment_that_cannot_run_the_harness_is_told_with_the_command(scene: Scene) -> None:
+    """Where pytest of this environment does not work there, one is told how to install it."""
+    lacking = _fake(scene.place / "lacking", problem="ModuleNotFoundError: No module named 'pytest'")
+    found = scene.gate("--head-with", str(lacking))
+    assert 2 == found.exit_code
+    assert f"run `{lacking}/bin/python -m pip install pytest pytest-benchmark`" in found.stderr
+
+
+def test_an_old_python_is_refused(scene: Scene) -> None:
+    """Measured processes need a Python that perfkit itself runs on."""
+    old = _fake(scene.place / "old", python="CPython 3.9.2", release=[3, 9])
+    found = scene.gate("--head-with", str(old))
+    assert 2 == found.exit_code
+    assert "has CPython 3.9.2, and benchmarks are measured by Python 3.11 on" in found.stderr
+
+
+def test_an_interpreter_that_says_nothing_is_told(scene: Scene) -> None:
+    """A damaged environment ends the gate with one line before anything is measured."""
+    broken = scene.place / "broken"
+    (broken / "bin").mkdir(parents=True)
+    (broken / "bin/python").write_text("no program")
+    found = scene.gate("--head-with", str(broken))
+    assert 4 == found.exit_code
+    assert "does not say which packages it has" in found.stderr

@@ -1,0 +1,232 @@
+"""What may be asked for as the environment of a side is read before anything is built."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.processes.commands import Interpreter
+from perfkit.records import Side
+from perfkit.repo.environments import (
+    _COMPLETE,
+    _MOST_KEPT,
+    Environments,
+    SideEnvironment,
+    _asked,
+    _kept,
+    _key,
+    _reason,
+    changed_packages,
+    check_wanted,
+    installed_facts,
+    side_environments,
+    unnamed_changes,
+)
+
+PYLOCK = """
+lock-version = "1.0"
+[[packages]]
+name = "numpy"
+version = "2.4.0"
+[[packages]]
+name = "colorama"
+version = "0.4.6"
+marker = "sys_platform == 'win32'"
+"""
+PROJECT = '[project]\nname = "mine"\ndependencies = ["numpy>=2", "torch==2.13.0"]\n'
+PIP_CONFLICT = """Collecting planted
+INFO: pip is looking at multiple versions
+
+The conflict is caused by:
+    The user requested planted==2.0
+    needing 1.0 depends on planted==1.0
+
+To fix this you could try to:
+ERROR: Cannot install planted because these package versions have conflicting dependencies.
+"""
+PIP_UNKNOWN = """Looking in links
+ERROR: Could not find a version that satisfies the requirement none==9 (from versions: 1.0)
+ERROR: No matching distribution found for none==9
+"""
+UV = """Using CPython 3.11.7
+  × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of none==9 and you require none==9, we can
+      conclude that your requirements are unsatisfiable.
+"""
+UV_TOLD = (
+    "No solution found when resolving dependencies: Because there is no version of none==9 and you require"
+    " none==9, we can conclude that your requirements are unsatisfiable."
+)
+
+
+def described(
+    named: frozenset[str] | None = frozenset(), python: str = "CPython 3.11.7", **packages: str
+) -> SideEnvironment:
+    """Return an environment with these packages."""
+    return SideEnvironment(
+        wanted=(), interpreter=Interpreter(), python=python, packages=packages, named=named
+    )
+
+
+def sides(base: SideEnvironment, head: SideEnvironment) -> Environments:
+    """Return both sides' environments."""
+    return {"base": base, "head": head}
+
+
+def test_a_requirement_stands_for_itself_and_names_a_package() -> None:
+    """The name is the normalised one."""
+    found = [_asked(text, "base") for text in ("My_Package[extra]>=2,<3", "x @ file:///x.whl")]
+    assert [(("My_Package[extra]>=2,<3",), "my-package"), (("x @ file:///x.whl",), "x")] == [
+        (one.lines, one.name) for one in found
+    ]
+
+
+def test_a_file_stands_for_its_requirements(tmp_path: Path) -> None:
+    """A list is read by the installer, a lock and a project file are read here; none names one package."""
+    for name, text in (("some.txt", "numpy"), ("pylock.toml", PYLOCK), ("pyproject.toml", PROJECT)):
+        (tmp_path / name).write_text(text)
+    found = [
+        _asked(text, "head")
+        for text in (
+            str(tmp_path / "some.txt"),
+            f"-r {tmp_path / 'some.txt'}",
+            str(tmp_path / "pylock.toml"),
+            str(tmp_path / "pyproject.toml"),
+        )
+    ]
+    assert [
+        (f"-r {tmp_path / 'some.txt'}",),
+        (f"-r {tmp_path / 'some.txt'}",),
+        ("numpy==2.4.0", "colorama==0.4.6 ; sys_platform == 'win32'"),
+        ("numpy>=2", "torch==2.13.0"),
+    ] == [one.lines for one in found]
+    assert {None} == {one.name for one in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("pylock.toml", "[[packages]]\nname = 'x'\n", "neither a pylock.toml whose packages have versions"),
+        ("pyproject.toml", "[tool.x]\n", "neither a pylock.toml whose packages have versions"),
+        ("broken.toml", "[", "neither a pylock.toml whose packages have versions"),
+    ],
+)
+def test_a_damaged_file_is_told(tmp_path: Path, name: str, text: str, told: str) -> None:
+    """The line names the file and what to do."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=told) as caught:
+        check_wanted({"base": [str(tmp_path / name)]})
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_an_environment_stands_alone(tmp_path: Path) -> None:
+    """Nothing is installed into one that exists already."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").touch()
+    with pytest.raises(UsageError, match="is an environment, which is measured as it is: give it alone"):
+        check_wanted({"head": [str(tmp_path), "numpy"]})
+
+
+def test_nothing_wanted_is_nothing_built() -> None:
+    """The usual gate measures both sides in the present environment."""
+    wanted: dict[Side, list[str]] = {"base": [], "head": []}
+    assert {} == side_environments(wanted, say=pytest.fail)
+
+
+def test_the_key_of_an_environment_follows_from_all_it_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same is found again; another requirement, another content of a file or another index is another."""
+    listed = tmp_path / "some.txt"
+    listed.write_text("numpy==1")
+    lines = [f"-r {listed}"]
+    known = _key(lines)
+    assert known == _key(lines)
+    assert known != _key([*lines, "torch"])
+    listed.write_text("numpy==2")
+    changed = _key(lines)
+    assert known != changed
+    monkeypatch.setitem(os.environ, "PIP_INDEX_URL", "https://example.invalid/simple")
+    assert changed != _key(lines)
+
+
+def test_packages_that_differ_are_told_from_those_that_were_named() -> None:
+    """A package that nobody named is worth a warning, unless a file or folder stands for all of them."""
+    base = described(frozenset({"torch"}), torch="2.12.1", numpy="2.4.0", both="1")
+    head = described(frozenset({"torch"}), torch="2.13.0", numpy="2.4.1", both="1", new="3")
+    both = sides(base, head)
+    assert {
+        "new": (None, "3"),
+        "numpy": ("2.4.0", "2.4.1"),
+        "torch": ("2.12.1", "2.13.0"),
+    } == changed_packages(both)
+    assert ("new", "numpy") == unnamed_changes(both)
+    assert () == unnamed_changes(sides(base, described(None, torch="2.13.0")))
+
+
+def test_the_facts_of_both_sides_are_what_differs() -> None:
+    """Python and torch are always known; of other packages only those that differ, on both sides."""
+    both = sides(described(torch="2.12.1", x="1", same="0"), described(python="CPython 3.13.0", same="0"))
+    assert {
+        "base": {"python": "CPython 3.11.7", "torch": "2.12.1", "package x": "1"},
+        "head": {"python": "CPython 3.13.0", "torch": "absent", "package x": "absent"},
+    } == installed_facts(both)
+    assert {} == installed_facts({})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (PIP_CONFLICT, "The user requested planted==2.0; needing 1.0 depends on planted==1.0"),
+        (PIP_UNKNOWN, "Could not find a version that satisfies the requirement none==9 (from versions: 1.0)"),
+        (
+            UV,
+            UV_TOLD,
+        ),
+        ("killed", "killed"),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_an_installer_is_one_line(said: str, told: str) -> None:
+    """What pip and uv say over many lines is told in one."""
+    assert told == _reason(said.splitlines())
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of kept environments, which is a test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "perfkit/environments"
+
+
+def finish(place: Path) -> None:
+    """Make a folder a complete one."""
+    (place / _COMPLETE).touch()
+
+
+def test_so_many_environments_are_kept(kept: Path) -> None:
+    """The oldest go, and one that is used again is among the newest."""
+    keys = [f"key-{number}" for number in range(_MOST_KEPT)]
+    for age, key in enumerate(keys):
+        os.utime(_kept(key, finish), (age, age))
+    _kept(keys[0], lambda place: pytest.fail(f"{place} is built again"))
+    _kept("another", finish)
+    assert {"another", *keys} - {keys[1]} == {place.name for place in kept.iterdir()}
+
+
+def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
+    """The next command finds no half of it, and what a killed one left goes away."""
+
+    def fail(place: Path) -> None:
+        (place / "half").touch()
+        raise UsageError("no such package")
+
+    (kept / "killed").mkdir(parents=True)
+    with pytest.raises(UsageError, match="no such package"):
+        _kept("key", fail)
+    assert ["killed"] == [place.name for place in kept.iterdir()]
+    _kept("key", finish)
+    assert ["key"] == [place.name for place in kept.iterdir()]
