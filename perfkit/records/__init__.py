@@ -18,6 +18,7 @@ from perfkit.records.profiles import (
 from perfkit.records.results import (
     IMPORT_PREFIX,
     OF_CHANGED_CODE,
+    OF_PAIRS,
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
@@ -41,6 +42,7 @@ from perfkit.records.results import (
 __all__ = [
     "IMPORT_PREFIX",
     "OF_CHANGED_CODE",
+    "OF_PAIRS",
     "PHASES",
     "SIDES",
     "TYPICAL_TIME",

@@ -12,6 +12,8 @@ from perfkit.agent.counting.model import Cause
 Source = Literal["pytest", "gate", "profile", "experiment", "tricks", "bisect", "backfill", "calibrate"]
 # These do not time a commit's own code: a calibration plants slowdowns in it, and tricks change it.
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks"})
+# Each of their runs measures two commits, side by side.
+OF_PAIRS: frozenset[Source] = frozenset({"gate", "bisect"})
 # Rows that another tool measured have this and the name of its format as their source.
 IMPORT_PREFIX = "import:"
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]

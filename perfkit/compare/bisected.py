@@ -1,0 +1,267 @@
+"""Both kinds of bisection from their opened range to what is reported of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfkit.agent.callgrind import INSTRUCTIONS
+from perfkit.compare.bisecting import CountedStep, CountSearch, TimeSearch, growth, weigh
+from perfkit.compare.pairs import PairMeter, Wanted
+from perfkit.records import WALL_TIME, Metric
+from perfkit.records.bisection import (
+    Answer,
+    BisectProgress,
+    FoundStep,
+    LeftRange,
+    Level,
+    SkippedCommit,
+    Suspect,
+)
+from perfkit.repo.ranges import CommitChange, CommitRange, author_of, diff_stat
+from perfkit.stats.bisection import Rules, Step
+from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, compare_count
+
+TIME = WALL_TIME.name
+# A count that does not repeat to the digit has moved where it did so by more than this share.
+_NEWS_OF_INEXACT = 0.05
+_INEXACT = frozenset({"resident", "python_peak"})
+# With fewer commits, asking the ends for their profiles takes longer than it saves.
+_WORTH_PROFILING = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a range: its metric and confidence, and when the search has to end.
+
+    ``deadline`` is a reading of the monotonic clock. ``changes`` are those of the places from 1 on, ``steps``
+    the ranges of places in which the ledger has a step.
+    """
+
+    wanted: Wanted
+    metric: str
+    confidence: float
+    deadline: float
+    changes: Sequence[CommitChange]
+    steps: Sequence[tuple[int, int]]
+
+    @property
+    def commits(self) -> CommitRange:
+        """The range."""
+        return self.wanted.commits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a search found, as a report tells it."""
+
+    answer: Answer
+    why: str
+    metric: Metric
+    steps: tuple[FoundStep, ...]
+    left: LeftRange | None
+    measured: int
+    launches: int
+    earlier: int
+    skipped: tuple[SkippedCommit, ...]
+    notes: tuple[str, ...]
+
+
+def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) -> Outcome:
+    """Seek the commits that changed a benchmark's time.
+
+    Raises:
+        NotMeasuredError: no two commits can be measured, or other code was measured than a commit's own.
+        RecordingError: the ledger cannot be written any more.
+    """
+    search = TimeSearch(
+        meter=meter,
+        last=question.commits.last,
+        deadline=question.deadline,
+        tell=progress.update,
+        clock=time.monotonic,
+        rules=Rules(confidence=question.confidence),
+    )
+    search.open_ends()
+    earlier = meter.earlier(TIME)
+    search.know(earlier.pairs, earlier.unusable)
+    search.begin()
+    weights = _weights(question, meter, _growth(search, meter, progress))
+    found = search.run(weights)
+    progress.say(f"searched: {found.why}")
+    steps = tuple(
+        _timed_step(step, search, meter, question.commits, explained=number == 0)
+        for number, step in enumerate(found.steps)
+    )
+    left = None
+    if found.status == "undecided":
+        begin, end, many, share = search.left(weights)
+        left = _left_range(question.commits, begin - 1, end, many, share)
+    places = {place for pair in search.pairs for place in pair}
+    return Outcome(
+        answer=found.status,
+        why=found.why,
+        metric=WALL_TIME,
+        steps=steps,
+        left=left,
+        measured=len(places),
+        launches=sum(map(len, search.pairs.values())),
+        earlier=sum(len(one.log_ratios) for one in earlier.pairs),
+        skipped=_skipped(question.commits, search.unusable),
+        notes=(*_moved_ends(search.first, search.last, question.commits), *meter.notes),
+    )
+
+
+def bisect_count(question: Question, meter: PairMeter, progress: BisectProgress) -> Outcome:
+    """Seek the commits that changed a count of a benchmark, the largest step first.
+
+    Raises:
+        NotMeasuredError: no two commits can be counted, or other code was counted than a commit's own.
+        RecordingError: the ledger cannot be written any more.
+    """
+    metric = question.metric
+    search = CountSearch(
+        meter=meter,
+        last=question.commits.last,
+        deadline=question.deadline,
+        tell=progress.update,
+        clock=time.monotonic,
+        metric=metric,
+        tolerance=_tolerance(metric),
+    )
+    search.open_ends()
+    earlier = meter.earlier(metric)
+    search.know(earlier.counts, earlier.unusable)
+    found = search.run(_weights(question, meter, {}))
+    progress.say(f"searched: {search.why}")
+    open_step = search.left() if search.status == "undecided" else None
+    left = None
+    if open_step is not None:
+        base, head = open_step.base, open_step.head
+        left = _left_range(question.commits, base, head, head - base, 1.0)
+    notes = [*_moved_ends(search.first, search.last, question.commits), *meter.notes]
+    if search.more():
+        notes.append(f"{search.more()} smaller steps of the count were not sought")
+    counts = next(iter(meter.counts.values()), None)
+    unit = next((one.unit for one in counts.counts if one.metric == metric), "1") if counts else "1"
+    return Outcome(
+        answer=search.status,
+        why=search.why,
+        metric=Metric(name=metric, unit=unit, exact=metric not in _INEXACT),
+        steps=tuple(_counted_step(one, search, meter, question.commits) for one in found),
+        left=left,
+        measured=len(search.counts),
+        launches=0,
+        earlier=len(earlier.counts),
+        skipped=_skipped(question.commits, search.unusable),
+        notes=tuple(notes),
+    )
+
+
+def _tolerance(metric: str) -> float:
+    if metric == INSTRUCTIONS:
+        return NEWS_OF_INSTRUCTIONS
+    return _NEWS_OF_INEXACT if metric in _INEXACT else 0.0
+
+
+def _weights(question: Question, meter: PairMeter, grown: dict[tuple[str, str], float]) -> Sequence[float]:
+    return weigh(question.changes, reached=meter.reached, grown=grown, steps=question.steps)
+
+
+def _growth(search: TimeSearch, meter: PairMeter, progress: BisectProgress) -> dict[tuple[str, str], float]:
+    """Return which functions' times grew between the ends, where it is worth asking and there is time."""
+    if search.last - search.first < _WORTH_PROFILING or search.clock() >= search.deadline:
+        return {}
+    progress.say("profiling both ends")
+    found = meter.explain(search.first, search.last)
+    return growth(found.section) if found is not None and found.section is not None else {}
+
+
+def _timed_step(
+    step: Step, search: TimeSearch, meter: PairMeter, commits: CommitRange, *, explained: bool
+) -> FoundStep:
+    base, head = _around(step.places, search.unusable)
+    return FoundStep(
+        suspects=_suspects(commits, step.places, search.unusable),
+        last_before=commits.commits[base],
+        ratio=math.exp(step.log_ratio),
+        low=math.exp(step.low),
+        high=math.exp(step.high),
+        probability=step.probability,
+        before=meter.level(base),
+        after=meter.level(head),
+        explanation=meter.explain(base, head) if explained else None,
+    )
+
+
+def _around(places: Sequence[int], unusable: Iterable[int]) -> tuple[int, int]:
+    """Return the nearest two places around suspected ones that can be measured."""
+    barred = frozenset(unusable)
+    base, head = min(places) - 1, max(places)
+    while base in barred and base > 0:
+        base -= 1
+    while head in barred:
+        head += 1
+    return base, head
+
+
+def _counted_step(
+    step: CountedStep, search: CountSearch, meter: PairMeter, commits: CommitRange
+) -> FoundStep:
+    old, new = (
+        next(one for one in meter.counts[place].counts if one.metric == search.metric)
+        for place in (step.base, step.head)
+    )
+    assert meter.benchmark is not None  # noqa: S101 (it is known from the first pair on)
+    places = range(step.base + 1, step.head + 1)
+    return FoundStep(
+        suspects=_suspects(commits, places, search.unusable),
+        last_before=commits.commits[step.base],
+        ratio=step.after / step.before if step.before else None,
+        low=None,
+        high=None,
+        probability=1.0,
+        before=Level(mean=step.before, sd=None, launches=1),
+        after=Level(mean=step.after, sd=None, launches=1),
+        counted=compare_count(meter.benchmark, old, new, margin=search.tolerance, gating=False),
+    )
+
+
+def _suspects(commits: CommitRange, places: Sequence[int], unusable: dict[int, str]) -> tuple[Suspect, ...]:
+    return tuple(_suspect(commits, place, unusable.get(place)) for place in places)
+
+
+def _suspect(commits: CommitRange, place: int, skipped: str | None) -> Suspect:
+    stat = diff_stat(commits.root, commits.sha(place - 1), commits.sha(place))
+    return Suspect(
+        commit=commits.commits[place],
+        author=author_of(commits.root, commits.sha(place)),
+        files=stat.files,
+        added=stat.added,
+        removed=stat.removed,
+        skipped=skipped,
+    )
+
+
+def _left_range(commits: CommitRange, base: int, head: int, many: int, share: float) -> LeftRange:
+    return LeftRange(
+        last_before=commits.commits[base], bad=commits.commits[head], commits=many, probability=share
+    )
+
+
+def _skipped(commits: CommitRange, unusable: dict[int, str]) -> tuple[SkippedCommit, ...]:
+    return tuple(
+        SkippedCommit(commit=commits.commits[place], reason=why) for place, why in sorted(unusable.items())
+    )
+
+
+def _moved_ends(first: int, last: int, commits: CommitRange) -> Iterable[str]:
+    """Yield a note on each end that could not be measured, since what it changed is not known then."""
+    for name, place, end in (("GOOD", first, 0), ("BAD", last, commits.last)):
+        if place != end:
+            yield (
+                f"{name} cannot be measured: the search {'began' if end == 0 else 'ended'} at"
+                f" {commits.sha(place)[:10]}, and of the commits beyond it nothing is known"
+            )
