@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.compare.bisecting import CountedStep, CountSearch, TimeSearch, growth, weigh
 from perfkit.compare.pairs import PairMeter, Wanted
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS
+from perfkit.measure.clock import utc_now
 from perfkit.records import WALL_TIME, Metric
 from perfkit.records.bisection import (
     Answer,
+    BisectionReport,
     BisectProgress,
     FoundStep,
     LeftRange,
@@ -160,6 +163,37 @@ def bisect_count(question: Question, meter: PairMeter, progress: BisectProgress)
     )
 
 
+def report_of(
+    question: Question, found: Outcome, meter: PairMeter, *, budget_s: float, wall_s: float
+) -> BisectionReport:
+    """Return what is reported of a search."""
+    assert meter.benchmark is not None  # noqa: S101 (a search opens a pair at least)
+    return BisectionReport(
+        recorded_at=utc_now(),
+        good=question.commits.commits[0],
+        bad=question.commits.commits[-1],
+        benchmark=meter.benchmark,
+        metric=found.metric,
+        confidence=question.confidence,
+        answer=found.answer,
+        why=found.why,
+        steps=found.steps,
+        left=found.left,
+        commits=question.commits.last,
+        measured=found.measured,
+        launches=found.launches,
+        earlier=found.earlier,
+        skipped=found.skipped,
+        runs=tuple(meter.runs),
+        machine=meter.machine,
+        environment=meter.environment,
+        budget_s=budget_s,
+        wall_s=wall_s,
+        exit_code=EXIT_INCONCLUSIVE if found.answer == "undecided" else EXIT_PASS,
+        notes=found.notes,
+    )
+
+
 def _tolerance(metric: str) -> float:
     if metric == INSTRUCTIONS:
         return NEWS_OF_INSTRUCTIONS
@@ -183,6 +217,7 @@ def _timed_step(
     step: Step, search: TimeSearch, meter: PairMeter, commits: CommitRange, *, explained: bool
 ) -> FoundStep:
     base, head = _around(step.places, search.unusable)
+    before, after = meter.levels(base, head)
     return FoundStep(
         suspects=_suspects(commits, step.places, search.unusable),
         last_before=commits.commits[base],
@@ -190,8 +225,8 @@ def _timed_step(
         low=math.exp(step.low),
         high=math.exp(step.high),
         probability=step.probability,
-        before=meter.level(base),
-        after=meter.level(head),
+        before=before,
+        after=after,
         explanation=meter.explain(base, head) if explained else None,
     )
 

@@ -176,7 +176,7 @@ class PairMeter:
         self.environment = read_environment(_variables(), torch_settings={})
         self.machine = read_machine()
         self.reached: set[tuple[str, str]] = set()
-        self.launched: dict[int, list[float]] = {}
+        self.launched: dict[tuple[int, int], list[tuple[float, float]]] = {}
         self.counts: dict[int, Counts] = {}
         self.runs: list[str] = []
         self.notes: dict[str, None] = {}
@@ -261,10 +261,21 @@ class PairMeter:
         pair, _ = self._opened()
         return explain_benchmark(pair.compared, pair.sides, call_s=pair.call_s or self._call_s)
 
-    def level(self, place: int) -> Level | None:
-        """Return the times of a place over all launches of this process and the earlier ones."""
-        found = summarise(self.launched.get(place, []))
-        return None if found is None else Level(mean=found.mean, sd=found.sd, launches=found.n)
+    def levels(self, base: int, head: int) -> tuple[Level | None, Level | None]:
+        """Return the times of two places: of launches side by side, or else of all that they have had."""
+        together = self.launched.get((base, head))
+        if together is not None:
+            return _level([one for one, _ in together]), _level([other for _, other in together])
+        return self._level_of(base), self._level_of(head)
+
+    def _level_of(self, place: int) -> Level | None:
+        sides = [
+            (place == head, means)
+            for (base, head), launches in self.launched.items()
+            for means in launches
+            if place in (base, head)
+        ]
+        return _level([means[side] for side, means in sides])
 
     def earlier(self, metric: str) -> Earlier:
         """Return what earlier runs measured of the same ends, benchmark, machine and environment."""
@@ -306,8 +317,8 @@ class PairMeter:
         )
 
     def _keep(self, base: int, head: int, pair: LaunchPair) -> None:
-        self.launched.setdefault(base, []).append(statistics.fmean(pair.base_s))
-        self.launched.setdefault(head, []).append(statistics.fmean(pair.head_s))
+        means = statistics.fmean(pair.base_s), statistics.fmean(pair.head_s)
+        self.launched.setdefault((base, head), []).append(means)
         self._call_s = min(pair.head_s)
 
     def _failed(self, failures: Mapping[Side, str]) -> Mapping[int, str]:
@@ -462,6 +473,11 @@ def _publish(run: Run, began: float, kind: object, *_: object) -> bool:
     if kind is None:
         run.publish(lambda row: settled(row, {}, wall_s=time.monotonic() - began))
     return False
+
+
+def _level(seconds: Sequence[float]) -> Level | None:
+    found = summarise(seconds)
+    return None if found is None else Level(mean=found.mean, sd=found.sd, launches=found.n)
 
 
 def _seed(run_id: str) -> int:

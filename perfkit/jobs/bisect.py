@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.compare.bisected import TIME, Question, bisect_count, bisect_time
+from perfkit.compare.bisected import TIME, Question, bisect_count, bisect_time, report_of
 from perfkit.compare.counts import check_valgrind
 from perfkit.compare.pairs import PairMeter, Wanted
 from perfkit.config import COUNTS, Project, nearest_key
-from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_PASS, NotMeasuredError, RunInterruptedError, UsageError
-from perfkit.jobs.history import HistoryRequest, read_history
+from perfkit.errors import RunInterruptedError, UsageError
+from perfkit.jobs.history import HistoryRequest, point_named, step_ranges
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
-from perfkit.measure.clock import utc_now
 from perfkit.records.bisection import BisectionReport, BisectProgress
-from perfkit.records.history import ChangePoint
-from perfkit.repo.ranges import CommitRange, changes_of, commit_range, find_benchmark
+from perfkit.repo.ranges import changes_of, commit_range, find_benchmark
 from perfkit.temporary import temporary_folder
 
 
@@ -57,7 +55,8 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
     source = find_benchmark(commits, benchmark, preferred=project.config.benchmarks)
     ledger = Ledger(request.ledger)
     ledger.check_writable()
-    steps = _known_steps(project, request.ledger, commits, benchmark, metric)
+    known = HistoryRequest(benchmarks=(benchmark,), metric=metric)
+    steps = step_ranges(project, request.ledger, known, places=commits.places())
     try:
         with measuring(progress.say, wait_s=request.wait_s), temporary_folder() as folder:
             began = time.monotonic()
@@ -77,31 +76,7 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
         raise RunInterruptedError("interrupted; the same command goes on where it stood") from None
     except RunInterruptedError as error:
         raise RunInterruptedError(f"{error}; the same command goes on with them") from None
-    assert meter.benchmark is not None  # noqa: S101 (a pair was opened)
-    return BisectionReport(
-        recorded_at=utc_now(),
-        good=commits.commits[0],
-        bad=commits.commits[-1],
-        benchmark=meter.benchmark,
-        metric=found.metric,
-        confidence=request.confidence,
-        answer=found.answer,
-        why=found.why,
-        steps=found.steps,
-        left=found.left,
-        commits=commits.last,
-        measured=found.measured,
-        launches=found.launches,
-        earlier=found.earlier,
-        skipped=found.skipped,
-        runs=tuple(meter.runs),
-        machine=meter.machine,
-        environment=meter.environment,
-        budget_s=request.budget_s,
-        wall_s=time.monotonic() - began,
-        exit_code=EXIT_INCONCLUSIVE if found.answer == "undecided" else EXIT_PASS,
-        notes=found.notes,
-    )
+    return report_of(question, found, meter, budget_s=request.budget_s, wall_s=time.monotonic() - began)
 
 
 def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:
@@ -110,7 +85,7 @@ def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str
     if request.point is not None:
         if any(named):
             raise UsageError("--from-history names range and benchmark: leave GOOD, BAD and --benchmark out")
-        point = _point(request.point, project, request.ledger)
+        point = point_named(request.point, project=project, ledger=request.ledger, metrics=(TIME, *COUNTS))
         return point.last_before, point.first_after, point.benchmark, _known_metric(point.metric.name)
     if not (request.good and request.bad and request.benchmark):
         raise UsageError("name GOOD, BAD and --benchmark ID, or --from-history POINT")
@@ -123,33 +98,3 @@ def _known_metric(metric: str) -> str:
     if metric == INSTRUCTIONS:
         check_valgrind()
     return metric
-
-
-def _point(text: str, project: Project, ledger: Path) -> ChangePoint:
-    reports = (read_history(project, ledger, HistoryRequest(metric=metric)) for metric in _metrics(ledger))
-    found = {
-        one.point_id: one for report in reports for one in report.points if one.point_id.startswith(text)
-    }
-    if len(found) != 1:
-        several = f"it could mean {', '.join(sorted(found))}" if found else "`perfkit history` lists them"
-        raise UsageError(f'--from-history: "{text}" names no one change point; {several}')
-    return next(iter(found.values()))
-
-
-def _metrics(ledger: Path) -> list[str]:
-    """Return the metrics that a ledger has, of those that can be bisected."""
-    found = set(Ledger(ledger).sql("SELECT DISTINCT metric FROM ledger")["metric"])
-    return [metric for metric in (TIME, *COUNTS) if metric in found]
-
-
-def _known_steps(
-    project: Project, ledger: Path, commits: CommitRange, benchmark: str, metric: str
-) -> list[tuple[int, int]]:
-    """Return the ranges of places in which the ledger has a step of the benchmark."""
-    places = commits.places()
-    try:
-        points = read_history(project, ledger, HistoryRequest(benchmarks=(benchmark,), metric=metric)).points
-    except NotMeasuredError:
-        return []
-    ranges = [(places.get(one.last_before), places.get(one.first_after)) for one in points]
-    return [(low, high) for low, high in ranges if low is not None and high is not None and low < high]
