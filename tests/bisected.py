@@ -99,11 +99,7 @@ def history(
     shas = [project.commit(files, "Begin")]
     for number in range(1, commits + 1):
         done = work if number >= changed else NOTHING
-        files = (
-            {"demo/losses.py": _LOSSES.format(number=2, work=done)}
-            if number == changed
-            else module(number, work=done)
-        )
+        files = module(2 if number == changed else number, work=done)
         files = {**files, "demo/__init__.py": "import nowhere\n" if number in broken else ""}
         shas.append(project.commit(files, f"Change {number}"))
     return project, shas

@@ -31,6 +31,8 @@ TIME = WALL_TIME.name
 # A count that does not repeat to the digit has moved where it did so by more than this share.
 _NEWS_OF_INEXACT = 0.05
 _INEXACT = frozenset({"resident", "python_peak"})
+# So many launches are made of a found commit beside the one before it.
+_CONFIRMING = 4
 # With fewer commits, asking the ends for their profiles takes longer than it saves.
 _WORTH_PROFILING = 8
 
@@ -85,7 +87,7 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
         deadline=question.deadline,
         tell=progress.update,
         clock=time.monotonic,
-        rules=Rules(confidence=question.confidence),
+        rules=Rules(confidence=question.confidence, confirming=_CONFIRMING),
     )
     search.open_ends()
     earlier = meter.earlier(TIME)
@@ -94,9 +96,11 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
     weights = _weights(question, meter, _growth(search, meter, progress))
     found = search.run(weights)
     progress.say(f"searched: {found.why}")
+    # Where it is undecided, the steps are only where one is likely.
+    sure = found.steps if found.status == "found" else ()
     steps = tuple(
         _timed_step(step, search, meter, question.commits, explained=number == 0)
-        for number, step in enumerate(found.steps)
+        for number, step in enumerate(sure)
     )
     left = None
     if found.status == "undecided":

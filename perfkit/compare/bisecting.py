@@ -91,6 +91,34 @@ def growth(section: Section) -> dict[tuple[str, str], float]:
 
 
 @dataclass(kw_only=True)
+class _End:
+    """One end of a range on its way inward: past what failed, then back by halves to the outermost place."""
+
+    place: int
+    inward: int
+    settled: bool = False
+    _failed: int | None = None
+    _stride: int = 1
+    _good: int | None = None
+
+    def hear(self, *, failed: bool, sure: bool) -> None:
+        """Move after the place was tried; where it neither failed nor is ``sure``, it is tried again."""
+        if failed:
+            self._failed = self.place
+        elif sure:
+            self._good = self.place
+        else:
+            return
+        if self._good is None:
+            self.place += self.inward * self._stride
+            self._stride *= 2
+        elif self._failed is None or abs(self._good - self._failed) == 1:
+            self.place, self.settled = self._good, True
+        else:
+            self.place = self._failed + self.inward * (abs(self._good - self._failed) // 2)
+
+
+@dataclass(kw_only=True)
 class Search:
     """A search between two places, which move inward where they cannot be measured.
 
@@ -105,24 +133,26 @@ class Search:
     clock: Callable[[], float] = time.monotonic
     first: int = 0
     unusable: dict[int, str] = field(default_factory=dict)
+    remembered: set[int] = field(default_factory=set)
 
     def open_ends(self) -> None:
-        """Open the first and the last place that can be measured.
+        """Open the outermost places that can be measured; at first they are sought in growing strides.
 
         Raises:
             NotMeasuredError: no two places can be, or the time is up before two are found.
         """
-        while True:
-            self._move_inward()
-            failed = self.meter.open(self.first, self.last)
-            if not failed:
-                return
+        low, high = _End(place=self.first, inward=1), _End(place=self.last, inward=-1)
+        while not (low.settled and high.settled):
+            if low.place >= high.place:
+                raise NotMeasuredError(self._nothing("no two of the commits that were tried can be measured"))
+            if self.unusable and self.clock() >= self.deadline:
+                raise NotMeasuredError(self._nothing("the time was up before two commits could be measured"))
+            failed = self.meter.open(low.place, high.place)
             self.unusable |= failed
-            if self.clock() >= self.deadline:
-                why = next(iter(failed.values()))
-                raise NotMeasuredError(
-                    f"the budget was over before two commits were found that can be measured: {why}"
-                )
+            for end in (low, high):
+                end.hear(failed=end.place in failed, sure=not failed)
+        self.first, self.last = low.place, high.place
+        self.meter.open(self.first, self.last)
 
     def _move_inward(self) -> None:
         while self.first in self.unusable:
@@ -130,8 +160,23 @@ class Search:
         while self.last in self.unusable:
             self.last -= 1
         if self.first >= self.last:
-            why = next(reversed(self.unusable.values()))
-            raise NotMeasuredError(f"no two commits of this range can be measured: {why}")
+            raise NotMeasuredError(self._nothing("no two commits of this range can be measured"))
+
+    def _nothing(self, what: str) -> str:
+        return f"{what}: {next(reversed(self.unusable.values()), 'none was tried')}"
+
+    def _remember(self, unusable: Mapping[int, str]) -> None:
+        """Take over which places earlier runs could not measure; the ends were tried anew, and can be."""
+        self.remembered = {place for place in unusable if self.first < place < self.last}
+        self.unusable |= {place: unusable[place] for place in self.remembered if place not in self.unusable}
+
+    def _try_again(self, places: Iterable[int]) -> bool:
+        """Forget that suspected places failed in earlier runs, as the cause may be gone; tell if any had."""
+        again = self.remembered.intersection(places)
+        self.remembered -= again
+        for place in again:
+            del self.unusable[place]
+        return bool(again)
 
     def _tell(self, places: tuple[int, int], launches: int, left: int) -> None:
         left_s = max(self.deadline - self.clock(), 0.0)
@@ -152,7 +197,7 @@ class TimeSearch(Search):
         """Take over what earlier runs have measured."""
         for one in pairs:
             self.pairs.setdefault((one.base, one.head), []).extend(one.log_ratios)
-        self.unusable = {**unusable, **self.unusable}
+        self._remember(unusable)
 
     def begin(self) -> None:
         """Make a launch of both ends, unless there are some."""
@@ -173,7 +218,10 @@ class TimeSearch(Search):
                 open_pair=self._moved(self.meter.open_pair),
             )
             if isinstance(move, Conclusion):
-                return self._outside(move)
+                found = self._outside(move)
+                if not self._try_again(place for step in found.steps for place in step.places):
+                    return found
+                continue
             if not self._measure(move, weights):
                 return Conclusion(steps=(), status="undecided", why="the budget is spent")
 
@@ -235,11 +283,22 @@ class TimeSearch(Search):
         )
 
     def _known(self) -> list[MeasuredPair]:
-        """Return the pairs between both ends, with places that begin at the first of them."""
+        """Return the pairs between both ends, with places that begin at the first of them.
+
+        Those are left out that are neither pairs with that place nor neighbours among what was measured: such
+        were left behind by an end that moved, or by a place that could not be measured at first.
+        """
+        inside = {
+            pair: logs
+            for pair, logs in self.pairs.items()
+            if self.first <= pair[0] and pair[1] <= self.last and logs
+        }
+        places = sorted({self.first, self.last}.union(*inside))
+        neighbours = frozenset(itertools.pairwise(places))
         return [
             MeasuredPair(base=base - self.first, head=head - self.first, log_ratios=tuple(logs))
-            for (base, head), logs in self.pairs.items()
-            if self.first <= base and head <= self.last and logs
+            for (base, head), logs in inside.items()
+            if base == self.first or (base, head) in neighbours
         ]
 
     def _unusable_inside(self) -> frozenset[int]:
@@ -286,7 +345,7 @@ class CountSearch(Search):
     def know(self, counts: Mapping[int, float], unusable: Mapping[int, str]) -> None:
         """Take over what earlier runs have counted."""
         self.counts = {**counts, **self.counts}
-        self.unusable = {**unusable, **self.unusable}
+        self._remember(unusable)
 
     def run(self, weights: Sequence[float]) -> list[CountedStep]:
         """Count until the largest steps are known or the time is up, and return those that are known."""
@@ -300,7 +359,7 @@ class CountSearch(Search):
                     self.unusable[place] = found
                 else:
                     self.counts[place] = found
-        return [step for step in self._steps()[:_MOST_STEPS] if not self._inside(step)]
+        return [step for step in self._largest() if not self._inside(step)]
 
     def candidates(self) -> int:
         """Return how many commits may have made the largest step."""
@@ -309,7 +368,7 @@ class CountSearch(Search):
 
     def left(self) -> CountedStep | None:
         """Return the largest step that commits still lie in that can be counted, None where there is none."""
-        return next((step for step in self._steps()[:_MOST_STEPS] if self._inside(step)), None)
+        return next((step for step in self._largest() if self._inside(step)), None)
 
     def more(self) -> int:
         """Return how many smaller steps were not sought."""
@@ -324,6 +383,8 @@ class CountSearch(Search):
         if not self._differ(self.counts[self.first], self.counts[self.last]):
             self.status, self.why = "no change", "both ends have the same count"
             return ()
+        if self.left() is None:
+            self._try_again(place for one in self._largest() for place in range(one.base + 1, one.head))
         step = self.left()
         if step is None:
             self.status, self.why = "found", "no commit that can be counted is left between the last two"
@@ -339,6 +400,9 @@ class CountSearch(Search):
             if self._differ(self.counts[base], self.counts[head])
         )
         return sorted(found, key=lambda step: -step.moved)
+
+    def _largest(self) -> list[CountedStep]:
+        return self._steps()[:_MOST_STEPS]
 
     def _differ(self, one: float, other: float) -> bool:
         return abs(one - other) > self.tolerance * max(abs(one), abs(other))

@@ -40,12 +40,16 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When an answer is good enough: the posterior it needs, the error of each test, the least log ratio."""
+    """When an answer is good enough: the posterior it needs, the error of each test, the least log ratio.
+
+    ``confirming`` is how many launches there have to be of a found place against the one before it.
+    """
 
     confidence: float = 0.95
     alpha: float = 0.01
     least_step: float = 0.005
     most_launches: int | None = None
+    confirming: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,16 +112,16 @@ def next_move(
     begin, end = 0, last
     while inner := [place for place in range(begin + 1, end) if place not in unusable]:
         middle = _middle(inner, weights, begin, end)
-        half = _mean(pairs, begin, middle)
+        half = _mean(pairs, 0, middle)
         low, high = half.interval(1 - rules.alpha) if half else (-math.inf, math.inf)
         if half is None or low <= whole.centre / 2 <= high:
-            why = f"the halves from place {begin} to {end} do not differ clearly"
-            return _more(half, begin, middle, rules) or _undecided(why)
+            why = f"place {middle} is between both ends"
+            return _more(half, 0, middle, rules) or _undecided(why)
         in_first = (half.centre > whole.centre / 2) == (whole.centre > 0)
         begin, end = (begin, middle) if in_first else (middle, end)
     found = _mean(pairs, begin, end)
     if found is None:
-        return Measure(base=begin, head=end, launches=_FIRST)
+        return Measure(base=begin, head=end, launches=max(_FIRST, rules.confirming))
     low, high = found.interval(rules.confidence)
     places = tuple(range(begin + 1, end + 1))
     share = math.fsum(posterior(pairs, weights=weights, unusable=unusable, rules=rules)[begin:end])
