@@ -101,8 +101,11 @@ class _End:
     _stride: int = 1
     _good: int | None = None
 
-    def hear(self, *, failed: bool, sure: bool) -> None:
-        """Move after the place was tried; where it neither failed nor is ``sure``, it is tried again."""
+    def hear(self, *, failed: bool, sure: bool, room: int) -> None:
+        """Move after the place was tried; where it neither failed nor is ``sure``, it is tried again.
+
+        ``room`` is how far away the other end is.
+        """
         if failed:
             self._failed = self.place
         elif sure:
@@ -110,7 +113,7 @@ class _End:
         else:
             return
         if self._good is None:
-            self.place += self.inward * self._stride
+            self.place += self.inward * max(min(self._stride, room // 2), 1)
             self._stride *= 2
         elif self._failed is None or abs(self._good - self._failed) == 1:
             self.place, self.settled = self._good, True
@@ -141,6 +144,7 @@ class Search:
         Raises:
             NotMeasuredError: no two places can be, or the time is up before two are found.
         """
+        self._move_inward()
         low, high = _End(place=self.first, inward=1), _End(place=self.last, inward=-1)
         while not (low.settled and high.settled):
             if low.place >= high.place:
@@ -149,8 +153,9 @@ class Search:
                 raise NotMeasuredError(self._nothing("the time was up before two commits could be measured"))
             failed = self.meter.open(low.place, high.place)
             self.unusable |= failed
+            room = high.place - low.place
             for end in (low, high):
-                end.hear(failed=end.place in failed, sure=not failed)
+                end.hear(failed=end.place in failed, sure=not failed, room=room)
         self.first, self.last = low.place, high.place
         self.meter.open(self.first, self.last)
 
