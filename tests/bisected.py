@@ -54,7 +54,7 @@ def unused_{number}(values):
 _TEXT = "# Demo\n\nWhat was done until day {number}.\n"
 _TOOL = "def describe():\n    return 'version {number}'\n"
 # What the changed commit puts into the loss, by what it is to cost.
-TENTH = "    for _ in range(2):\n        total = total * 1.0"
+TENTH = "    total = total * 1.0"
 SYNC = "    total.item()"
 NOTHING = "    # Nothing more is done."
 
@@ -77,7 +77,6 @@ def history(
     work: str,
     layers: int = 8,
     broken: frozenset[int] = frozenset(),
-    benchmark: str = _BENCHMARK,
 ) -> tuple[GitProject, list[str]]:
     """Return a repository and its commits, place 0 first; the one at ``changed`` adds ``work`` to the loss.
 
@@ -93,9 +92,8 @@ def history(
         **module(0),
         **module(1),
         **module(2),
+        FILE: _BENCHMARK,
     }
-    if benchmark:
-        files[FILE] = benchmark
     shas = [project.commit(files, "Begin")]
     for number in range(1, commits + 1):
         done = work if number >= changed else NOTHING

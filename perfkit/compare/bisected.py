@@ -23,7 +23,7 @@ from perfkit.records.bisection import (
     SkippedCommit,
     Suspect,
 )
-from perfkit.repo.ranges import CommitChange, CommitRange, author_of, diff_stat
+from perfkit.repo.ranges import CommitRange, author_of, changes_of, diff_stat
 from perfkit.stats.bisection import Rules, Step
 from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, compare_count
 
@@ -41,15 +41,14 @@ _WORTH_PROFILING = 8
 class Question:
     """What is asked of a range: its metric and confidence, and when the search has to end.
 
-    ``deadline`` is a reading of the monotonic clock. ``changes`` are those of the places from 1 on, ``steps``
-    the ranges of places in which the ledger has a step.
+    ``deadline`` is a reading of the monotonic clock. ``steps`` are the ranges of places in which the ledger
+    has a step.
     """
 
     wanted: Wanted
     metric: str
     confidence: float
     deadline: float
-    changes: Sequence[CommitChange]
     steps: Sequence[tuple[int, int]]
 
     @property
@@ -194,8 +193,16 @@ def report_of(
         budget_s=budget_s,
         wall_s=wall_s,
         exit_code=EXIT_INCONCLUSIVE if found.answer == "undecided" else EXIT_PASS,
-        notes=found.notes,
+        notes=(*_source_note(question), *found.notes),
     )
+
+
+def _source_note(question: Question) -> Iterable[str]:
+    """Yield a note where the benchmark is not the bad commit's own."""
+    source = question.wanted.source
+    if source.kind != "bad":
+        place = "GOOD" if source.kind == "good" else "the working tree"
+        yield f"BAD has no such benchmark: that of {place}, {source.file}, was measured at all commits"
 
 
 def _tolerance(metric: str) -> float:
@@ -205,7 +212,9 @@ def _tolerance(metric: str) -> float:
 
 
 def _weights(question: Question, meter: PairMeter, grown: dict[tuple[str, str], float]) -> Sequence[float]:
-    return weigh(question.changes, reached=meter.reached, grown=grown, steps=question.steps)
+    """Return how much each commit is suspected; only files are read whose functions the benchmark may run."""
+    changes = changes_of(question.commits, read={file for file, _ in (*meter.reached, *grown)})
+    return weigh(changes, reached=meter.reached, grown=grown, steps=question.steps)
 
 
 def _growth(search: TimeSearch, meter: PairMeter, progress: BisectProgress) -> dict[tuple[str, str], float]:

@@ -63,7 +63,7 @@ class Wanted:
     project: Project
     commits: CommitRange
     benchmark: str
-    file: str
+    source: BenchmarkSource
     folder: Path
     files: tuple[str, ...]
     alpha: float
@@ -85,7 +85,7 @@ class Wanted:
             project=project,
             commits=commits,
             benchmark=benchmark,
-            file=source.file,
+            source=source,
             folder=folder,
             files=files,
             alpha=alpha,
@@ -311,7 +311,7 @@ class PairMeter:
         return (
             isinstance(row.policy, BisectPolicy)
             and (row.policy.good, row.policy.bad) == ends
-            and (one == self.benchmark or (one.is_file and one.name == self._wanted.file))
+            and (one == self.benchmark or (one.is_file and one.name == self._wanted.source.file))
             and row.machine.machine_id == self.machine.machine_id
             and row.environment.env_id == self.environment.env_id
         )
@@ -350,7 +350,7 @@ class PairMeter:
         root = wanted.project.root
         pair = SidePair(base=named_side(root, self._sha(base)), head=named_side(root, self._sha(head)))
         scope = Scope(
-            benchmarks=wanted.file,
+            benchmarks=wanted.source.file,
             select="",
             as_is=False,
             seed=_seed(run_id),
@@ -411,14 +411,18 @@ class PairMeter:
             one = listed.found[names[0]]
             return one if self.benchmark in (None, one.benchmark) else _OTHER_SOURCE
         errors = {**listed.errors, **listed.skipped}
-        said = errors.get(EVERYTHING) or errors.get(self._wanted.file) or next(iter(errors.values()), None)
+        said = (
+            errors.get(EVERYTHING)
+            or errors.get(self._wanted.source.file)
+            or next(iter(errors.values()), None)
+        )
         return f"does not import: {said.removeprefix('E ').strip()}" if said else "has no such benchmark"
 
     def _restored(self, root: Path) -> bool:
         """Give a side its own files back, and tell whether it has its own file of the benchmark."""
         for file in self._wanted.files:
             restore(root, file)
-        return (root / self._wanted.file).is_file()
+        return (root / self._wanted.source.file).is_file()
 
     def _begin(self, sides: OpenSides, found: Found, run_id: str) -> None:
         """Begin the run of a pair."""
@@ -456,7 +460,7 @@ class PairMeter:
 
     def _recorded(self, unusable: Mapping[int, str]) -> Mapping[int, str]:
         """Record why commits cannot be measured, each in a run of its own, and return that."""
-        benchmark = self.benchmark or Benchmark(name=self._wanted.file, version="")
+        benchmark = self.benchmark or Benchmark(name=self._wanted.source.file, version="")
         one = ComparedBenchmark(benchmark=benchmark, margin=0.0, gating=False, limit_s=0.0)
         for place, why in unusable.items():
             side = named_side(self._wanted.project.root, self._sha(place))

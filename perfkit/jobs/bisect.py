@@ -16,7 +16,7 @@ from perfkit.jobs.history import HistoryRequest, point_named, step_ranges
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.records.bisection import BisectionReport, BisectProgress
-from perfkit.repo.ranges import changes_of, commit_range, find_benchmark
+from perfkit.repo.ranges import commit_range, find_benchmark
 from perfkit.temporary import temporary_folder
 
 
@@ -67,15 +67,14 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
                 metric=metric,
                 confidence=request.confidence,
                 deadline=began + request.budget_s,
-                changes=changes_of(commits),
                 steps=steps,
             )
             with PairMeter(wanted, ledger, say=progress.say) as meter:
                 found = (bisect_time if metric == TIME else bisect_count)(question, meter, progress)
     except KeyboardInterrupt:
-        raise RunInterruptedError("interrupted; the same command goes on where it stood") from None
+        raise RunInterruptedError("interrupted; the same command goes on") from None
     except RunInterruptedError as error:
-        raise RunInterruptedError(f"{error}; the same command goes on with them") from None
+        raise RunInterruptedError(f"{error}; the same command goes on") from None
     return report_of(question, found, meter, budget_s=request.budget_s, wall_s=time.monotonic() - began)
 
 

@@ -281,7 +281,8 @@ def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[
         LedgerError: the ledger cannot be read.
     """
     found: set[str] = set()
-    for metric in metrics if len(text) >= _FEWEST_DIGITS else ():
+    asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
+    for metric in metrics if asked else ():
         try:
             points = read_history(project, ledger, HistoryRequest(metric=metric)).points
         except NotMeasuredError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -50,7 +50,7 @@ class CommitRange:
 class CommitChange:
     """What differs between a place of a range and the one before: whether any code does, and which functions.
 
-    ``code`` names functions by file, relative to the project's root.
+    ``code`` names functions by file, relative to the project's root, of those files that were read.
     """
 
     touches_code: bool
@@ -123,8 +123,12 @@ def _told(commit: Commit) -> str:
     return f'{commit.sha[:_SHOWN_DIGITS]} "{commit.subject}"'
 
 
-def changes_of(commits: CommitRange) -> list[CommitChange]:
-    """Return what each place of a range changed, beginning with place 1; git's objects are read for it."""
+def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitChange]:
+    """Return what each place of a range changed, beginning with place 1.
+
+    Git's objects of the files to ``read`` are read, relative to the project's root; functions of others are
+    left out.
+    """
     top = Path(str(open_repository(commits.root).working_tree_dir)).resolve()
     folder = commits.root.resolve().relative_to(top)
     store = git.Repo(top).odb
@@ -141,10 +145,11 @@ def changes_of(commits: CommitRange) -> list[CommitChange]:
         code: dict[str, tuple[str, ...] | None] = {}
         for name, old, new in files:
             path = PurePosixPath(name)
-            if path.suffix == ".py" and path.is_relative_to(folder):
+            own = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else ""
+            if own in read:
                 functions = changed_functions(text(old), text(new))
                 if functions != ():
-                    code[path.relative_to(folder).as_posix()] = functions
+                    code[own] = functions
         found.append(CommitChange(touches_code=any(is_code(name) for name, _, _ in files), code=code))
     return found
 
