@@ -94,9 +94,10 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
     search.begin()
     weights = _weights(question, meter, _growth(search, meter, progress))
     found = search.run(weights)
-    progress.say(f"searched: {found.why}")
     # Where it is undecided, the steps are only where one is likely.
     sure = found.steps if found.status == "found" else ()
+    if sure:
+        progress.say("profiling what was found")
     steps = tuple(
         _timed_step(step, search, meter, question.commits, explained=number == 0)
         for number, step in enumerate(sure)
@@ -141,7 +142,6 @@ def bisect_count(question: Question, meter: PairMeter, progress: BisectProgress)
     earlier = meter.earlier(metric)
     search.know(earlier.counts, earlier.unusable)
     found = search.run(_weights(question, meter, {}))
-    progress.say(f"searched: {search.why}")
     open_step = search.left() if search.status == "undecided" else None
     left = None
     if open_step is not None:

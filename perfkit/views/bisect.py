@@ -196,10 +196,11 @@ def _level(level: Level | None, unit: str) -> str:
         return "not measured by itself"
     if unit != "s":
         return amount_text(level.mean, unit)
-    return (
-        f"mean {human_seconds(level.mean)}, sd {human_seconds(level.sd)}"
-        f" over {counted(level.launches, 'launch') if level.launches == 1 else f'{level.launches} launches'}"
-    )
+    return f"mean {human_seconds(level.mean)}, sd {human_seconds(level.sd)} over {_launches(level.launches)}"
+
+
+def _launches(number: int) -> str:
+    return "1 launch" if number == 1 else f"{number} launches"
 
 
 def _shown_causes(step: FoundStep) -> Sequence[MovedCause]:
@@ -225,7 +226,9 @@ def _skipped_lines(report: BisectionReport) -> list[str]:
 
 
 def _closing(report: BisectionReport) -> Iterator[str]:
-    launches = f", {report.launches} launches" if report.launches else ""
+    if report.answer == "found":
+        yield f"{report.why[:1].upper()}{report.why[1:]}."
+    launches = f", {_launches(report.launches)}" if report.launches else ""
     earlier = f" ({report.earlier} of them by earlier runs)" if report.earlier else ""
     yield (
         f"{report.measured} of {report.commits + 1} commits measured{launches}{earlier},"
