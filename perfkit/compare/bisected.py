@@ -102,17 +102,13 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
         _timed_step(step, search, meter, question.commits, explained=number == 0)
         for number, step in enumerate(sure)
     )
-    left = None
-    if found.status == "undecided":
-        begin, end, many, share = search.left(weights)
-        left = _left_range(question.commits, begin - 1, end, many, share)
     places = {place for pair in search.pairs for place in pair}
     return Outcome(
         answer=found.status,
         why=found.why,
         metric=WALL_TIME,
         steps=steps,
-        left=left,
+        left=_left_of_time(search, weights, question.commits) if found.status == "undecided" else None,
         measured=len(places),
         launches=sum(map(len, search.pairs.values())),
         earlier=sum(len(one.log_ratios) for one in earlier.pairs),
@@ -142,22 +138,16 @@ def bisect_count(question: Question, meter: PairMeter, progress: BisectProgress)
     earlier = meter.earlier(metric)
     search.know(earlier.counts, earlier.unusable)
     found = search.run(_weights(question, meter, {}))
-    open_step = search.left() if search.status == "undecided" else None
-    left = None
-    if open_step is not None:
-        base, head = open_step.base, open_step.head
-        left = _left_range(question.commits, base, head, head - base, 1.0)
     notes = [*_moved_ends(search.first, search.last, question.commits), *meter.notes]
     if search.more():
         notes.append(f"{search.more()} smaller steps of the count were not sought")
-    counts = next(iter(meter.counts.values()), None)
-    unit = next((one.unit for one in counts.counts if one.metric == metric), "1") if counts else "1"
+    units = (one.unit for counts in meter.counts.values() for one in counts.counts if one.metric == metric)
     return Outcome(
         answer=search.status,
         why=search.why,
-        metric=Metric(name=metric, unit=unit, exact=metric not in _INEXACT),
+        metric=Metric(name=metric, unit=next(units, "1"), exact=metric not in _INEXACT),
         steps=tuple(_counted_step(one, search, meter, question.commits) for one in found),
-        left=left,
+        left=_left_of_count(search, question.commits) if search.status == "undecided" else None,
         measured=len(search.counts),
         launches=0,
         earlier=len(earlier.counts),
@@ -293,9 +283,22 @@ def _suspect(commits: CommitRange, place: int, skipped: str | None) -> Suspect:
     )
 
 
-def _left_range(commits: CommitRange, base: int, head: int, many: int, share: float) -> LeftRange:
+def _left_of_time(search: TimeSearch, weights: Sequence[float], commits: CommitRange) -> LeftRange:
+    begin, end, many, share = search.left(weights)
     return LeftRange(
-        last_before=commits.commits[base], bad=commits.commits[head], commits=many, probability=share
+        last_before=commits.commits[begin - 1], bad=commits.commits[end], commits=many, probability=share
+    )
+
+
+def _left_of_count(search: CountSearch, commits: CommitRange) -> LeftRange | None:
+    step = search.left()
+    if step is None:
+        return None
+    return LeftRange(
+        last_before=commits.commits[step.base],
+        bad=commits.commits[step.head],
+        commits=step.head - step.base,
+        probability=1.0,
     )
 
 

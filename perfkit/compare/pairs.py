@@ -111,7 +111,6 @@ class OpenPair:
     run: Run
     launches: LockstepLaunches
     slots: Iterator[Slot]
-    call_s: float | None = None
 
     def launch(self) -> LaunchPair | Mapping[Side, str]:
         """Make a launch of both sides and record it; where one failed, return why.
@@ -132,9 +131,7 @@ class OpenPair:
         preloader = self.launches.preloader
         one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
         self.run.add(list(launch_rows([one], {node: self.compared}, self.context)))
-        pair = launch_pair(timing, slot, preloader)
-        self.call_s = min(pair.head_s)
-        return pair
+        return launch_pair(timing, slot, preloader)
 
     def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
         """Count the benchmark on some sides and record that; a side that failed has the reason.
@@ -259,7 +256,7 @@ class PairMeter:
         if self.open(base, head):
             return None
         pair, _ = self._opened()
-        return explain_benchmark(pair.compared, pair.sides, call_s=pair.call_s or self._call_s)
+        return explain_benchmark(pair.compared, pair.sides, call_s=self._call_s)
 
     def levels(self, base: int, head: int) -> tuple[Level | None, Level | None]:
         """Return the times of two places: of launches side by side, or else of all that they have had."""
@@ -317,8 +314,8 @@ class PairMeter:
         )
 
     def _keep(self, base: int, head: int, pair: LaunchPair) -> None:
-        means = statistics.fmean(pair.base_s), statistics.fmean(pair.head_s)
-        self.launched.setdefault((base, head), []).append(means)
+        base_s, head_s = map(statistics.median, pair.sides("typical"))
+        self.launched.setdefault((base, head), []).append((base_s, head_s))
         self._call_s = min(pair.head_s)
 
     def _failed(self, failures: Mapping[Side, str]) -> Mapping[int, str]:

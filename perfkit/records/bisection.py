@@ -34,7 +34,7 @@ class Suspect:
 class Level:
     """The launches of a commit: mean and sample standard deviation, sd None for one launch.
 
-    They are in the metric's unit, per call of the benchmark.
+    They are in the metric's unit, per call of the benchmark: of a time over launches' typical calls.
     """
 
     mean: float

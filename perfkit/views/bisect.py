@@ -135,15 +135,14 @@ def answer_sentence(report: BisectionReport) -> str:
             f"No commit changed {_title(report)} of {name}: {report.why},"
             f" {_short(report.good)} and {_short(report.bad)}."
         )
-    told = f"Undecided: {report.why}"
-    if report.left is None:
-        return f"{told}. The same command goes on."
-    left = report.left
-    return (
-        f"{told}; {counted(left.commits, 'commit')} after {_short(left.last_before)} up to {_short(left.bad)}"
-        f" {'is' if left.commits == 1 else 'are'} left, probability {left.probability:.2f}."
-        " The same command goes on."
-    )
+    told, left = f"Undecided: {report.why}", report.left
+    if left is not None:
+        told += (
+            f"; with probability {left.probability:.2f} one of {counted(left.commits, 'commit')} after"
+            f" {_short(left.last_before)} up to {_short(left.bad)} made a change"
+        )
+    goes_on = report.wall_s >= report.budget_s
+    return f"{told}. {'The same command goes on.' if goes_on else 'Try it at a quieter time.'}"
 
 
 def step_sentence(report: BisectionReport, step: FoundStep) -> str:

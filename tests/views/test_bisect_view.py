@@ -88,6 +88,7 @@ UNDECIDED = replace(
     answer="undecided",
     why="the budget is spent",
     steps=(),
+    wall_s=601.0,
     left=LeftRange(last_before=COMMITS[0], bad=COMMITS[2], commits=2, probability=0.951),
 )
 UNCHANGED = replace(REPORT, answer="no change", why="both ends are alike", steps=())
@@ -122,8 +123,8 @@ def _shown(report: BisectionReport) -> str:
         (
             UNDECIDED,
             (
-                "Undecided: the budget is spent; 2 commits after aaaaaaaaaa up to cccccccccc are left,"
-                " probability 0.95. The same command goes on."
+                "Undecided: the budget is spent; with probability 0.95 one of 2 commits after aaaaaaaaaa up"
+                " to cccccccccc made a change. The same command goes on."
             ),
         ),
         (
