@@ -50,6 +50,14 @@ class NotMeasuredError(PerfkitError):
     exit_code = EXIT_NOT_MEASURED
 
 
+class SideNotMeasuredError(NotMeasuredError):
+    """One side of a comparison cannot be built or collected; the other one may be fine."""
+
+    def __init__(self, message: str, *, side: str) -> None:
+        super().__init__(message)
+        self.side = side
+
+
 class RunInterruptedError(PerfkitError):
     """The person stopped a run; what was measured until then is kept."""
 

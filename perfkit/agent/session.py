@@ -64,9 +64,10 @@ class Launch:
 class ChildPlugin:
     """The hooks of a child's session; a session that ``lists`` sends which benchmarks there are.
 
-    Each is sent with whether it may run one of the ``changed`` functions, given by file. ``next_launch`` is
-    called once all is collected, and returns what is to be run, None where nothing is. In a server it returns
-    in each process that was forked for a launch, with the benchmarks of that launch.
+    Each is sent with whether it may run one of the ``changed`` functions, given by file, and with all that it
+    may run in these files. ``next_launch`` is called once all is collected, and returns what is to be run,
+    None where nothing is. In a server it returns in each process that was forked for a launch, with the
+    benchmarks of that launch.
     """
 
     def __init__(
@@ -136,7 +137,12 @@ class ChildPlugin:
         return ran
 
     def _describe(self, item: pytest.Item) -> dict[str, object]:
-        return {**_describe(item), "changed": may_run(self._changed, _reached(item))}
+        reached = [found for found in _reached(item) if found[0] in self._changed]
+        return {
+            **_describe(item),
+            "changed": may_run(self._changed, reached),
+            "reached": sorted(reached),
+        }
 
     def tell_listing(self, items: Sequence[dict[str, object]]) -> None:
         """Send which benchmarks there are, and what could not be collected."""

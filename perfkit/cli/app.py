@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from perfkit.cli import (
     accept,
     backfill,
+    bisect,
     calibrate,
     compare,
     doctor,
@@ -86,6 +87,7 @@ report.register(app)
 ledger.register(app)
 history.register(app)
 backfill.register(app)
+bisect.register(app)
 compare.register(app)
 doctor.register(app)
 calibrate.register(app)

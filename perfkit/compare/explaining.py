@@ -15,7 +15,6 @@ from perfkit.explain.findings import findings_beside
 from perfkit.explain.functions import function_section
 from perfkit.explain.work import Work
 from perfkit.identity import short_run_id
-from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
@@ -24,7 +23,6 @@ from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
 from perfkit.records.differences import Section
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.readings import Reading
-from perfkit.repo.checkout import Roots
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
@@ -57,7 +55,7 @@ def explain_benchmarks(
     if regressed or no_faster:
         progress.say(f"profiling what {'regressed' if regressed else 'became no faster'}")
     explained = {
-        name: _explain(one, known[name], sides.launcher, sides.roots)
+        name: explain_benchmark(known[name], sides, call_s=one.head_s)
         for one in comparisons
         if (name := one.benchmark.name) in regressed | no_faster
     }
@@ -95,14 +93,17 @@ def _where_time_is_spent(section: Section) -> str:
     return f", look at {part.name}{place}: {100 * part.amount.head_s / section.whole.head_s:.0f} % of a call"
 
 
-def _explain(
-    comparison: Comparison, one: ComparedBenchmark, launcher: Launcher, roots: Roots
+def explain_benchmark(
+    one: ComparedBenchmark, sides: OpenSides, *, call_s: float | None
 ) -> Explanation | None:
-    """Profile a benchmark on both sides and return what moved; None where that failed."""
-    name, head_s = comparison.benchmark.name, comparison.head_s or _PROFILED_S
-    calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / head_s)))
+    """Profile a benchmark, whose call takes ``call_s`` seconds, on both sides and return what moved.
+
+    It is None where that failed.
+    """
+    name = one.benchmark.name
+    calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / (call_s or _PROFILED_S))))
     try:
-        children = [launcher.start(side, nodes=[name]) for side in SIDES]
+        children = [sides.launcher.start(side, nodes=[name]) for side in SIDES]
         turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
     except OSError:
         # The verdict is known by now, and a full disk must not end the gate before it is shown.
@@ -110,7 +111,7 @@ def _explain(
     if turns is None:
         return None
     work = Work(unit="call", base=turns["base"].calls, head=turns["head"].calls)
-    base, head = (_reading(side, turns[side], roots.root(side)) for side in SIDES)
+    base, head = (_reading(side, turns[side], sides.roots.root(side)) for side in SIDES)
     section = function_section(base, head, work)
     return Explanation(benchmark=name, section=section, findings=tuple(findings_beside(section, work)))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perfkit.agent.counting.model import Counts
 from perfkit.compare.counts import CountedPair
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.measure.lockstep.turns import Timing
@@ -13,6 +14,7 @@ from perfkit.records import (
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
+    Benchmark,
     Commit,
     Environment,
     Machine,
@@ -86,6 +88,16 @@ def count_rows(
                 one = judged[pair.benchmark.name, outcome.metric.name]
                 policy = context.judged(margin=one.margin, gating=one.gating, verdict=one.verdict)
                 yield _row(outcome, Placement(side=side, seed=context.seed), policy, context)
+
+
+def side_count_rows(
+    benchmark: Benchmark, counts: Mapping[Side, Counts], context: RunContext
+) -> Iterator[Row]:
+    """Yield a row for each count of sides that are not compared, or for the reason why there is none."""
+    policy = context.judged(margin=0.0, gating=False)
+    for side, found in counts.items():
+        for outcome in count_outcomes(benchmark, found):
+            yield _row(outcome, Placement(side=side, seed=context.seed), policy, context)
 
 
 def finding_row(comparison: Comparison, context: RunContext) -> Row:

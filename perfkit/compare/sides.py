@@ -24,6 +24,7 @@ from perfkit.repo.changed_code import ChangedCode, changed_code
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.environments import Environments
+from perfkit.repo.overlay import overlay
 from perfkit.repo.project_roots import project_roots, subfolder
 from perfkit.repo.sides import SidePair, changed_files
 from perfkit.stats.planning import launches_per_generation
@@ -42,7 +43,8 @@ class Scope:
 
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
     decides. ``as_is`` leaves allocator, hash seed and other settings alone. ``plants`` maps benchmarks to the
-    share by which head is made slower on purpose.
+    share by which head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
+    sides.
     """
 
     benchmarks: str | None
@@ -50,6 +52,8 @@ class Scope:
     as_is: bool
     seed: int
     plants: Mapping[str, float] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    files_from: Path = Path()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +168,8 @@ def open_sides(
     pythons = {side: one.python for side, one in interpreters.items()}
     with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare, pythons=pythons) as laid:
         roots = project_roots(project, pair, laid)
+        for side in SIDES:
+            overlay(scope.files, source=scope.files_from, target=roots.root(side))
         trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),

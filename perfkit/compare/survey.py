@@ -82,8 +82,8 @@ def take_survey(
         prepared=sides.project.config.prepare is not None,
     )
     listed = launcher.survey(say=say)
-    head, base_own = (_proven(listed[side], side) for side in ("head", "base"))
-    _refuse_single(launcher, {"head": head, "base": base_own})
+    head, base_own = (proven(listed[side], side) for side in ("head", "base"))
+    refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING], cures)
     base = _with_heads_files(launcher, roots, head, base_own)
@@ -108,7 +108,12 @@ def take_survey(
     )
 
 
-def _proven(found: Scouted, side: Side) -> Scouted:
+def proven(found: Scouted, side: Side) -> Scouted:
+    """Return what a side was found to have, once it is known to come from its own code.
+
+    Raises:
+        NotMeasuredError: a module of the code under test came from elsewhere.
+    """
     if found.report.foreign:
         name, file = min(found.report.foreign.items())
         raise NotMeasuredError(
@@ -118,7 +123,7 @@ def _proven(found: Scouted, side: Side) -> Scouted:
     return found
 
 
-def _refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
+def refuse_single(launcher: Launcher, found: Mapping[Side, Scouted]) -> None:
     """Check whether a suite that one side could not collect lets only one process run at a time.
 
     Raises:
@@ -158,7 +163,7 @@ def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own:
     if not changed:
         return base_own
     # Base is collected again: the process that has collected its own files would not measure head's.
-    laid = _proven(launcher.survey(["base"])["base"], "base")
+    laid = proven(launcher.survey(["base"])["base"], "base")
     broken = _broken_files(laid, base_own, changed)
     for file in broken:
         restore(roots.base, file)
@@ -198,7 +203,7 @@ class _Sorting:
     def compared(self) -> tuple[ComparedBenchmark, ...]:
         """Return the benchmarks that are the same on both sides."""
         return tuple(
-            _judged_as(found, self.rules)
+            judged_as(found, self.rules)
             for name, found in self.head.found.items()
             if name in self.base.found and self.base.found[name].benchmark.version == found.benchmark.version
         )
@@ -264,7 +269,7 @@ class _Sorting:
         return f"does not import on {side}: {message}" + (f"; {cure.words}" if cure else "")
 
     def _on(self, found: Found, verdict: Verdict, message: str) -> Comparison:
-        return finding_on(_judged_as(found, self.rules), verdict, message)
+        return finding_on(judged_as(found, self.rules), verdict, message)
 
     def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
         """Return one finding for all files that fail in the same way."""
@@ -322,7 +327,7 @@ def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
     return one
 
 
-def _judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
+def judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
     """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
     one = _with_marker(under_rules(found.benchmark, rules), found.settings)
     return replace(one, changed=found.changed)

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from perfkit.errors import ConfigError
 from perfkit.history.gates import gate_ratio
-from perfkit.records import Environment, Row
+from perfkit.records import OF_PAIRS, Environment, Row
 from perfkit.records.change_log import (
     Cell,
     ChangeLog,
@@ -177,7 +177,7 @@ class _ColumnOf:
         run_id = self._choose_run(sha, before)
         shown = self._runs[run_id]
         cell = _measured_cell(shown, sha, self._version)
-        if shown[0].source != "gate":
+        if shown[0].source not in OF_PAIRS:
             ratio = paired_ratio(_pairs(shown, sha, before))
             return cell if ratio is None else replace(cell, ratio=ratio)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
@@ -194,12 +194,12 @@ class _ColumnOf:
 
 def _is_beside_others(one: Measured) -> bool:
     """Tell whether a run may have measured other commits in turns with the one of this launch."""
-    return one.source == "gate" or one.block is not None
+    return one.source in OF_PAIRS or one.block is not None
 
 
 def _is_alternating(one: Measured) -> bool:
     """Tell whether a run compares later commits with the one of this launch."""
-    return one.side == "base" if one.source == "gate" else one.block is not None
+    return one.side == "base" if one.source in OF_PAIRS else one.block is not None
 
 
 def _failure(failed: Sequence[Measured], own: Sequence[Measured], run_id: str) -> str | None:

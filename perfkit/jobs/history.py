@@ -273,6 +273,40 @@ def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> st
     )
 
 
+def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
+    """Return the change point whose id begins with a text, of the first metric that has one.
+
+    Raises:
+        UsageError: there is none, or it could mean several.
+        LedgerError: the ledger cannot be read.
+    """
+    found: set[str] = set()
+    asked = len(text) >= _FEWEST_DIGITS and Ledger(ledger).files()
+    for metric in metrics if asked else ():
+        try:
+            points = read_history(project, ledger, HistoryRequest(metric=metric)).points
+        except NotMeasuredError:
+            continue
+        meant = {one.point_id: one for one in points if one.point_id.startswith(text)}
+        if len(meant) == 1:
+            return next(iter(meant.values()))
+        found |= meant.keys()
+    several = f"it could mean {', '.join(sorted(found)[:3])}" if found else "`perfkit history` lists them"
+    raise UsageError(f'"{text}" names no one change point; {several}')
+
+
+def step_ranges(
+    project: Project, ledger: Path, request: HistoryRequest, *, places: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return where a history has steps, each after one of the ``places`` of commits up to another."""
+    try:
+        points = read_history(project, ledger, request).points
+    except NotMeasuredError:
+        return []
+    ranges = [(places.get(one.last_before), places.get(one.first_after)) for one in points]
+    return [(low, high) for low, high in ranges if low is not None and high is not None and low < high]
+
+
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
     """Keep what a person says of a change point, by the beginning of its id, or of a silent benchmark.
 

@@ -17,6 +17,7 @@ from perfkit.records import RowPolicy
 from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
 from perfkit.records.experiments import Experiment, Fingerprint, Level
 from perfkit.records.policies import (
+    BisectPolicy,
     CalibrationPolicy,
     ExperimentPolicy,
     GatePolicy,
@@ -172,6 +173,7 @@ _ENTRIES: Mapping[type[RowPolicy], _Entries] = {
         "rehearsal.planted": ("planted_benchmark", _WORD),
         **_GATE,
     },
+    BisectPolicy: {"good": ("good", _WORD), "bad": ("bad", _WORD), **_JUDGED},
     TrickPolicy: {
         "case": ("case", _json(TrickCase)),
         "equivalence": ("equivalence", _json(Equivalence)),
@@ -202,6 +204,7 @@ _KINDS: Mapping[str, tuple[type[RowPolicy], ...]] = {
     "gate": (GatePolicy, JudgedPolicy),
     "environments": (GatePolicy, JudgedPolicy),
     "calibrate": (CalibrationPolicy, GatePolicy, JudgedPolicy),
+    "bisect": (BisectPolicy, JudgedPolicy),
     "tricks": (TrickPolicy, JudgedPolicy),
     "experiment": (ExperimentPolicy,),
     "pytest": (PytestPolicy,),

@@ -69,6 +69,14 @@ class CalibrationPolicy(GatePolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BisectPolicy(JudgedPolicy):
+    """The rules of a pair of commits that a bisection measured between the commits ``good`` and ``bad``."""
+
+    good: str
+    bad: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TricksRun:
     """What all rows of a run of tricks share: the loop's arguments, and the tricks left out, with reasons."""
 

@@ -26,6 +26,8 @@ Source = Literal[
 OF_CHANGED_CODE: frozenset[Source] = frozenset({"calibrate", "tricks", "environments"})
 # Both compare two sides under the same rules.
 GATES: frozenset[Source] = frozenset({"gate", "environments"})
+# Each of their runs measures two commits, side by side.
+OF_PAIRS: frozenset[Source] = frozenset({"gate", "bisect"})
 # Rows that another tool measured have this and the name of its format as their source.
 IMPORT_PREFIX = "import:"
 Status = Literal["ok", "error", "timeout", "oom", "skipped"]

@@ -28,8 +28,19 @@ def changed_code(files: Iterable[str], base: Path, head: Path) -> ChangedCode:
 
 def _changed_functions(base: Path, head: Path) -> tuple[str, ...] | None:
     try:
-        old, new = (_WithoutTexts().visit(ast.parse(path.read_bytes())) for path in (base, head))
-    except (OSError, SyntaxError, ValueError):
+        return changed_functions(base.read_bytes(), head.read_bytes())
+    except OSError:
+        return None
+
+
+def changed_functions(base: bytes, head: bytes) -> tuple[str, ...] | None:
+    """Return the qualified names of functions of the text ``head`` that differ from those of ``base``.
+
+    None where more than functions differs (imports and docstrings aside), or where that is not known.
+    """
+    try:
+        old, new = (_WithoutTexts().visit(ast.parse(text)) for text in (base, head))
+    except (SyntaxError, ValueError):
         return None
     before, after = dict(_functions(old)), dict(_functions(new))
     if ast.dump(_WithoutFunctions().visit(old)) != ast.dump(_WithoutFunctions().visit(new)):

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from perfkit.errors import NotMeasuredError
+from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import fingerprint
 from perfkit.processes.commands import run_command
 from perfkit.records import Side
@@ -62,7 +62,7 @@ def prepare_root(
     of which the command has made the same before, that is put in place, and a sentence says so.
 
     Raises:
-        NotMeasuredError: it failed.
+        SideNotMeasuredError: it failed.
     """
     kept = None if commit is None else _kept_at(command, side, root, commit, python)
     if kept is not None and _put_back(kept, root):
@@ -89,7 +89,9 @@ def _run(command: str, side: Side, root: Path, python: str) -> None:
     if ending.status:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
         said = ending.tail[-1].strip() if ending.tail else "it printed nothing"
-        raise NotMeasuredError(f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}")
+        raise SideNotMeasuredError(
+            f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}", side=side
+        )
 
 
 def _first_of(python: str) -> str:

@@ -32,12 +32,13 @@ def count_benchmarks(
     *,
     limit_s: Callable[[str], float],
     on_benchmark: Callable[[str], None],
+    names: Sequence[Side] = SIDES,
 ) -> CountedSides:
-    """Count each benchmark on both sides at once; ``on_benchmark`` receives each node id before it.
+    """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
 
     A benchmark that kills or hangs its process has no counts on that side; a new process counts the others.
     """
-    sides = [_Side(launcher, side, nodes) for side in SIDES]
+    sides = [_Side(launcher, side, nodes) for side in names]
     try:
         for node in nodes:
             on_benchmark(node)
@@ -49,8 +50,8 @@ def count_benchmarks(
     finally:
         for one in sides:
             one.end()
-    base, head = ({one.node for one in side.failures if one.status == "skipped"} for side in sides)
-    skipped = base & head
+    by_side = [{one.node for one in side.failures if one.status == "skipped"} for side in sides]
+    skipped = set[str]().union(*by_side).intersection(*by_side) if len(sides) > 1 else set()
     return CountedSides(
         counts={one.side: one.counts for one in sides},
         failures=tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +38,12 @@ class Callgrind:
     folder: Path
     environment: Mapping[str, str]
 
-    def count(self, node: str, *, limit_s: float) -> Mapping[Side, Counts]:
-        """Return the instructions of a call, or why there are none, of both sides counted at the same time.
+    def count(self, node: str, *, limit_s: float, sides: Sequence[Side] = SIDES) -> Mapping[Side, Counts]:
+        """Return the instructions of a call, or why there are none, of sides that are counted at once.
 
         A side's process may send nothing for ``limit_s`` seconds at most.
         """
-        runs = [_Run(self, side, node, limit_s) for side in SIDES]
+        runs = [_Run(self, side, node, limit_s) for side in sides]
         try:
             for run in runs:
                 run.begin()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
-from perfkit.errors import NotMeasuredError
+from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import source_version
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import SideReport, read_report
@@ -22,13 +22,15 @@ _FIRST_WORD_S = 10.0
 class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
 
-    ``changed`` says that it may run a function that differs between the sides.
+    ``changed`` says that it may run a function that differs between the sides. ``reached`` are the functions
+    that it may run in files that differ: file and qualified name.
     """
 
     benchmark: Benchmark
     file: str
     settings: Mapping[str, str]
     changed: bool = True
+    reached: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ def scout(child: Child) -> Scouted:
     """Return the benchmarks that a child found which was started to list them; the child is ended.
 
     Raises:
-        NotMeasuredError: it ended without an answer.
+        SideNotMeasuredError: it ended without an answer.
     """
     try:
         return read_listing(child)
@@ -70,7 +72,7 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
     ``say`` receives a sentence now and then where that takes long.
 
     Raises:
-        NotMeasuredError: the child ended without an answer, or gave none in time.
+        SideNotMeasuredError: the child ended without an answer, or gave none in time.
     """
     try:
         message = _awaited(child, say)
@@ -80,14 +82,16 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
             return _not_collected(SideReport(foreign=message["foreign"]), child.last_words())
         report = read_report(child)
     except ChannelTimeoutError as error:
-        raise NotMeasuredError(
+        raise SideNotMeasuredError(
             f"pytest had not collected the benchmarks of {child.side} after {_COLLECTION_LIMIT_S:.0f} s,"
-            f" it was at {_place(child)}: name fewer files with --benchmarks"
+            f" it was at {_place(child)}: name fewer files with --benchmarks",
+            side=child.side,
         ) from error
     except ChannelClosedError as error:
-        raise NotMeasuredError(
+        raise SideNotMeasuredError(
             f"pytest could not collect the benchmarks of {child.side}: {child.last_words()}; "
-            "run `pytest --collect-only` in a checkout of it to see why"
+            "run `pytest --collect-only` in a checkout of it to see why",
+            side=child.side,
         ) from error
     found = [_read(item) for item in message["items"]]
     failed = [error for error in message["errors"] if not error["skipped"]]
@@ -134,4 +138,10 @@ def _read(item: Message) -> Found:
         params=item["params"],
         group=item["group"],
     )
-    return Found(benchmark=benchmark, file=item["file"], settings=item["settings"], changed=item["changed"])
+    return Found(
+        benchmark=benchmark,
+        file=item["file"],
+        settings=item["settings"],
+        changed=item["changed"],
+        reached=tuple((file, name) for file, name in item["reached"]),
+    )

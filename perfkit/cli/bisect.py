@@ -1,0 +1,107 @@
+"""``perfkit bisect``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfkit.cli.options import (
+    JsonOption,
+    LedgerOption,
+    RepoOption,
+    WaitOption,
+    check_rates,
+    examples,
+    ledger_at,
+    output_option,
+    project_in,
+)
+from perfkit.cli.output import tell
+from perfkit.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command(
+        epilog=examples(
+            "perfkit bisect v1.2 HEAD --benchmark bench_losses.py::test_triplet",
+            "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --budget 600",
+            "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --metric syncs",
+            "perfkit bisect main~200 main --benchmark test_step --metric allocations --all-parents",
+            "perfkit bisect --from-history 4f0ee3ba --markdown found.md",
+        )
+    )(bisect)
+
+
+def bisect(
+    good: Annotated[
+        str | None, typer.Argument(metavar="GOOD", help="The older commit, before the change.")
+    ] = None,
+    bad: Annotated[str | None, typer.Argument(metavar="BAD", help="A later one, after the change.")] = None,
+    *,
+    benchmark: Annotated[
+        str | None, typer.Option("--benchmark", metavar="ID", help="A node id, or the end of one.")
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(help="What changed: time, or a count such as operators, allocations or syncs."),
+    ] = "time",
+    from_history: Annotated[
+        str | None,
+        typer.Option(metavar="POINT", help="Take all of it from a step that `perfkit history` names."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(help="How probable the found commit has to be.", metavar="SHARE")
+    ] = 0.95,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long the search may take; it can be continued.")
+    ] = 1200.0,
+    all_parents: Annotated[
+        bool,
+        typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise."),
+    ] = False,
+    wait: WaitOption = None,
+    repo: RepoOption = None,
+    markdown: Annotated[Path | None, output_option("Write the result as markdown.", "--markdown")] = None,
+    ledger: LedgerOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Find the commit between GOOD and BAD that made a benchmark slower, or faster.
+
+    Pairs of commits are measured side by side until one commit is sure enough; commits that cannot be built
+    or lack the benchmark are skipped. Counts need one call of each commit. The same command goes on where an
+    earlier one ended. Exit code: 0 found, or no change between both ends, 3 undecided, 4 nothing can be
+    measured.
+    """
+    from perfkit.jobs.bisect import BisectRequest, run_bisect
+    from perfkit.jobs.text_files import replace_text
+    from perfkit.views.bisect import BisectLine, bisection_markdown, bisection_view
+
+    check_rates(alpha=None, budget=budget)
+    if not 0.5 <= confidence < 1:  # noqa: PLR2004 (below a half, no commit need be the likeliest)
+        raise UsageError(f"--confidence must be at least 0.5 and below 1, found {confidence:g}")
+    project = project_in(repo)
+    request = BisectRequest(
+        good=good,
+        bad=bad,
+        benchmark=benchmark,
+        point=from_history,
+        metric="allocated" if metric == "allocations" else metric,
+        confidence=confidence,
+        budget_s=budget,
+        all_parents=all_parents,
+        ledger=ledger_at(ledger or project.ledger_place),
+        wait_s=wait,
+    )
+    with BisectLine() as progress:
+        report = run_bisect(request, project=project, progress=progress)
+
+    def write() -> None:
+        if markdown is not None:
+            replace_text(markdown, bisection_markdown(report), option="--markdown")
+
+    tell(bisection_view(report), report, json=json, then=(write,))
+    sys.exit(report.exit_code)

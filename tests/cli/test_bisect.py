@@ -1,0 +1,259 @@
+"""`perfkit bisect` finds the commit that changed a benchmark, on real repositories by real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bisected import SYNC, history
+from gating import PERFKIT, GitProject, benchmark, git_project, work
+from synthetic import build_row
+
+from perfkit.ledger.store import Ledger
+from perfkit.records.policies import BisectPolicy
+
+pytestmark = pytest.mark.alone
+
+BENCHMARK = "import work\n" + benchmark("steady", "work.steady")
+CALLEE = "\ndef callee():\n    pass\n"
+CALLS = "\ndef helper():\n    pass\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bisected:
+    """What a bisection left: its exit code, what it said, and its JSON (empty where it wrote none)."""
+
+    exit_code: int
+    stderr: str
+    report: dict[str, Any]
+
+    @property
+    def suspects(self) -> list[list[str]]:
+        """The commits that may have made each step."""
+        return [[one["commit"]["sha"] for one in step["suspects"]] for step in self.report["steps"]]
+
+
+def _command(project: GitProject, *arguments: str) -> list[str]:
+    return [str(PERFKIT), "bisect", "--ledger", str(project.ledger), *arguments]
+
+
+def _bisect(project: GitProject, *arguments: str) -> Bisected:
+    done = subprocess.run(
+        _command(project, "--json", "-", *arguments),
+        cwd=project.root,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert set() == project.left_behind()
+    assert len(project.worktrees()) == 1
+    report = json.loads(done.stdout) if done.stdout else {}
+    return Bisected(exit_code=done.returncode, stderr=done.stderr, report=report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project whose third commit made a benchmark three times slower, and its commits in their order."""
+
+    project: GitProject
+    shas: tuple[str, ...]
+
+
+@pytest.fixture(scope="module")
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Return a project of six commits after the first, which needs no library to be measured."""
+    project = git_project(
+        tmp_path_factory.mktemp("slowed"), {"tests/test_speed.py": BENCHMARK, "work.py": work(steady=10)}
+    )
+    shas = [project.repository.git.head.commit.hexsha]
+    doses = (10, 10, 30, 30, 30, 30)
+    for number, dose in enumerate(doses):
+        text = work(steady=dose, other=number) + (CALLS if number > 1 else "")
+        shas.append(project.commit({"work.py": text}, f"Change {number + 1}"))
+    return Scene(project=project, shas=tuple(shas))
+
+
+def test_a_slower_commit_is_found(slowed: Scene, tmp_path: Path) -> None:
+    """It is named with its size and interval, its parent's times, and the function that takes longer."""
+    place = tmp_path / "found.md"
+
+    found = _bisect(
+        slowed.project,
+        "HEAD~6",
+        "HEAD",
+        "--benchmark",
+        "test_steady",
+        "--markdown",
+        str(place),
+        "--budget",
+        "240",
+    )
+
+    assert 0 == found.exit_code, found.stderr
+    assert ("found", 1) == (found.report["answer"], found.report["schema_version"])
+    assert [slowed.shas[3]] == found.suspects[0]
+    (step, *_) = found.report["steps"]
+    assert step["low"] < step["ratio"] < step["high"]
+    assert 1.5 < step["ratio"]
+    assert step["before"]["mean"] < step["after"]["mean"]
+    assert "work.py" in json.dumps(step["explanation"])
+    assert f"{slowed.shas[3][:10]} made test_steady" in place.read_text()
+    assert "measuring" in found.stderr
+
+
+def test_a_spent_budget_is_gone_on_with(slowed: Scene, tmp_path: Path) -> None:
+    """What was measured until the time was up is in the ledger, and the same command goes on with it."""
+    ledger = tmp_path / "ledger"
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--budget", "0.01", "--ledger", str(ledger))
+
+    first, second = _bisect(slowed.project, *question), _bisect(slowed.project, *question)
+
+    assert (3, "undecided") == (first.exit_code, first.report["answer"]), first.stderr
+    assert first.report["launches"] > 0
+    assert first.report["left"]["commits"] > 1
+    assert first.report["launches"] == second.report["earlier"]
+    rows = Ledger(ledger).rows()
+    assert {"bisect"} == {row.source for row in rows}
+    assert {slowed.shas[0], slowed.shas[6]} == {row.commit.sha for row in rows}
+    policies = [row.policy for row in rows if isinstance(row.policy, BisectPolicy)]
+    assert len(rows) == len(policies)
+    assert {(slowed.shas[0], slowed.shas[6])} == {(one.good, one.bad) for one in policies}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_bisection_keeps_its_launches(
+    slowed: Scene, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Killed or interrupted at its second pair, its launches of the first one are used by the next one."""
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--ledger", str(tmp_path / "ledger"))
+    with subprocess.Popen(
+        _command(slowed.project, *question),
+        cwd=slowed.project.root,
+        env=slowed.project.environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        assert running.stderr is not None
+        pairs = 0
+        for line in running.stderr:
+            pairs += line.startswith("measuring")
+            if pairs > 1:
+                break
+        running.send_signal(number)
+        said = running.stderr.read()
+
+    again = _bisect(slowed.project, *question, "--budget", "0.01")
+
+    assert (-number if number == signal.SIGKILL else 130) == running.returncode
+    assert ("the same command goes on" in said) == (number == signal.SIGINT)
+    assert again.report["earlier"] > 0
+
+
+def test_equal_ends_are_no_change(slowed: Scene) -> None:
+    """Where the count is the same at both ends, nothing else is counted, and the exit code is 0."""
+    found = _bisect(
+        slowed.project, "HEAD~2", "HEAD", "--benchmark", "test_steady", "--metric", "python_calls"
+    )
+
+    assert (0, "no change", []) == (found.exit_code, found.report["answer"], found.report["steps"])
+    assert 2 == found.report["measured"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("HEAD", "HEAD", "--benchmark", "test_steady"), "GOOD and BAD are one commit"),
+        (("HEAD", "HEAD~2", "--benchmark", "test_steady"), "name the older commit first"),
+        (("HEAD~2", "nowhere", "--benchmark", "test_steady"), 'unknown commit "nowhere"'),
+        (("HEAD~2", "HEAD", "--benchmark", "test_none"), 'there is no benchmark "test_none"'),
+        (
+            ("HEAD~2", "HEAD", "--benchmark", "test_steady", "--metric", "operatrs"),
+            'did you mean "operators"?',
+        ),
+        (("HEAD~2", "HEAD"), "name GOOD, BAD and --benchmark ID"),
+        (("--from-history", "0123abcd"), "names no one change point"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_in_a_line(slowed: Scene, arguments: tuple[str, ...], said: str) -> None:
+    """A mistake ends with exit code 2 and one line before anything is measured."""
+    found = _bisect(slowed.project, *arguments, "--ledger", str(slowed.project.root.parent / "none"))
+
+    assert 2 == found.exit_code
+    assert said in found.stderr
+    assert 1 == len(found.stderr.splitlines())
+
+
+def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> None:
+    """The range, the benchmark and the metric are those of the change point."""
+    project, ledger = slowed.project, tmp_path / "ledger"
+    name = "tests/test_speed.py::test_steady"
+    for run in range(28):
+        level = (1.0 if run < 12 else 3.0) + 0.001 * (run % 3)
+        row = build_row(level, level, name=name, sha=slowed.shas[run // 4], run=f"run-{run}", minute=90 * run)
+        Ledger(ledger).append([row])
+    told = subprocess.run(
+        [PERFKIT, "history", "show", "--ledger", str(ledger), "--json", "-"],
+        cwd=project.root,
+        capture_output=True,
+        check=True,
+    )
+    (point,) = json.loads(told.stdout)["points"]
+
+    found = _bisect(
+        project, "--from-history", point["point_id"][:6], "--budget", "0.01", "--ledger", str(ledger)
+    )
+
+    assert 3 == found.exit_code, found.stderr
+    assert slowed.shas[2:4] == (found.report["good"]["sha"], found.report["bad"]["sha"])
+    assert name == found.report["benchmark"]["name"]
+
+
+def test_commits_that_do_not_import_are_skipped_and_told(tmp_path: Path) -> None:
+    """A new host sync is found among commits of a module with torch, one of which does not import."""
+    project, shas = history(tmp_path, commits=6, changed=4, work=SYNC, broken=frozenset({3}))
+
+    found = _bisect(project, "HEAD~6", "HEAD", "--benchmark", "test_step", "--metric", "syncs")
+
+    assert 0 == found.exit_code, found.stderr
+    assert [[shas[3], shas[4]]] == found.suspects
+    (skipped,) = found.report["skipped"]
+    assert shas[3] == skipped["commit"]["sha"]
+    assert "No module named 'nowhere'" in skipped["reason"]
+    (step,) = found.report["steps"]
+    assert (0, 1) == (step["before"]["mean"], step["after"]["mean"])
+    assert "Tensor.item" == step["counted"]["causes"][0]["what"]
+
+
+def test_a_benchmark_of_the_working_tree_is_laid_over_all_commits(tmp_path: Path) -> None:
+    """A benchmark that no commit of the range has is measured on all of them, and that is told."""
+    project = git_project(tmp_path, {"work.py": work(steady=10)})
+    called = work(steady=10).replace("return spin", "return callee() or spin") + CALLEE
+    shas = [project.commit({"work.py": called if number else work(steady=10)}) for number in range(3)]
+    file = project.root / "tests/test_new.py"
+    file.parent.mkdir()
+    file.write_text(BENCHMARK)
+
+    found = _bisect(project, "HEAD~3", "HEAD", "--benchmark", "test_steady", "--metric", "python_calls")
+
+    assert 0 == found.exit_code, found.stderr
+    assert [[shas[1]]] == found.suspects
+    assert "working tree" in " ".join(found.report["notes"])
+
+
+def test_a_range_in_which_nothing_imports_cannot_be_measured(tmp_path: Path) -> None:
+    """It ends with exit code 4 and the reason, and the failures are in the ledger."""
+    project = git_project(tmp_path, {"tests/test_speed.py": BENCHMARK, "work.py": "import nowhere\n"})
+    for number in range(3):
+        project.commit({"README.md": str(number)})
+
+    found = _bisect(project, "HEAD~3", "HEAD", "--benchmark", "test_steady")
+
+    assert 4 == found.exit_code
+    assert "No module named 'nowhere'" in found.stderr.splitlines()[-1]
+    assert {"skipped"} == {row.outcome.status for row in Ledger(project.ledger).rows()}
