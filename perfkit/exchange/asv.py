@@ -305,7 +305,8 @@ def write(rows: Sequence[Row]) -> Written:
             hashed = hashlib.md5(environment.encode(), usedforsecurity=False).hexdigest()
             short = environment if len(environment) < _LONGEST_NAME else f"env-{hashed}"
             results = {name: _column(name, of_name, described) for name, of_name in _named(one, names)}
-            files[f"{machine}/{one[0].commit.sha[:_COMMIT_DIGITS]}-{_plain(short)}.json"] = _json(
+            commit = _plain(one[0].commit.sha[:_COMMIT_DIGITS])
+            files[f"{machine}/{commit}-{_plain(short)}.json"] = _json(
                 _result_file(one[0], machine, environment, results), indent=None
             )
     files[BENCHMARKS_FILE] = _json(described)
@@ -444,7 +445,7 @@ def _machine_name(row: Row, files: Mapping[str, str]) -> str:
     """Return the folder of a machine: its own name, or its identity where another machine has that name."""
     facts_ = row.machine.facts
     name = _plain(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
-    return name if f"{name}/{MACHINE_FILE}" not in files else f"{name}-{row.machine.machine_id}"
+    return name if f"{name}/{MACHINE_FILE}" not in files else _plain(f"{name}-{row.machine.machine_id}")
 
 
 def _hardware(row: Row, machine: str) -> dict[str, str]:
@@ -467,7 +468,14 @@ def _environment_name(row: Row) -> str:
 
 def _plain(text: str) -> str:
     """Return a text that can be the name of a file."""
-    return re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
+    name = re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
+    return name if len(name.encode()) <= _LONGEST_NAME else _shortened(name)
+
+
+def _shortened(name: str) -> str:
+    """Return a name that no file system refuses, and that no other long one has."""
+    digits = hashlib.sha256(name.encode()).hexdigest()[:_COMMIT_DIGITS]
+    return f"{name.encode()[: _LONGEST_NAME - 1 - len(digits)].decode(errors='ignore')}-{digits}"
 
 
 def _json(value: object, indent: int | None = 4) -> str:

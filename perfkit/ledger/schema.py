@@ -106,6 +106,8 @@ _DERIVED = ("n", "mean", "sd", "median")
 _CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# What is raised where cells, which may be anybody's, are those of no row.
+NO_ROW = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
@@ -140,14 +142,28 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """Return the rows of a table of the current schema; derived columns count where values are missing."""
+    """Return the rows of a table of the current schema; derived columns count where values are missing.
+
+    Raises:
+        LedgerError: perfkit wrote none such: something is missing, or cannot be.
+    """
     columns = table.cast(_STORED_TIMES)
-    maps = {name: _read_maps(columns[name]) for name in _MAPS}
-    others = columns.drop_columns(_MAPS).to_pylist()
-    return [
-        from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
-        for place, cells in enumerate(others)
-    ]
+    try:
+        maps = {name: _read_maps(columns[name]) for name in _MAPS}
+        others = columns.drop_columns(_MAPS).to_pylist()
+        return [
+            from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
+            for place, cells in enumerate(others)
+        ]
+    except NO_ROW as error:
+        raise _none_such(error) from error
+
+
+def _none_such(error: Exception) -> LedgerError:
+    reason = str(error).partition("\n")[0]
+    return LedgerError(
+        f"a row of the ledger is none that perfkit writes ({reason}); `perfkit ledger verify` names its file"
+    )
 
 
 def to_cells(row: Row) -> dict[str, Any]:
@@ -327,5 +343,12 @@ def to_microseconds(time: datetime) -> int:
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """Return the time of so many microseconds since 1970, UTC."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """Return the time of so many microseconds since 1970, UTC.
+
+    Raises:
+        LedgerError: a file of anybody's has none, or one that is beyond all calendars.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except (TypeError, OverflowError) as error:
+        raise _none_such(error) from error

@@ -36,6 +36,7 @@ from perfkit.plugin import without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
+from perfkit.views.console import visible
 
 # Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.
 _SHARE = 0.1
@@ -97,10 +98,10 @@ class Recorder:
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
         for recovered in recover(ledger.path):
-            print(f"perfkit: {recovered.told}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+            print(f"perfkit: {visible(recovered.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
         pending = put_pending(ledger.path)
         if pending is not None and pending.told:
-            print(f"perfkit: {pending.told}", file=sys.stderr)  # noqa: T201 (likewise)
+            print(f"perfkit: {visible(pending.told)}", file=sys.stderr)  # noqa: T201 (likewise)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
