@@ -489,8 +489,8 @@ def _mirror_name(url: str, server: str | None) -> Path:
 def _mirror_in(ledger: Path) -> _Mirror | None:
     """Return the mirror that a folder is, None where it is none.
 
-    Only a folder where perfkit would make the mirror is believed: a ledger that somebody else wrote could name
-    a store of theirs, and what is measured here would be put there.
+    Only a folder where perfkit would make the mirror is believed: a ledger that somebody else wrote could
+    name a store of theirs, and what is measured here would be put there.
     """
     file = ledger / _HIDDEN / "store.json"
     with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):

@@ -101,6 +101,10 @@ _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
 _MAPS = [field.name for field in SCHEMA if field.type == _MAP]
+_NEVER_NULL = (
+    *("run_id", "recorded_at", "source", "commit", "dirty", "benchmark", "version", "metric", "unit", "better"),
+    *("exact", "launch", "values", "machine_id", "env_id", "status"),
+)
 _DERIVED = ("n", "mean", "sd", "median")
 # The entries of a policy that held a count's causes in version 1, as JSON, and what was counted.
 _CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
@@ -128,7 +132,7 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
     """
     if "schema_version" not in table.column_names or table.num_rows == 0:
         raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
-    newest = max(table["schema_version"].to_pylist())
+    newest = max((one for one in table["schema_version"].to_pylist() if isinstance(one, int)), default=0)
     if newest > SCHEMA_VERSION:
         raise LedgerError(
             f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
@@ -147,6 +151,9 @@ def from_table(table: pa.Table) -> list[Row]:
     Raises:
         LedgerError: perfkit wrote none such: something is missing, or cannot be.
     """
+    for name in _NEVER_NULL:
+        if table[name].null_count:
+            raise _none_such(f"{name} is missing")
     columns = table.cast(_STORED_TIMES)
     try:
         maps = {name: _read_maps(columns[name]) for name in _MAPS}
@@ -159,8 +166,8 @@ def from_table(table: pa.Table) -> list[Row]:
         raise _none_such(error) from error
 
 
-def _none_such(error: Exception) -> LedgerError:
-    reason = str(error).partition("\n")[0]
+def _none_such(why: object) -> LedgerError:
+    reason = str(why).partition("\n")[0]
     return LedgerError(
         f"a row of the ledger is none that perfkit writes ({reason}); `perfkit ledger verify` names its file"
     )

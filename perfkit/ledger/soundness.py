@@ -101,6 +101,8 @@ def decoded(content: bytes, file: Path) -> Iterator[pa.Table]:
             for batch in parquet.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 _check_version(table, file)
+                # Bytes that are no text come through all that reads a file, until somebody looks at them.
+                table.validate(full=True)
                 yield upgraded(table, file)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0].strip() or type(error).__name__

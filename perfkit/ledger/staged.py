@@ -23,7 +23,7 @@ import msgspec
 import pyarrow as pa
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, to_cells, to_table
+from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
 from perfkit.records import Row
 
 # The version of the lines; what they hold of a row has that of the ledger's schema.
@@ -143,12 +143,11 @@ def _read_batch(line: bytes) -> tuple[Row, ...] | None:
     unknown = dict.fromkeys(SCHEMA.names)
     try:
         cells = msgspec.convert(json.loads(text), type=list[dict[str, Any]])
-        rows = tuple(from_cells({**unknown, **one}) for one in cells)
+        rows = [from_cells({**unknown, **one}) for one in cells]
         # Anybody can write a checksum: these are rows if a table can be made of them.
-        to_table(rows)
-    except (*NO_ROW, pa.ArrowException, msgspec.ValidationError):
+        return tuple(from_table(to_table(rows)))
+    except (*NO_ROW, pa.ArrowException, msgspec.ValidationError, LedgerError):
         return None
-    return rows
 
 
 @contextmanager
