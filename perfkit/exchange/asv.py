@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

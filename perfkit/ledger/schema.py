@@ -102,7 +102,18 @@ _STORED_TIMES = pa.schema(
 )
 _MAPS = [field.name for field in SCHEMA if field.type == _MAP]
 _NEVER_NULL = (
-    *("run_id", "recorded_at", "source", "commit", "dirty", "benchmark", "version", "metric", "unit", "better"),
+    *(
+        "run_id",
+        "recorded_at",
+        "source",
+        "commit",
+        "dirty",
+        "benchmark",
+        "version",
+        "metric",
+        "unit",
+        "better",
+    ),
     *("exact", "launch", "values", "machine_id", "env_id", "status"),
 )
 _DERIVED = ("n", "mean", "sd", "median")
@@ -154,6 +165,8 @@ def from_table(table: pa.Table) -> list[Row]:
     for name in _NEVER_NULL:
         if table[name].null_count:
             raise _none_such(f"{name} is missing")
+    if any(chunk.flatten().null_count for chunk in table["values"].chunks):
+        raise _none_such("a value is missing")
     columns = table.cast(_STORED_TIMES)
     try:
         maps = {name: _read_maps(columns[name]) for name in _MAPS}

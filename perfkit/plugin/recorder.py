@@ -21,6 +21,7 @@ from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
+from perfkit.agent.state import StateKeeper
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import function_version, new_run_id
@@ -36,7 +37,7 @@ from perfkit.plugin import without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
-from perfkit.views.console import visible
+from perfkit.views.console import visible, visible_lines
 
 # Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.
 _SHARE = 0.1
@@ -79,6 +80,7 @@ class Recorder:
         self._run: Run | None = None
         self._process = os.getpid()
         self._problem: tuple[str, ...] = ()
+        self.keeper = StateKeeper()
         self._exit_code: int | None = None
         self._signals = contextlib.ExitStack()
 
@@ -170,9 +172,12 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
         """Say where the rows went."""
-        for line in (self._report, *self._problem):
+        put_back = [
+            f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
+        ]
+        for line in (self._report, *put_back, *self._problem):
             if line:
-                terminalreporter.write_line(f"perfkit: {line}")
+                terminalreporter.write_line(f"perfkit: {visible_lines(line)}")
 
     def _meet(self, item: pytest.Item, fixture: object) -> None:
         if not is_benchmark(fixture):

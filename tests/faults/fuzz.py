@@ -2,16 +2,16 @@
 
     python tests/faults/fuzz.py [--inputs 100000] [--target imports] [--chunk 20000]
 
-Each target gets so many inputs in all; what was done before counts, so that it goes on where it stood. A child
-process takes a chunk of them, with a limit of seconds for each input and one of memory for all of them: memory
-that grows ends it. The counts are in ``fuzzed.json``, and the smallest inputs that reach all lines in ``corpus/``.
+Each target gets so many inputs in all; what was done before counts, so that it goes on where it stood. A
+child process takes a chunk of them, with a limit of seconds for each input and one of memory for all of them:
+memory that grows ends it. The counts are in ``fuzzed.json``, and small inputs that reach most lines are in
+``corpus/``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import re
 import shutil
 import subprocess
@@ -59,7 +59,7 @@ def main() -> None:
             else:
                 failed.append(target)
     whole = sum(one["inputs"] for one in _results().values())
-    print(f"{whole:,} inputs in all; the counts are in {RESULTS}")
+    _say(f"{whole:,} inputs in all; the counts are in {RESULTS}")
     sys.exit(bool(failed))
 
 
@@ -97,10 +97,10 @@ def _chunk(target: str, inputs: int) -> bool:
     failure = re.search(r"Test unit written to (\S+)", said)
     if failure:
         known["failures"].append(Path(failure[1]).name)
-        print(said[-6_000:])
+        _say(said[-6_000:])
     results[target] = known
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    print(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")
+    _say(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")
     if not failure:
         _keep_smallest(target, work, kept)
     return failure is None
@@ -131,6 +131,11 @@ def _child(target: str, *arguments: str) -> str:
         check=False,
     )
     return done.stdout.decode(errors="replace")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def _number(pattern: str, text: str) -> int:

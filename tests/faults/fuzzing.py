@@ -6,6 +6,7 @@ format in which they change some values. It may raise nothing but ``PerfkitError
 
 from __future__ import annotations
 
+import copy
 import functools
 import io
 import json
@@ -16,7 +17,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,16 +99,16 @@ class Feed:
             return self.text()
         if kind == 1:
             return (self.byte() - 128) * 10.0 ** (self.byte() - 128)
-        if kind == 2:  # noqa: PLR2004 (a kind)
+        if kind == 2:
             return [self.value() for _ in range(self.byte() % 3)]
-        return self.one_of(_NASTY)
+        return copy.deepcopy(self.one_of(_NASTY))
 
     def changed(self, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
         """Return a value in which a few members are others, gone, or there twice."""
-        copy = json.loads(json.dumps(value))
+        other = copy.deepcopy(value)
         for _ in range(1 + self.byte() % 4):
-            self._change(copy)
-        return copy
+            self._change(other)
+        return other
 
     def _change(self, place: Any) -> None:  # noqa: ANN401 (whatever JSON holds)
         for _ in range(12):
@@ -206,7 +206,7 @@ def profiles(data: bytes) -> None:
         else _json(feed.changed(_TRACE))
         if how == 1
         else _json(feed.changed(_summary()))
-        if how == 2  # noqa: PLR2004 (a kind)
+        if how == 2
         else _table_of_functions(feed, times=how)
     )
     own = feed.one_of(((), ("a",), ("",)))
@@ -244,7 +244,14 @@ def _printed(view: object) -> str:
     return stream.getvalue()
 
 
-_MAPS: tuple[Any, ...] = (None, [], [("", "")], [("x", None)], [("a", "b"), ("a", "c")], [("causes", "[[1]]")])
+_MAPS: tuple[Any, ...] = (
+    None,
+    [],
+    [("", "")],
+    [("x", None)],
+    [("a", "b"), ("a", "c")],
+    [("causes", "[[1]]")],
+)
 
 
 def cells(data: bytes) -> None:
@@ -329,9 +336,7 @@ def staged(data: bytes) -> None:
     header = header_line(source="pytest", run_id=row.run_id, recorded_at=row.recorded_at)
     line = rows_line([row])
     how = feed.byte() % 4
-    text = (
-        feed.rest() if how == 0 else json.dumps(feed.changed(json.loads(line.partition(b" ")[2]))).encode()
-    )
+    text = feed.rest() if how == 0 else json.dumps(feed.changed(json.loads(line.partition(b" ")[2]))).encode()
     begin_hidden_folder(folder / ".staged")
     file = folder / ".staged" / "20260102T030405Z-pytest-00000000beef.jsonl"
     summed = sha256(text).hexdigest()[:16].encode() + b" " + text + b"\n"
@@ -342,7 +347,9 @@ def staged(data: bytes) -> None:
     Ledger(folder).rows()
 
 
-_TOML = (TESTS.parent / "pyproject.toml").read_text().partition("[tool.perfkit]")[2].partition("\n[tool.ruff")[0]
+_TOML = (
+    (TESTS.parent / "pyproject.toml").read_text().partition("[tool.perfkit]")[2].partition("\n[tool.ruff")[0]
+)
 _LINES = tuple(f"[tool.perfkit]{_TOML}".splitlines())
 _EXPERIMENT = """target = "train"
 blocks = 6
@@ -381,7 +388,7 @@ def _toml(feed: Feed, lines: Sequence[str]) -> bytes:
         key = said[place].partition("=")[0]
         value = feed.one_of(
             ("-1", "1e999", "nan", "inf", '""', '"-1%"', '"1e9%"', "[]", "{}", "true", "1979-05-27", "[1]",
-             '["x"]', "0", "9" * 30, '{x = 1}', json.dumps(feed.text()), "'''\n'''", "[" * 3_000)
+             '["x"]', "0", "9" * 30, "{x = 1}", json.dumps(feed.text()), "'''\n'''", "[" * 3_000)
         )  # fmt: skip
         said[place] = f"{key}= {value}"
     return "\n".join(said).encode("utf-8", "surrogatepass")
@@ -418,9 +425,9 @@ def words(data: bytes) -> None:
         read_acceptance(_SHA, "A Tester", text)
     elif kind == 1:
         parse_percent(text, key="margin")
-    elif kind == 2:  # noqa: PLR2004 (a kind)
+    elif kind == 2:
         commit_of(text), moment(text), metric_of(text)
-    elif kind == 3:  # noqa: PLR2004 (likewise)
+    elif kind == 3:
         meant_by(text, {"a.py::test[x]", text})
     else:
         source = ("gate", "experiment", "tricks")[kind - 4]
@@ -462,7 +469,7 @@ def texts(data: bytes) -> None:
         raise AssertionError(text)
 
 
-TARGETS: Mapping[str, Callable[[bytes], None]] = {
+TARGETS: dict[str, Callable[[bytes], None]] = {
     "imports": imports,
     "profiles": profiles,
     "cells": cells,
