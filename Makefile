@@ -73,6 +73,7 @@ fuzz: $(INSTALLED)
 # Changes the code of statistics and verdicts, one place at a time, and looks whether a test sees it: hours; goes on
 # where it stood. Other modules: make mutants MUTANTS="perfkit/stats/interval.py"
 mutants: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4'
 	PYTHONPATH=.:tests $(BIN)/python tests/faults/mutants.py $(MUTANTS)
 
 # A trick that is none, tried twenty times: some ten minutes.

@@ -65,7 +65,7 @@ def main() -> None:
 
 def _fuzz(target: str, arguments: list[str]) -> None:
     """Be the child process of a chunk."""
-    import atheris
+    import atheris  # type: ignore[import-untyped,unused-ignore] (only `make fuzz` installs it)
 
     with atheris.instrument_imports(include=_INSTRUMENTED):
         from fuzzing import try_once

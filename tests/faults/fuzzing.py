@@ -40,6 +40,7 @@ from perfkit.ledger.recording import recover
 from perfkit.ledger.schema import SCHEMA, from_table, to_record, to_table, upgraded
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.staged import header_line, rows_line
+from perfkit.ledger.statements import Statements
 from perfkit.ledger.store import Ledger
 from perfkit.reading.formats import read_bytes
 from perfkit.reading.names import CodeNames
@@ -394,7 +395,7 @@ def _toml(feed: Feed, lines: Sequence[str]) -> bytes:
     return "\n".join(said).encode("utf-8", "surrogatepass")
 
 
-_STATEMENTS = {
+_STATEMENTS: dict[Statements[Any], dict[str, Any]] = {
     NOTES: {"commit": _SHA, "text": "x", "recorded_at": "2026-01-02T03:04:05Z"},
     ACCEPTANCES: {
         "benchmark": "a", "reason": "b", "commit": _SHA, "author": "c", "verdict": "REGRESSED",

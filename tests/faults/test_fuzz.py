@@ -69,7 +69,7 @@ def test_the_fuzzer_left_no_failure() -> None:
 
 def test_a_failure_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception that is no refusal comes through; a refusal without a word does too."""
-    monkeypatch.setitem(TARGETS, "words", int)  # type: ignore[arg-type]
+    monkeypatch.setitem(TARGETS, "words", int)
     with pytest.raises(ValueError, match="invalid literal"):
         try_once("words", b"x")
 

@@ -162,7 +162,7 @@ class Recorder(RuleBasedStateMachine):
         place, other = self.places[at], self.places[1 - at]
         run = next(iter(place.open), None)
         works: dict[str, Callable[[OnStep], Any]] = {
-            "publish": lambda on_step: run and self._publish(place, run, on_step),
+            "publish": lambda on_step: self._publish(place, run, on_step),
             "recover": lambda on_step: recover(place.folder, on_step=on_step),
             "compact": lambda on_step: Ledger(place.folder, on_step=on_step).compact(),
             "merge": lambda on_step: merge(place.folder, other.folder, on_step=on_step),
@@ -179,10 +179,11 @@ class Recorder(RuleBasedStateMachine):
             assert what == "merge"
             place.filed[name] = other.filed[name]
 
-    def _publish(self, place: Place, run: str, on_step: OnStep) -> None:
-        opened = place.open[run]
-        opened._on_step = on_step
-        opened.publish()
+    def _publish(self, place: Place, run: str | None, on_step: OnStep) -> None:
+        if run is not None:
+            opened = place.open[run]
+            opened._on_step = on_step
+            opened.publish()
 
     def _until(self, place: Place, step: int, work: Callable[[OnStep], Any]) -> None:
         """Do something until the power fails; the disk is left as it was at that moment."""
