@@ -65,7 +65,8 @@ def main() -> None:
 
 def _fuzz(target: str, arguments: list[str]) -> None:
     """Be the child process of a chunk."""
-    import atheris  # type: ignore[import-untyped,unused-ignore] (only `make fuzz` installs it)
+    # Only `make fuzz` installs it.
+    import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     with atheris.instrument_imports(include=_INSTRUMENTED):
         from fuzzing import try_once
