@@ -4,7 +4,7 @@
 
 Each target gets so many inputs in all; what was done before counts, so that it goes on where it stood. A
 child process takes a chunk of them, with a limit of seconds for each input and one of memory for all of them:
-memory that grows ends it. The counts are in ``fuzzed.json``, and small inputs that reach most lines are in
+memory that grows ends it. The counts are in ``fuzzed.json``, and some inputs that reach most lines are in
 ``corpus/``.
 """
 
@@ -103,24 +103,17 @@ def _chunk(target: str, inputs: int) -> bool:
     RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
     _say(f"{target}: {known['inputs']:,} inputs, {known['lines']} places, {known['peak_mb']} MB")
     if not failure:
-        _keep_smallest(target, work, kept)
+        _keep_some(work, kept)
     return failure is None
 
 
-def _keep_smallest(target: str, work: Path, kept: Path) -> None:
-    """Leave of all inputs some small ones that reach most lines."""
-    merged = work.with_name(f"{target}.merged")
-    shutil.rmtree(merged, ignore_errors=True)
-    merged.mkdir()
-    _child(target, "-merge=1", f"-max_len={_LONGEST}", str(merged), str(work), str(kept))
-    smallest = sorted(merged.iterdir(), key=lambda file: (file.stat().st_size, file.name))
+def _keep_some(work: Path, kept: Path) -> None:
+    """Leave some of the inputs that each reached something new, from the smallest to the largest."""
+    found = sorted(work.iterdir(), key=lambda file: (file.stat().st_size, file.name))
     for file in kept.iterdir():
         file.unlink()
-    step = max(len(smallest) // _KEPT, 1)
-    for file in smallest[::step][:_KEPT]:
+    for file in found[:: max(len(found) // _KEPT, 1)][:_KEPT]:
         shutil.copyfile(file, kept / file.name[:12])
-    shutil.rmtree(work)
-    merged.rename(work)
 
 
 def _child(target: str, *arguments: str) -> str:
