@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
-.PHONY: environments peers change-points peers-history scale versions clean
+.PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
+.PHONY: mutants identical environments peers change-points peers-history scale versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -61,6 +61,19 @@ exactness: $(INSTALLED)
 # stood. Fewer kills of one kind: make faults FAULTS="--kills 5 --kind gate"
 faults: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python tests/faults/kills.py $(FAULTS)
+
+# Over a million inputs for all readers together, led by the lines that they reach: some hours on one core; goes on
+# where it stood. Fewer of one reader: make fuzz FUZZ="--inputs 10000 --target imports"
+fuzz: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
+	PYTHONPATH=.:tests $(BIN)/python tests/faults/fuzz.py $(FUZZ)
+	PERFKIT_FUZZ_EXAMPLES=200 $(BIN)/pytest tests/faults/test_recorder_model.py
+
+# Changes the code of statistics and verdicts, one place at a time, and looks whether a test sees it: hours; goes on
+# where it stood. Other modules: make mutants MUTANTS="perfkit/stats/interval.py"
+mutants: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4'
+	PYTHONPATH=.:tests $(BIN)/python tests/faults/mutants.py $(MUTANTS)
 
 # A trick that is none, tried twenty times: some ten minutes.
 identical: $(INSTALLED)

@@ -241,7 +241,7 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
 def _parse(file: Path) -> Config:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})
     _check_names(section, Config, "tool.perfkit", file)

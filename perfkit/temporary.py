@@ -113,5 +113,5 @@ def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]
 def _read_owner(descriptor: int) -> Owner | None:
     try:
         return msgspec.json.decode(os.pread(descriptor, _MOST_BYTES, 0), type=Owner)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

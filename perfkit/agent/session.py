@@ -18,6 +18,7 @@ from .channel import Channel
 from .reach import may_run, reached_functions
 from .reports import MESSAGE_LIMIT, judge
 from .source import source_of
+from .state import StateKeeper
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
 # These options of other plugins, by module, would break lockstep; those beside them, given last, undo them.
@@ -223,7 +224,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
-    pytest.main(arguments, plugins=[plugin])
+    pytest.main(arguments, plugins=[plugin, StateKeeper()])
 
 
 def selection_problem(select: str) -> str | None:

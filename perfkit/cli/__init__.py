@@ -62,10 +62,12 @@ def _tell(error: BaseException, text: str, *, code: int) -> int:
 
 
 def _say(*lines: str) -> None:
-    """Print lines to standard error, which may be closed already."""
+    """Print lines to standard error, which may be closed already; what they quote may be anybody's."""
+    from perfkit.views.console import visible_lines
+
     try:
         for line in lines:
-            print(f"perfkit: {line}", file=sys.stderr, flush=True)  # noqa: T201 (the command's own voice)
+            print(f"perfkit: {visible_lines(line)}", file=sys.stderr, flush=True)  # noqa: T201 (the command's own voice)
     except OSError:
         _let_go_of_streams()
 

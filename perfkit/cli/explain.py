@@ -88,4 +88,6 @@ class _Voice:
 
     def say(self, text: str) -> None:
         """Print a message."""
-        typer.echo(text, err=True)
+        from perfkit.views.console import visible_lines
+
+        typer.echo(visible_lines(text), err=True)

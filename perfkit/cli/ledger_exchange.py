@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,9 +153,12 @@ def _export_format(text: str) -> ExportFormat:
 def _tell_export(report: ExportReport, out: Path | None) -> None:
     """Print what was written, on standard error where the file itself is on standard output."""
     from perfkit.units import counted
+    from perfkit.views.console import visible_lines
 
     if report.text is not None:
-        write_text(report.text)
+        # A file and a pipe get a sign that steers a terminal as it is: CSV has no other spelling of it.
+        is_seen = sys.stdout.isatty()
+        write_text(visible_lines(report.text) if is_seen else report.text)
     else:
         typer.echo(f"wrote {counted(report.rows, 'row')} into {counted(len(report.files), 'file')}: {out}")
     for what, count in report.left_out.items():
@@ -180,7 +184,7 @@ def _format(text: str | None) -> Format | None:
 def _told(report: ImportReport) -> str:
     """Return what was done in sentences, and what is doubtful in a line each."""
     from perfkit.units import counted
-    from perfkit.views.names import visible
+    from perfkit.views.console import visible
 
     added = report.added
     commits = {run.commit for run in added}
@@ -207,7 +211,7 @@ def _told(report: ImportReport) -> str:
 
 def _failure(report: ImportReport) -> PerfkitError | None:
     """Return what is wrong with the files that could not be imported."""
-    from perfkit.views.names import visible
+    from perfkit.views.console import visible
 
     if not report.problems:
         return None

@@ -166,13 +166,14 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     """
     from perfkit.ledger.recording import recover
     from perfkit.ledger.remote import put_pending
+    from perfkit.views.console import visible
 
     folder = _copied(place, to_read=to_read)
     for recovered in recover(folder):
-        typer.echo(f"perfkit: {recovered.told}", err=True)
+        typer.echo(f"perfkit: {visible(recovered.told)}", err=True)
     pending = put_pending(folder)
     if pending is not None and pending.told:
-        typer.echo(f"perfkit: {pending.told}", err=True)
+        typer.echo(f"perfkit: {visible(pending.told)}", err=True)
     return folder
 
 

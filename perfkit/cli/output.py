@@ -94,8 +94,9 @@ def write_json(result: object, destination: str | None) -> None:
     import msgspec
 
     from perfkit.jobs.text_files import replace_text
+    from perfkit.views.console import visible_json
 
-    text = msgspec.json.format(msgspec.json.encode(result)).decode() + "\n"
+    text = visible_json(msgspec.json.format(msgspec.json.encode(result)).decode()) + "\n"
     if destination == STANDARD_OUTPUT:
         write_text(text)
     else:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import math
-import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from perfkit.exchange.foreign import (
     moment,
 )
 from perfkit.exchange.sense import checked
-from perfkit.exchange.written import Written, entries_of, grouped, number_of
+from perfkit.exchange.written import LONGEST_NAME, Written, entries_of, grouped, number_of, plain_name
 from perfkit.records import WALL_TIME, Benchmark, Metric, Outcome, Row, Status
 
 TOOL = "asv"
@@ -48,8 +47,6 @@ _COLUMNS = (
     *("samples", "profile"),
 )
 _VARIABLE = "variable "
-# asv itself writes a hash in place of the name of an environment that is longer.
-_LONGEST_NAME = 128
 _COMMIT_DIGITS = 8
 _MOST_COMBINATIONS = 1_000_000
 _GIB = 1 << 30
@@ -303,9 +300,10 @@ def write(rows: Sequence[Row]) -> Written:
         for one in grouped(of_machine, lambda row: (row.commit.sha, row.environment.env_id)):
             environment = _environment_name(one[0])
             hashed = hashlib.md5(environment.encode(), usedforsecurity=False).hexdigest()
-            short = environment if len(environment) < _LONGEST_NAME else f"env-{hashed}"
+            short = environment if len(environment) < LONGEST_NAME else f"env-{hashed}"
             results = {name: _column(name, of_name, described) for name, of_name in _named(one, names)}
-            files[f"{machine}/{one[0].commit.sha[:_COMMIT_DIGITS]}-{_plain(short)}.json"] = _json(
+            commit = plain_name(one[0].commit.sha[:_COMMIT_DIGITS])
+            files[f"{machine}/{commit}-{plain_name(short)}.json"] = _json(
                 _result_file(one[0], machine, environment, results), indent=None
             )
     files[BENCHMARKS_FILE] = _json(described)
@@ -443,8 +441,8 @@ def _result_file(
 def _machine_name(row: Row, files: Mapping[str, str]) -> str:
     """Return the folder of a machine: its own name, or its identity where another machine has that name."""
     facts_ = row.machine.facts
-    name = _plain(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
-    return name if f"{name}/{MACHINE_FILE}" not in files else f"{name}-{row.machine.machine_id}"
+    name = plain_name(facts_.get("machine") or facts_.get("node") or row.machine.machine_id)
+    return name if f"{name}/{MACHINE_FILE}" not in files else plain_name(f"{name}-{row.machine.machine_id}")
 
 
 def _hardware(row: Row, machine: str) -> dict[str, str]:
@@ -463,11 +461,6 @@ def _hardware(row: Row, machine: str) -> dict[str, str]:
 def _environment_name(row: Row) -> str:
     software = row.environment.facts
     return software.get("environment") or f"py{software.get('python', '')}-{row.environment.env_id}"
-
-
-def _plain(text: str) -> str:
-    """Return a text that can be the name of a file."""
-    return re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
 
 
 def _json(value: object, indent: int | None = 4) -> str:

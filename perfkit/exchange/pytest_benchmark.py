@@ -24,7 +24,7 @@ from perfkit.exchange.foreign import (
     moment,
 )
 from perfkit.exchange.sense import checked
-from perfkit.exchange.written import Written, entries_of, grouped, number_of
+from perfkit.exchange.written import Written, entries_of, grouped, number_of, plain_name
 from perfkit.identity import short_run_id
 from perfkit.records import WALL_TIME, Benchmark, Machine, Outcome, Row, Summary
 
@@ -175,8 +175,8 @@ def write(rows: Sequence[Row]) -> Written:
         benches = list(_benches(session, left_out))
         if benches:
             first = session[0]
-            name = f"{len(files) + 1:04}_{first.commit.sha}_{short_run_id(first.run_id)}.json"
-            files[name] = json.dumps(_session(first, benches), indent=4) + "\n"
+            name = plain_name(f"{len(files) + 1:04}_{first.commit.sha}_{short_run_id(first.run_id)}")
+            files[f"{name}.json"] = json.dumps(_session(first, benches), indent=4) + "\n"
     return Written(files=files, left_out=left_out)
 
 

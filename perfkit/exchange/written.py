@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfkit.records import Row
 from perfkit.records.policies import OtherPolicy
+
+# asv itself writes a hash in place of the name of an environment that is longer.
+LONGEST_NAME = 128
+_DIGITS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,3 +47,12 @@ def number_of(entries: Mapping[str, str], name: str) -> float | None:
         if type(found) in (int, float) and math.isfinite(found):
             return found  # type: ignore[no-any-return]
     return None
+
+
+def plain_name(text: str) -> str:
+    """Return a text that can be one part of a path: a ledger of anybody's may name whatever it likes."""
+    name = re.sub(r"[^\w.+@=-]", "_", text).lstrip(".") or "_"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    digits = hashlib.sha256(name.encode()).hexdigest()[:_DIGITS]
+    return f"{name.encode()[: LONGEST_NAME - 1 - _DIGITS].decode(errors='ignore')}-{digits}"

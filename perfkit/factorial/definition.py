@@ -165,7 +165,7 @@ def _problems(experiment: Experiment) -> Iterator[str]:
 def _parse(text: str, *, place: str, name: str) -> Experiment:
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{place} is not valid TOML ({error}); mend that line and try again") from error
     _check_keys(document, place)
     try:

@@ -68,5 +68,5 @@ def read_record(file: Path, kind: type[_Record]) -> _Record | None:
     """Read a record; None where its writer died before it was complete."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

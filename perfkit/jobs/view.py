@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import webbrowser
@@ -12,7 +13,10 @@ from pathlib import Path
 
 from perfkit.errors import UsageError
 from perfkit.reading.files import read_profile
-from perfkit.reading.names import CodeNames
+from perfkit.reading.names import CodeNames, printable
+
+# Snakeviz writes names as they are between the tags of a script in its page.
+_ENDS_SCRIPT = re.compile(rb"</script|<!--", re.IGNORECASE)
 
 
 def view_command(file: Path, *, server: bool) -> Sequence[str]:
@@ -27,10 +31,16 @@ def view_command(file: Path, *, server: bool) -> Sequence[str]:
             f"{file} is a {reading.origin}, and snakeviz shows cProfiles; `perfkit show {file}` tells what it"
             " says, and a trace opens at https://ui.perfetto.dev"
         )
+    if _ENDS_SCRIPT.search(file.read_bytes()):
+        raise UsageError(
+            f"{printable(str(file))} names functions that would run as code in snakeviz's page; "
+            "`perfkit show` tells what it says"
+        )
     if importlib.util.find_spec("snakeviz") is None:
         raise UsageError("snakeviz is not installed; `pip install snakeviz`")
     options = ["--server"] if server or not has_browser() else []
-    return [sys.executable, "-m", "snakeviz", *options, str(file)]
+    # An absolute path is no option, whatever the file is called.
+    return [sys.executable, "-m", "snakeviz", "--hostname", "127.0.0.1", *options, str(file.absolute())]
 
 
 def view(file: Path, *, server: bool) -> int:

@@ -41,6 +41,7 @@ _REPLACES = b"perfkit_replaces"
 _NAMES_DIGITS = 8
 # So many compactings may get in the way of one reader; each takes longer than listing what it left.
 _MOST_TRIES = 20
+UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -364,7 +365,10 @@ def _replaced_by(file: Path) -> frozenset[str]:
 @functools.lru_cache(maxsize=1024)
 def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
     """Return the names in a file as it is now; each question lists the ledger anew."""
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
+    with (
+        contextlib.suppress(*UNREADABLE),
+        pq.ParquetFile(file) as parquet,
+    ):
         names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
         if isinstance(names, list):
             # No file takes the place of itself, whatever it says.

@@ -17,10 +17,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perfkit.ledger.files import TEMPORARY, begin_hidden_folder, is_compacted
+from perfkit.ledger.files import TEMPORARY, UNREADABLE, begin_hidden_folder, is_compacted
 from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
 
 INDEX_FOLDER = ".index"
@@ -144,7 +143,10 @@ def _prefix() -> str:
 
 
 def _covered(file: Path) -> Mapping[str, int]:
-    with contextlib.suppress(pa.ArrowException, OSError, ValueError), pq.ParquetFile(file) as parquet:
+    with (
+        contextlib.suppress(*UNREADABLE),
+        pq.ParquetFile(file) as parquet,
+    ):
         found = json.loads((parquet.metadata.metadata or {}).get(_COVERED, b"{}"))
         if isinstance(found, dict):
             return found

@@ -67,7 +67,7 @@ def _from_items(source: str, items: tuple[tuple[str, str], ...]) -> RowPolicy:
     entries = dict(items)
     for kind in _KINDS.get(source, ()):
         # Something may be missing, or say something else than it should.
-        with contextlib.suppress(TypeError, ValueError, KeyError, msgspec.ValidationError):
+        with contextlib.suppress(TypeError, ValueError, KeyError, RecursionError, msgspec.ValidationError):
             return _build(kind, entries)
     return OtherPolicy(entries=entries)
 

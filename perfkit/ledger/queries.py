@@ -158,6 +158,9 @@ class Questions:
         def answer_or_explain(files: Present) -> Answer:
             try:
                 return answer(files)
+            except UnicodeDecodeError as error:
+                what = "a text in the ledger is none; `perfkit ledger verify` names its file"
+                raise LedgerError(what) from error
             except duckdb.Error as error:
                 mistakes = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
                 if not (asked and isinstance(error, mistakes)):
@@ -167,7 +170,11 @@ class Questions:
                 if asked:
                     told = str(error).partition("\n")[0]
                     raise UsageError(f'the question "{asked}" is not understood: {told}') from error
-                raise
+                if isinstance(error, mistakes):
+                    raise
+                reason = str(error).partition("\n")[0]
+                what = f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger verify`"
+                raise LedgerError(what) from error
 
         return read_consistently(self._ledger, answer_or_explain)
 

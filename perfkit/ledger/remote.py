@@ -8,6 +8,7 @@ that are known to be in there; a file whose name is not among them is *pending*:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -471,22 +472,34 @@ def _mirror_for(url: str) -> _Mirror:
     url = _checked(url)
     _check_installed(url)
     server = _server(url)
-    digest = hashlib.sha256(f"{url}\n{server}".encode()).hexdigest()[:_DIGITS]
-    readable = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-60:]
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError as error:
         raise LedgerError(f"there is no home folder for a copy of {url}; set XDG_CACHE_HOME") from error
-    return _Mirror(folder=cache / "perfkit" / "ledgers" / f"{readable}-{digest}", url=url, server=server)
+    return _Mirror(folder=cache / _mirror_name(url, server), url=url, server=server)
+
+
+def _mirror_name(url: str, server: str | None) -> Path:
+    """Return where in a cache the mirror of a store is, and nothing else."""
+    digest = hashlib.sha256(f"{url}\n{server}".encode()).hexdigest()[:_DIGITS]
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-60:]
+    return Path("perfkit", "ledgers", f"{readable}-{digest}")
 
 
 def _mirror_in(ledger: Path) -> _Mirror | None:
-    """Return the mirror that a folder is, None where it is none."""
+    """Return the mirror that a folder is, None where it is none.
+
+    Only a folder where perfkit would make the mirror is believed: a ledger that somebody else wrote could
+    name a store of theirs, and what is measured here would be put there.
+    """
     file = ledger / _HIDDEN / "store.json"
-    if not file.exists():
-        return None
-    marked = json.loads(file.read_bytes())
-    return _Mirror(folder=ledger, url=marked["url"], server=marked["server"])
+    with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
+        if file.exists():
+            marked = json.loads(file.read_bytes())
+            url, server = marked["url"], marked["server"]
+            if ledger.absolute().match(str(_mirror_name(url, server))):
+                return _Mirror(folder=ledger, url=url, server=server)
+    return None
 
 
 def _mirror_of(file: Path) -> _Mirror | None:

@@ -101,11 +101,28 @@ _STORED_TIMES = pa.schema(
     [(field.name, pa.int64() if field.type == _TIME else field.type) for field in SCHEMA]
 )
 _MAPS = [field.name for field in SCHEMA if field.type == _MAP]
+_NEVER_NULL = (
+    *(
+        "run_id",
+        "recorded_at",
+        "source",
+        "commit",
+        "dirty",
+        "benchmark",
+        "version",
+        "metric",
+        "unit",
+        "better",
+    ),
+    *("exact", "launch", "values", "machine_id", "env_id", "status"),
+)
 _DERIVED = ("n", "mean", "sd", "median")
 # The entries of a policy that held a count's causes in version 1, as JSON, and what was counted.
 _CAUSES_ENTRY, _TRAINING_ENTRY = "causes", "training"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# What is raised where cells, which may be anybody's, are those of no row.
+NO_ROW = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 def to_table(rows: Sequence[Row]) -> pa.Table:
@@ -126,7 +143,7 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
     """
     if "schema_version" not in table.column_names or table.num_rows == 0:
         raise LedgerError(f"{file} is a parquet file but no ledger file; move it out of the ledger")
-    newest = max(table["schema_version"].to_pylist())
+    newest = max((one for one in table["schema_version"].to_pylist() if isinstance(one, int)), default=0)
     if newest > SCHEMA_VERSION:
         raise LedgerError(
             f"{file} has ledger schema {newest}, this perfkit reads up to {SCHEMA_VERSION}; upgrade perfkit"
@@ -140,14 +157,33 @@ def upgraded(table: pa.Table, file: Path) -> pa.Table:
 
 
 def from_table(table: pa.Table) -> list[Row]:
-    """Return the rows of a table of the current schema; derived columns count where values are missing."""
+    """Return the rows of a table of the current schema; derived columns count where values are missing.
+
+    Raises:
+        LedgerError: perfkit wrote none such: something is missing, or cannot be.
+    """
+    for name in _NEVER_NULL:
+        if table[name].null_count:
+            raise _none_such(f"{name} is missing")
+    if any(chunk.flatten().null_count for chunk in table["values"].chunks):
+        raise _none_such("a value is missing")
     columns = table.cast(_STORED_TIMES)
-    maps = {name: _read_maps(columns[name]) for name in _MAPS}
-    others = columns.drop_columns(_MAPS).to_pylist()
-    return [
-        from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
-        for place, cells in enumerate(others)
-    ]
+    try:
+        maps = {name: _read_maps(columns[name]) for name in _MAPS}
+        others = columns.drop_columns(_MAPS).to_pylist()
+        return [
+            from_cells({**cells, **{name: texts[place] for name, texts in maps.items()}})
+            for place, cells in enumerate(others)
+        ]
+    except NO_ROW as error:
+        raise _none_such(error) from error
+
+
+def _none_such(why: object) -> LedgerError:
+    reason = str(why).partition("\n")[0]
+    return LedgerError(
+        f"a row of the ledger is none that perfkit writes ({reason}); `perfkit ledger verify` names its file"
+    )
 
 
 def to_cells(row: Row) -> dict[str, Any]:
@@ -327,5 +363,12 @@ def to_microseconds(time: datetime) -> int:
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """Return the time of so many microseconds since 1970, UTC."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """Return the time of so many microseconds since 1970, UTC.
+
+    Raises:
+        LedgerError: a file of anybody's has none, or one that is beyond all calendars.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except (TypeError, OverflowError) as error:
+        raise _none_such(error) from error

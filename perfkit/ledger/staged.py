@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from perfkit.errors import LedgerError
-from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION, from_cells, to_cells
+from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
 from perfkit.records import Row
 
 # The version of the lines; what they hold of a row has that of the ledger's schema.
@@ -111,7 +112,7 @@ def read_staged(staged: Path) -> Content:
         return Content()
     try:
         header = msgspec.json.decode(first, type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Content(problem="is no staged run of perfkit; move it away")
     if header.perfkit_staged > _FORMAT or header.schema > SCHEMA_VERSION:
         problem = f"was written by a newer perfkit ({header.perfkit}); upgrade perfkit to recover it"
@@ -139,9 +140,14 @@ def _read_batch(line: bytes) -> tuple[Row, ...] | None:
     checksum, _, text = line.partition(b" ")
     if checksum != _checksum(text):
         return None
-    cells: list[dict[str, Any]] = json.loads(text)
     unknown = dict.fromkeys(SCHEMA.names)
-    return tuple(from_cells({**unknown, **one}) for one in cells)
+    try:
+        cells = msgspec.convert(json.loads(text), type=list[dict[str, Any]])
+        rows = [from_cells({**unknown, **one}) for one in cells]
+        # Anybody can write a checksum: these are rows if a table can be made of them.
+        return tuple(from_table(to_table(rows)))
+    except (*NO_ROW, pa.ArrowException, msgspec.ValidationError, LedgerError):
+        return None
 
 
 @contextmanager

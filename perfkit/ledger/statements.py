@@ -58,7 +58,7 @@ class Statements(Generic[Statement]):
         """
         try:
             return msgspec.json.decode(file.read_bytes(), type=self.kind)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise LedgerError(f"{file} is not a readable {self.noun}; bring it back or delete it") from error
 
 

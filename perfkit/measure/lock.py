@@ -171,7 +171,7 @@ def _holder_text(path: Path) -> str:
             holder = msgspec.json.decode(os.pread(descriptor, _MOST_BYTES, 0), type=Invocation)
         finally:
             os.close(descriptor)
-    except (OSError, UsageError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "another perfkit"
     facts = [f"process {holder.pid}", f"since {holder.since_text} UTC"]
     if holder.user != Invocation.this().user:

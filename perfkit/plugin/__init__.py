@@ -73,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         pytest.exit("\n".join(f"perfkit: {line}" for line in internal_error_lines(error)), EXIT_INTERNAL)
     config.pluginmanager.register(recorder, _RECORDER_NAME)
+    config.pluginmanager.register(recorder.keeper, f"{_RECORDER_NAME}-state")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -21,6 +21,7 @@ from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
 from perfkit.agent.reports import judge
+from perfkit.agent.state import StateKeeper
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import function_version, new_run_id
@@ -36,6 +37,7 @@ from perfkit.plugin import without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
+from perfkit.views.console import visible, visible_lines
 
 # Beside the rounds of a benchmark, counting may take this share of what they took, or this many seconds.
 _SHARE = 0.1
@@ -78,6 +80,7 @@ class Recorder:
         self._run: Run | None = None
         self._process = os.getpid()
         self._problem: tuple[str, ...] = ()
+        self.keeper = StateKeeper()
         self._exit_code: int | None = None
         self._signals = contextlib.ExitStack()
 
@@ -97,10 +100,10 @@ class Recorder:
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
         for recovered in recover(ledger.path):
-            print(f"perfkit: {recovered.told}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+            print(f"perfkit: {visible(recovered.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
         pending = put_pending(ledger.path)
         if pending is not None and pending.told:
-            print(f"perfkit: {pending.told}", file=sys.stderr)  # noqa: T201 (likewise)
+            print(f"perfkit: {visible(pending.told)}", file=sys.stderr)  # noqa: T201 (likewise)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
@@ -169,9 +172,12 @@ class Recorder:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:  # noqa: ANN401 (pytest's type is private)
         """Say where the rows went."""
-        for line in (self._report, *self._problem):
+        put_back = [
+            f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
+        ]
+        for line in (self._report, *put_back, *self._problem):
             if line:
-                terminalreporter.write_line(f"perfkit: {line}")
+                terminalreporter.write_line(f"perfkit: {visible_lines(line)}")
 
     def _meet(self, item: pytest.Item, fixture: object) -> None:
         if not is_benchmark(fixture):

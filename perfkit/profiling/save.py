@@ -37,7 +37,7 @@ def load_summary(file: Path) -> ProfileSummary:
         return msgspec.json.decode(data, type=ProfileSummary)
     except OSError as error:
         raise UsageError(f"cannot read {file} ({error.strerror or error})") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
             f"{file} is damaged or no saved profile ({error}); profile again to replace it"
         ) from error

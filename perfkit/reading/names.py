@@ -43,7 +43,7 @@ class CodeNames:
             return "library"
         if path.is_absolute() or not portable:
             return "own"
-        return "own" if len(path.parts) == 1 or path.parts[0] in self.present else "library"
+        return "own" if len(path.parts) <= 1 or path.parts[0] in self.present else "library"
 
     def shown(self, file: str) -> str:
         """Return a path from its library on; a file that is not installed keeps its last three parts."""

@@ -212,14 +212,23 @@ def commits_of(start: Path, ref: str) -> frozenset[str]:
 
 def commits_between(start: Path, first: str, last: str) -> int | None:
     """Return how many commits ``last`` has that ``first`` has not; None where git lacks either."""
+    if not _are_hashes(first, last):
+        return None
     counted = try_git(start, "rev-list", "--count", f"{first}..{last}")
     return None if counted is None else int(counted)
 
 
 def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
     """Return the files that differ between two commits, None where git lacks one of them."""
+    if not _are_hashes(first, last):
+        return None
     listed = try_git(start, "diff", "--name-only", "--no-renames", "-z", first, last)
     return None if listed is None else tuple(filter(None, listed.split("\0")))
+
+
+def _are_hashes(*texts: str) -> bool:
+    """Tell whether texts are hashes: a ledger may be anybody's, and git would take some texts for options."""
+    return all(map(_SHA.fullmatch, texts))
 
 
 def releases(start: Path) -> dict[str, str]:

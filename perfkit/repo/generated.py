@@ -83,7 +83,7 @@ def _version_files(file: Path) -> Iterator[str]:
     """Yield what setuptools_scm, hatch-vcs, PDM and versioneer write, relative to the folder of the file."""
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return
     for *tables, key in _VERSION_KEYS:
         table: object = document.get("tool", {})

@@ -42,7 +42,7 @@ def accepted_in(
         RepositoryError: git does not know one of the two commits.
     """
     read = [
-        _read(sha, author, value)
+        read_acceptance(sha, author, value)
         for record in _log(repository, base_sha, head_sha, _FORMAT)
         for sha, author, trailers in [record.split("\n", 2)]
         for value in trailers.split("\n")[:-1]
@@ -51,7 +51,7 @@ def accepted_in(
     return acceptances, tuple(found for found in read if isinstance(found, str))
 
 
-def _read(sha: str, author: str, value: str) -> Acceptance | str:
+def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
     """Return the acceptance that a trailer's value holds, or a warning where it holds none."""
     match = _VALUE.fullmatch(value.strip())
     if match is None:

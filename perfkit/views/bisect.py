@@ -17,12 +17,11 @@ from perfkit.records.bisection import BisectionReport, FoundStep, Level, SearchS
 from perfkit.records.comparisons import MovedCause
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.exact import TITLES
-from perfkit.views.console import console_on
+from perfkit.views.console import console_on, visible
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.explain.markdown import section_rows
 from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.markdown_table import code, escape
-from perfkit.views.names import visible
 
 _SHA_DIGITS = 10
 _MOST_LISTED = 8

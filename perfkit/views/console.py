@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
 
 _PIPE_COLUMNS = 100
 _ANY_TEXT = "perfkit.any-text"
@@ -48,15 +52,56 @@ _SPELLED = str.maketrans(
 )
 # Bytes of a file's name that are no text are kept by Python as these characters, and written as they were.
 _FIRST_BYTE, _LAST_BYTE, _BYTE_OFFSET = "\udc80", "\udcff", 0xDC00
+# What would steer a terminal, turn the order of what it shows, or is no text: names may be other people's.
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def console_on(stream: TextIO) -> Console:
     """Return a console: as wide as the terminal, or as COLUMNS says, or 100 columns in a pipe."""
-    from rich.console import Console
-
     # Rich reads COLUMNS by itself, and would take a pipe for a terminal of 80 columns.
     told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return Console(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
+    return _visible_console()(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
+
+
+@functools.cache
+def _visible_console() -> type[Console]:
+    """Return a console of which no text can steer the terminal, whoever forgot to spell it out."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class VisibleConsole(Console):
+        def render(self, *args: Any, **options: Any) -> Iterable[Segment]:  # noqa: ANN401 (the library's own)
+            for segment in super().render(*args, **options):
+                text = segment.text
+                if segment.control or text.isprintable() or text == "\n":
+                    yield segment
+                else:
+                    yield Segment(visible_lines(text), segment.style)
+
+    return VisibleConsole
+
+
+def visible(text: str) -> str:
+    r"""Return a text in a line that a terminal can show: "\x1b" and "\n" are spelled out."""
+    if text.isprintable():
+        return text
+    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def visible_lines(text: str) -> str:
+    """Return lines that a terminal can show."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_json(text: str) -> str:
+    r"""Return JSON in which "\x9b" and its like, which JSON allows in texts, are spelled out."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSEEN.sub(lambda found: found.group() if found.group() in "\n\r\t" else _u(found.group()), text)
+
+
+def _u(character: str) -> str:
+    return f"\\u{ord(character):04x}"
 
 
 def let_any_text_through() -> None:

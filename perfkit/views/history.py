@@ -14,7 +14,8 @@ from rich.text import Text
 from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Silence, Stretch
 from perfkit.records.results import Metric
 from perfkit.units import counted
-from perfkit.views.names import BrokenName, short_names, visible
+from perfkit.views.console import visible
+from perfkit.views.names import BrokenName, short_names
 from perfkit.views.report.wording import amount_text, ratio_text, shift_sentence, value_text
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -12,12 +12,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from perfkit.views.console import visible
+
 # A name is broken between its parts, and inside a part only where that is too wide for a line.
 _PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
 _WORDS = re.compile(r"(?<=[_.,=:-])")
 _LEAST_COLUMNS = 12
-# What would steer a terminal, turn the order of what it shows, or is no text: names may be other people's.
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,6 @@ class BrokenName:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = cell_len(visible(self.name))
         return Measurement(min(_LEAST_COLUMNS, columns), columns)
-
-
-def visible(text: str) -> str:
-    r"""Return a text in a line that a terminal can show: "\x1b" and "\n" are spelled out."""
-    if text.isprintable():
-        return text
-    return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from perfkit.units import human_seconds
-from perfkit.views.console import console_on
+from perfkit.views.console import console_on, visible_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -55,7 +55,7 @@ class PassProgress(_Drawn):
         if self._in_terminal:
             self._bar.console.print(text, markup=False)
         elif self._enabled:
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{visible_lines(text)}\n")
 
     def begin(self, name: str, steps: int | None) -> None:
         """Say that a pass begins, with the number of its optimizer steps where that is known."""
@@ -86,7 +86,7 @@ class StageProgress(_Drawn):
 
         self._in_terminal = sys.stderr.isatty()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             console=console_on(sys.stderr),
@@ -99,7 +99,7 @@ class StageProgress(_Drawn):
     def say(self, text: str) -> None:
         """Say which stage begins."""
         if not self._in_terminal:
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{visible_lines(text)}\n")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from perfkit.views.names import BrokenName, broken, fitted, visible
+from perfkit.views.console import visible
+from perfkit.views.names import BrokenName, broken, fitted
 
 NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
 

@@ -28,7 +28,7 @@ from synthetic_history import (
 from perfkit.records import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
 from perfkit.records.history import CommitFacts, HistoryReport, Silence
 from perfkit.records.site import ProfileEntryPoint, Reference, Site
-from perfkit.views.names import visible
+from perfkit.views.console import visible
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report.data import commits_in_order
 from perfkit.views.report.pages import site_files, slug_of, trend_name

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.comparisons import UNDECIDED, Comparison
-from perfkit.views.console import console_on
+from perfkit.views.console import console_on, visible_lines
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import (
     change_text,
@@ -124,7 +124,7 @@ class PlainLines:
 
     def say(self, text: str) -> None:
         """Write one line."""
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{visible_lines(text)}\n")
 
     def update(self, states: Sequence[Comparison], elapsed_s: float) -> None:
         """Write a line for each benchmark that has been decided since the last call."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from perfkit.identity import short_run_id
 from perfkit.records.history import CommitFacts, HistoryReport
 from perfkit.records.site import Reference
-from perfkit.views.names import visible
+from perfkit.views.console import visible
 from perfkit.views.report.series import Placed, Series
 from perfkit.views.report.wording import (
     amount_text,

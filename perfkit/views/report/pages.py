@@ -18,7 +18,8 @@ from perfkit.records.history import ChangePoint, CommitFacts
 from perfkit.records.results import Machine
 from perfkit.records.site import GateFinding, GateSummary, ProfileEntryPoint, Site
 from perfkit.units import counted, human_percent, human_seconds
-from perfkit.views.names import short_names, visible
+from perfkit.views.console import visible
+from perfkit.views.names import short_names
 from perfkit.views.palette import DARK, LIGHT
 from perfkit.views.report import wording
 from perfkit.views.report.data import benchmark_script, commits_in_order, commits_script
@@ -175,7 +176,8 @@ def _longest_first(series: Iterable[Series]) -> list[Series]:
 
 def trend_name(benchmark: str, machine_id: str) -> str:
     """Return the name of the picture of a benchmark on a machine."""
-    return f"{slug_of(benchmark)}-{_plain(machine_id)}.svg"
+    machine = _plain(machine_id)
+    return f"{slug_of(benchmark)}-{machine if len(machine) <= _SLUG_LETTERS else slug_of(machine_id)}.svg"
 
 
 def slug_of(name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfkit.records.history import ChangePoint, CommitFacts
-from perfkit.views.names import visible
+from perfkit.views.console import visible
 from perfkit.views.palette import LIGHT
 from perfkit.views.report.series import Series, band, is_undone, state_of
 from perfkit.views.report.wording import (

@@ -9,7 +9,7 @@ from datetime import datetime
 from perfkit.records.history import ChangePoint, CommitFacts, Creep, Shift, Silence
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.units import counted, human_bytes, human_seconds
-from perfkit.views.names import visible
+from perfkit.views.console import visible
 from perfkit.views.report.series import Series, State
 
 # From here on a change is told as a factor: "+950 %" is harder to picture than "×10.5".
