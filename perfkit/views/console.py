@@ -60,11 +60,11 @@ def console_on(stream: TextIO) -> Console:
     """Return a console: as wide as the terminal, or as COLUMNS says, or 100 columns in a pipe."""
     # Rich reads COLUMNS by itself, and would take a pipe for a terminal of 80 columns.
     told = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    return _visible_console()(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
+    return visible_console()(file=stream, width=None if told else _PIPE_COLUMNS, highlight=False)
 
 
 @functools.cache
-def _visible_console() -> type[Console]:
+def visible_console() -> type[Console]:
     """Return a console of which no text can steer the terminal, whoever forgot to spell it out."""
     from rich.console import Console
     from rich.segment import Segment

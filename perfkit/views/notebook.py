@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from perfkit.views.console import visible_console
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -18,18 +20,16 @@ _FORMAT = (
 
 def as_text(view: RenderableType) -> str:
     """Return a view as lines of at most 100 columns, without colours."""
-    from rich.console import Console
-
     file = io.StringIO()
-    Console(file=file, width=_COLUMNS, highlight=False, color_system=None).print(_plain(view))
+    visible_console()(file=file, width=_COLUMNS, highlight=False, color_system=None).print(_plain(view))
     return file.getvalue().rstrip("\n")
 
 
 def as_html(view: RenderableType) -> str:
     """Return a view as an HTML element with colours; everything in it is escaped."""
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=_COLUMNS, highlight=False, record=True, force_terminal=True)
+    console = visible_console()(
+        file=io.StringIO(), width=_COLUMNS, highlight=False, record=True, force_terminal=True
+    )
     console.print(_plain(view))
     return console.export_html(inline_styles=True, code_format=_FORMAT)
 
