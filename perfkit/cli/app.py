@@ -21,6 +21,7 @@ from perfkit.cli import (
     explain,
     gate,
     history,
+    init,
     ledger,
     log,
     profile,
@@ -76,6 +77,7 @@ app = typer.Typer(
         "perfkit log",
     ),
 )
+init.register(app)
 gate.register(app)
 profile.register(app)
 show.register(app)
