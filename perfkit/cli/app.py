@@ -15,6 +15,7 @@ from perfkit.cli import (
     accept,
     backfill,
     calibrate,
+    comment,
     compare,
     doctor,
     experiment,
@@ -89,6 +90,7 @@ ledger.register(app)
 history.register(app)
 backfill.register(app)
 compare.register(app)
+comment.register(app)
 doctor.register(app)
 calibrate.register(app)
 experiment.register(app)
