@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +35,6 @@ from perfkit.units import counted, listed
 
 _MOST_NAMED = 4
 _PYTEST_LIMIT_S = 60.0
-# What pytest ends with where it does not know an option.
-_WRONG_OPTIONS = 4
 
 
 def plan_start(
@@ -81,7 +80,7 @@ def plan_start(
         files += planned
         remarks += [line for line in told if line not in remarks]
     say("asking pytest whether it takes this project's options")
-    remarks += _pytest_problem(layout.add_options)
+    remarks += _pytest_problem(root, layout.pytest_file)
     has_benchmarks = bool(
         layout.benchmark_files or layout.asv_benchmarks or (tried and tried.kept) or started
     )
@@ -91,7 +90,7 @@ def plan_start(
         found=tuple(_found(layout, benchmarks, tried)),
         files=written,
         remarks=tuple(remarks),
-        next_commands=tuple(_next(layout, written, benchmarks, has_benchmarks=has_benchmarks)),
+        next_commands=tuple(_next(root, layout, written, has_benchmarks=has_benchmarks)),
     )
 
 
@@ -202,42 +201,37 @@ def _remarks(root: Path, layout: Layout, *, started: bool) -> Iterator[str]:
         yield "this clone is shallow, so older commits are missing: run `git fetch --unshallow` before a gate"
 
 
-def _pytest_problem(options: str) -> Iterator[str]:
-    """Yield why pytest refuses the options that a project gives it, where it does."""
-    if not options:
+def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
+    """Yield why pytest does not begin under the settings that a project gives it, where it does not.
+
+    It may lack a plugin, or a module that a filter of warnings names.
+    """
+    if settings is None:
         return
     with temporary_folder() as folder:
+        (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
         ending = run_command(
-            [sys.executable, "-m", "pytest", "--collect-only", "-q", *_split(options), str(folder)],
+            [
+                *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"),
+                *("-c", str(root / settings), f"--rootdir={folder}", str(folder)),
+            ],
             output=folder / "output.log",
             limit_s=_PYTEST_LIMIT_S,
             folder=folder,
         )
-    refused = [line.rpartition("error: ")[2] for line in ending.tail if "error: " in line]
-    if ending.status == _WRONG_OPTIONS and refused:
-        yield f"pytest refuses this project's options ({refused[0]}): install what they need before a gate"
+    said = [line.strip() for line in ending.tail if re.search(r"error: |Error\b|Warning\b", line)]
+    if ending.status not in (0, None) and said:
+        told = said[-1].removeprefix("E ").rpartition("error: ")[2].strip()
+        yield f"pytest refuses this project's options ({told}): install what they need before a gate"
 
 
-def _split(options: str) -> list[str]:
-    try:
-        return shlex.split(options)
-    except ValueError:
-        return options.split()
-
-
-def _next(
-    layout: Layout, files: Sequence[PlannedFile], benchmarks: str | None, *, has_benchmarks: bool
-) -> Iterator[str]:
-    """Yield the three commands that lead to a first verdict."""
+def _next(root: Path, layout: Layout, files: Sequence[PlannedFile], *, has_benchmarks: bool) -> Iterator[str]:
+    """Yield the commands that lead to a first verdict, with the reason for each that has no name for it."""
     if files:
         names = " ".join(shlex.quote(file.path) for file in files)
         yield f'git add {names} && git commit -m "Measure performance with perfkit"'
-    if not has_benchmarks:
-        script = layout.scripts[0].path if layout.scripts else "SCRIPT.py"
-        yield f"perfkit gate --target {shlex.quote(script)}"
-        return
-    if layout.asv_benchmarks and not layout.benchmark_files:
-        yield "perfkit gate"
-        return
-    yield f"pytest {shlex.quote(benchmarks or '')} --benchmark-autosave".replace(" ''", "")
-    yield "perfkit gate"
+    script = layout.scripts[0].path if layout.scripts else "SCRIPT.py"
+    gate = "perfkit gate" if has_benchmarks else f"perfkit gate --target {shlex.quote(script)}"
+    if try_git(root, "rev-parse", "--verify", "--quiet", "HEAD~1") is not None:
+        yield f"{gate} --base HEAD~{2 if files else 1}  # what the last change cost"
+    yield f"{gate}  # after your next change"

@@ -24,8 +24,8 @@ class Layout:
     the folders that imports start from. ``benchmark_files`` use pytest-benchmark already, and
     ``asv_benchmarks`` is the folder of an asv suite. ``copied`` are files that git ignores and a checkout
     lacks, ``version_files`` those of them that perfkit brings by itself, and ``prepare`` is the command that
-    builds compiled extensions, None where there are none. ``python_files``, ``test_paths`` and
-    ``add_options`` are pytest's configuration. ``services`` run continuous integration here already.
+    builds compiled extensions, None where there are none. ``pytest_file`` has pytest's configuration, from
+    which ``python_files`` and ``test_paths`` are. ``services`` run continuous integration here already.
     """
 
     packages: dict[str, str]
@@ -38,7 +38,7 @@ class Layout:
     prepare: str | None
     python_files: tuple[str, ...]
     test_paths: tuple[str, ...]
-    add_options: str
+    pytest_file: str | None
     services: tuple[Service, ...]
     installable: bool
     requirements: str | None

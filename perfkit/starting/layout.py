@@ -59,7 +59,7 @@ def read_layout(root: Path) -> Layout:
     texts = {name: text for name in python if (text := read_code(root / name)) is not None}
     sources = [folder for folder in _SOURCE_FOLDERS if _holds_packages(folder, python)]
     packages = _packages(python, texts, sources)
-    options = _pytest_options(root)
+    pytest_file, options = _pytest_options(root)
     versions = version_files(root)
     return Layout(
         packages=packages,
@@ -72,7 +72,7 @@ def read_layout(root: Path) -> Layout:
         prepare=_prepare(root, files, packages),
         python_files=_words(options.get("python_files")) or ("test_*.py", "*_test.py"),
         test_paths=_words(options.get("testpaths")),
-        add_options=" ".join(_words(options.get("addopts"))),
+        pytest_file=pytest_file,
         services=tuple(
             dict.fromkeys(service for start, service in _SERVICES if any(f.startswith(start) for f in files))
         ),
@@ -189,17 +189,20 @@ def _is_installable(root: Path) -> bool:
     return "project" in document or "build-system" in document
 
 
-def _pytest_options(root: Path) -> Mapping[str, object]:
-    """Return pytest's configuration from the first of its files that has one, in pytest's own order."""
+def _pytest_options(root: Path) -> tuple[str | None, Mapping[str, object]]:
+    """Return the first of pytest's files that has its configuration, in its own order, and what it says."""
     for name in ("pytest.ini", ".pytest.ini"):
         if (root / name).is_file():
-            return _ini(root / name, "pytest")
+            return name, _ini(root / name, "pytest")
     tools = _toml(root / "pyproject.toml").get("tool")
     pytest = tools.get("pytest") if isinstance(tools, dict) else None
     options = pytest.get("ini_options", pytest) if isinstance(pytest, dict) else None
     if isinstance(options, dict):
-        return options
-    return _ini(root / "tox.ini", "pytest") or _ini(root / "setup.cfg", "tool:pytest")
+        return "pyproject.toml", options
+    for name, section in (("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
+        if found := _ini(root / name, section):
+            return name, found
+    return None, {}
 
 
 def _ini(file: Path, section: str) -> Mapping[str, object]:

@@ -205,7 +205,7 @@ def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
     planned = plan(repository.root)
 
     assert "training scripts: train.py (training loop)" in planned.found
-    assert "perfkit gate --target train.py" == planned.next_commands[-1]
+    assert "perfkit gate --target train.py  # after your next change" == planned.next_commands[-1]
     assert any("`perfkit gate --target train.py`" in remark for remark in planned.remarks)
     assert {".gitignore"} == {file.path for file in planned.files}
 
@@ -288,6 +288,10 @@ def test_options_that_pytest_refuses_are_told(repository: Repository) -> None:
     repository.commit({"pyproject.toml": settings, "widgets/__init__.py": ""})
 
     assert any("--no-such-option" in remark for remark in plan(repository.root).remarks)
+
+    filters = 'filterwarnings = ["error", "ignore::no_such_library.Warned"]'
+    repository.commit({"pyproject.toml": settings.replace('addopts = "--no-such-option"', filters)})
+    assert any("no_such_library" in remark for remark in plan(repository.root).remarks)
 
 
 def test_a_broken_configuration_is_never_rewritten(repository: Repository) -> None:
