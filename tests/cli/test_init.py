@@ -125,7 +125,7 @@ def test_each_step_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) ->
     yaml = pytest.importorskip("yaml")
     root, steps = _clone(project, tmp_path, yaml, "gate")
     summary = tmp_path / "summary.md"
-    variables = {"PERFKIT_BASE": "origin/main", "GITHUB_STEP_SUMMARY": str(summary)}
+    variables = {"GITHUB_STEP_SUMMARY": str(summary)}
 
     done = {name: _run(command, root, variables) for name, command in steps.items() if name != "Install"}
 
@@ -181,6 +181,33 @@ def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Pat
     assert 0 == done.returncode, done.stderr
     assert summary.read_text().startswith("## perfkit gate: NOT MEASURED\n")
     assert "is not known" in summary.read_text()
+
+
+def test_a_comment_needs_few_libraries(project: GitProject) -> None:
+    """The workflow that comments installs three libraries, and none that computes or reads a ledger."""
+    workflow = (Path(__file__).parents[2] / "perfkit/starting/templates/github_comment.yml").read_text()
+    assert "python -m pip install msgspec rich typer\n" in workflow
+    code = (
+        "import sys\n"
+        "absent = 'torch numpy pandas scipy duckdb pyarrow git psutil jinja2 pytest snakeviz'.split()\n"
+        "class Refused:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in absent: raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refused())\n"
+        "sys.argv = ['perfkit', 'comment', '--from', 'none.json', '--gitlab']\n"
+        "from perfkit.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project.root,
+        env={**os.environ, "CI_API_V4_URL": "http://127.0.0.1:1", "CI_PROJECT_ID": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "no note: this job belongs to no merge request" == done.stdout.strip(), done.stderr
 
 
 def _clone(project: GitProject, place: Path, yaml: Any, job: str) -> tuple[Path, dict[str, str]]:  # noqa: ANN401
