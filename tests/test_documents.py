@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/history.md",
     "docs/ledger.md",
     "docs/profiling.md",
+    "docs/start.md",
     "docs/trust.md",
 ]
 # Nothing in these is to be typed.

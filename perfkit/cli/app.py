@@ -16,12 +16,14 @@ from perfkit.cli import (
     backfill,
     bisect,
     calibrate,
+    comment,
     compare,
     doctor,
     experiment,
     explain,
     gate,
     history,
+    init,
     ledger,
     log,
     profile,
@@ -77,6 +79,7 @@ app = typer.Typer(
         "perfkit log",
     ),
 )
+init.register(app)
 gate.register(app)
 profile.register(app)
 show.register(app)
@@ -89,6 +92,7 @@ history.register(app)
 backfill.register(app)
 bisect.register(app)
 compare.register(app)
+comment.register(app)
 doctor.register(app)
 calibrate.register(app)
 experiment.register(app)

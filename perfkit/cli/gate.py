@@ -43,6 +43,8 @@ def register(app: typer.Typer) -> None:
             "perfkit gate --fail-on proven --fail-fast",
             "perfkit gate --inconclusive pass --budget 120",
             "perfkit gate --inconclusive 'go on'",
+            "perfkit gate --target 'train.py --epochs 1'",
+            "perfkit gate --target package.module:function --exact-only",
             "perfkit gate --exact-only",
             "perfkit gate --exact-only --instructions --select collate",
             "perfkit gate --against v1.2",
@@ -92,6 +94,14 @@ def gate(
         bool,
         typer.Option("--against-release", help="As --against, with the last tag before HEAD."),
     ] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Compare this alone, without any benchmark file: a script (with its arguments, in quotes),"
+            " package.module:function, or a configured name.",
+        ),
+    ] = None,
     benchmarks: BenchmarksOption = None,
     select: SelectOption = None,
     margin: MarginOption = None,
@@ -173,6 +183,9 @@ def gate(
     environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
     with_packages = {f"--{side}-with": bool(wanted) for side, wanted in environments.items()}
     _refuse_together(
+        {"--target": target is not None, "--benchmarks": benchmarks is not None},
+        {"--target": target is not None, "--select": select is not None},
+        {"--target": target is not None, "--from-ledger": from_ledger is not None},
         {"--plan": plan, "--from-ledger": from_ledger is not None},
         {"--plan": plan, "--exact-only": exact_only},
         {"--plan": plan, "--instructions": instructions},
@@ -191,15 +204,17 @@ def gate(
             )
         ),
     )
+    project = project_in(repo)
+    # A whole run may take long, and measuring ends once it is decided.
+    whole_budget = project.config.gate.most_seconds if target is not None else None
     terms = Terms(
         margin=margin_share(margin),
         alpha=alpha,
-        budget_s=budget,
+        budget_s=whole_budget if budget is None else budget,
         fail_on=chosen(fail_on, FailOn, "--fail-on"),
         inconclusive=chosen(inconclusive, Inconclusive, "--inconclusive"),
         fail_fast=fail_fast,
     )
-    project = project_in(repo)
     place = ledger_at(ledger or project.ledger_place)
     if against_release:
         against = last_release(project)
@@ -219,6 +234,8 @@ def gate(
         report = recompute_gate(from_ledger, ledger=place, project=project)
         gated = Gated(report=report, exit_code=report.exit_code)
     else:
+        from perfkit.compare.target_benchmark import target_benchmark
+
         request = GateRequest(
             base=base,
             head=head,
@@ -232,6 +249,7 @@ def gate(
             instructions=instructions,
             wait_s=wait,
             environments=environments,
+            target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
         )
         with GateProgress(enabled=True) as progress:
             if plan:

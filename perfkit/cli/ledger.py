@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli import ledger_exchange
+from perfkit.cli import ledger_branch, ledger_exchange
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import tell
 
@@ -24,6 +24,7 @@ _ledger = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     ledger_exchange.register(_ledger)
+    ledger_branch.register(_ledger)
     app.add_typer(_ledger, name="ledger")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from perfkit.agent.session import selection_problem
+from perfkit.compare.target_benchmark import TargetBenchmark, lay_target
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.measure.lockstep.instructed import Callgrind
@@ -20,6 +21,7 @@ from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, 
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.records import SIDES, Side
+from perfkit.records.comparisons import TARGET_FILE
 from perfkit.repo.changed_code import ChangedCode, changed_code
 from perfkit.repo.checkout import Roots, checkouts
 from perfkit.repo.commands import outside_repository
@@ -44,7 +46,7 @@ class Scope:
     ``benchmarks`` is a path and ``select`` an expression for pytest's ``-k``, None where the configuration
     decides. ``as_is`` leaves allocator, hash seed and other settings alone. ``plants`` maps benchmarks to the
     share by which head is made slower on purpose. ``files``, in the folder ``files_from``, are laid over both
-    sides.
+    sides. Where a ``target`` is compared, nothing else is.
     """
 
     benchmarks: str | None
@@ -54,6 +56,7 @@ class Scope:
     plants: Mapping[str, float] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     files_from: Path = Path()
+    target: TargetBenchmark | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,11 +173,13 @@ def open_sides(
         roots = project_roots(project, pair, laid)
         for side in SIDES:
             overlay(scope.files, source=scope.files_from, target=roots.root(side))
+        if scope.target is not None:
+            lay_target(scope.target, roots)
         trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(scope, project, pair, roots),
-            select=config.gate.select if scope.select is None else scope.select,
+            select=_select(scope, project),
             plants=scope.plants,
             changed=_changed_code(project, pair, roots),
             interpreters=interpreters,
@@ -240,8 +245,17 @@ def staged_launcher(
         yield launcher
 
 
+def _select(scope: Scope, project: Project) -> str | None:
+    """Return which benchmarks are asked for; what is configured is meant for those of the project."""
+    if scope.target is not None:
+        return None
+    return project.config.gate.select if scope.select is None else scope.select
+
+
 def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tuple[str, ...]:
     """Return what pytest is given: the path asked for, the configured one if it is there, or nothing."""
+    if scope.target is not None:
+        return (TARGET_FILE,)
     if scope.benchmarks is None:
         configured = project.config.benchmarks
         return (configured,) if _holds_code(roots.head / configured) else ()

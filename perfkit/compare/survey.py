@@ -86,10 +86,10 @@ def take_survey(
     refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING], cures)
-    base = _with_heads_files(launcher, roots, head, base_own)
+    base, not_laid = _with_heads_files(launcher, roots, head, base_own)
     if EVERYTHING in base.errors:
         raise _not_collected("base", base.errors[EVERYTHING], cures)
-    sorting = _Sorting(head=head, base_own=base_own, base=base, rules=rules, cures=cures)
+    sorting = _Sorting(head=head, base_own=base_own, base=base, not_laid=not_laid, rules=rules, cures=cures)
     compared, findings = sorting.compared(), sorting.findings()
     if not compared and not findings:
         raise UsageError(
@@ -157,11 +157,16 @@ def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
     return NotMeasuredError(f"pytest could not collect the benchmarks of {side}: {said}; {advice}")
 
 
-def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted) -> Scouted:
-    """Return base's benchmarks with head's files; base keeps its own file where head's does not import."""
+def _with_heads_files(
+    launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted
+) -> tuple[Scouted, Mapping[str, str]]:
+    """Return base's benchmarks with head's files, and the error of each of these that does not import there.
+
+    Base keeps its own file in the place of such a one.
+    """
     changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
     if not changed:
-        return base_own
+        return base_own, {}
     # Base is collected again: the process that has collected its own files would not measure head's.
     laid = proven(launcher.survey(["base"])["base"], "base")
     broken = _broken_files(laid, base_own, changed)
@@ -169,11 +174,12 @@ def _with_heads_files(launcher: Launcher, roots: Roots, head: Scouted, base_own:
         restore(roots.base, file)
     if broken:
         launcher.survey(["base"])
+    not_laid = {file: laid.errors[file] for file in broken if file in laid.errors}
     if len(broken) == len(changed):
-        return base_own
+        return base_own, not_laid
     own = {name: found for name, found in base_own.found.items() if found.file in broken}
     kept = {name: found for name, found in laid.found.items() if found.file not in broken}
-    return replace(laid, found={**kept, **own})
+    return replace(laid, found={**kept, **own}), not_laid
 
 
 def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
@@ -192,11 +198,15 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Sorting:
-    """Sorts the benchmarks of head, of base by itself, and of base with head's files."""
+    """Sorts the benchmarks of head, of base by itself, and of base with head's files.
+
+    ``not_laid`` are head's files that do not import on base, each with its error.
+    """
 
     head: Scouted
     base_own: Scouted
     base: Scouted
+    not_laid: Mapping[str, str]
     rules: Rules
     cures: Cures
 
@@ -225,7 +235,13 @@ class _Sorting:
             elif found.file in self.base_own.skipped:
                 yield self._on(found, "FAILED", f"skipped on base: {self.base_own.skipped[found.file]}")
             else:
-                yield self._on(found, "NEW", "base has no such benchmark")
+                yield self._on(found, "NEW", self._new(found.file))
+
+    def _new(self, file: str) -> str:
+        """Return why base has no benchmark that head has: it may lack a library rather than the code."""
+        error = self.not_laid.get(file)
+        told = "" if error is None else f", and head's file {self._import_error('base', error)}"
+        return f"base has no such benchmark{told}"
 
     def _missing(self) -> Iterator[Comparison]:
         """Yield findings on benchmarks that head lacks: their file does not import, or they were removed."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from perfkit.compare.engine import Terms
 from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
 from perfkit.compare.survey import Survey, take_survey
+from perfkit.compare.target_benchmark import TargetBenchmark
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.measure.lockstep.scout import say_nothing
@@ -25,9 +26,10 @@ from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
 class GateRequest:
     """What to compare, and how; what is None follows from the configuration.
 
-    With ``exact_only`` nothing is timed; with ``instructions`` callgrind counts, too. ``wait_s`` is how long
-    to wait for another perfkit, in seconds, None for as long as it takes. ``environments`` are those of the
-    sides: requirements, files of them, or folders; nothing stands for the present environment.
+    A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
+    ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
+    None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
+    folders; nothing stands for the present environment.
     """
 
     base: str | None
@@ -42,6 +44,7 @@ class GateRequest:
     instructions: bool = False
     wait_s: float | None = None
     environments: Mapping[Side, Sequence[str]] = field(default_factory=dict)
+    target: TargetBenchmark | None = None
 
     @property
     def of_environments(self) -> bool:
@@ -121,7 +124,13 @@ def requested_sides(
         RepositoryError: a side cannot be laid out.
         UsageError: neither side has what was asked for, or there is nothing to compare.
     """
-    scope = Scope(benchmarks=request.benchmarks, select=request.select, as_is=request.as_is, seed=seed)
+    scope = Scope(
+        benchmarks=request.benchmarks,
+        select=request.select,
+        as_is=request.as_is,
+        seed=seed,
+        target=request.target,
+    )
     progress.begin("\n".join((*pair.remarks, pair.title)))
     with surveyed_sides(
         pair,

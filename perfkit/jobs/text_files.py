@@ -82,6 +82,19 @@ def replace_texts(texts: Mapping[Path, str], *, option: str, makes_folder: bool 
             temporary.unlink(missing_ok=True)
 
 
+def add_text(file: Path, text: str, *, option: str) -> None:
+    """Add a text at the end of a file, which need not be there; ``option`` is what named the file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    try:
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        raise _unwritable(file, error, option) from error
+
+
 def _check_place(file: Path, *, makes_folder: bool) -> None:
     if file.is_dir():
         raise IsADirectoryError(None, "it is a folder")

@@ -10,6 +10,8 @@ from typing import Literal
 from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Side
 from perfkit.records.differences import Section
 
+# The file on both sides by which a target is compared that no file of benchmarks names.
+TARGET_FILE = "perfkit_target.py"
 # Which times are compared: of all calls of a round together, or of a typical call in it.
 Calls = Literal["all", "typical"]
 TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]

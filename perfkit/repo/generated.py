@@ -54,15 +54,12 @@ def bring_versions(source: Path, root: Path) -> None:
     Raises:
         RepositoryError: a file cannot be copied.
     """
-    for described in list_with_git(source, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
-        for name in _version_files(source / described):
-            path = os.path.normpath(Path(described).parent / name)
-            kept = list_with_git(source, "ls-files", "-z", "--", f":(literal){path}")
-            if not kept and (source / path).is_file():
-                try:
-                    _bring(source / path, place_inside(root, path), _copy)
-                except OSError as error:
-                    raise RepositoryError(f"cannot copy {source / path}: {error}") from error
+    for path in version_files(source):
+        if (source / path).is_file():
+            try:
+                _bring(source / path, place_inside(root, path), _copy)
+            except OSError as error:
+                raise RepositoryError(f"cannot copy {source / path}: {error}") from error
 
 
 def write_missing_versions(root: Path) -> Iterator[str]:
@@ -77,6 +74,17 @@ def write_missing_versions(root: Path) -> Iterator[str]:
             if target.suffix == ".py" and target.parent.is_dir() and not os.path.lexists(target):
                 target.write_text(_STAND_IN, encoding="utf-8")
                 yield path
+
+
+def version_files(root: Path) -> tuple[str, ...]:
+    """Return the version files that a build writes below ``root`` and that git does not keep."""
+    found = []
+    for described in list_with_git(root, "ls-files", "-z", "--", ":(glob)**/pyproject.toml"):
+        for name in _version_files(root / described):
+            path = os.path.normpath(Path(described).parent / name)
+            if not list_with_git(root, "ls-files", "-z", "--", f":(literal){path}"):
+                found.append(path)
+    return tuple(found)
 
 
 def _version_files(file: Path) -> Iterator[str]:

@@ -239,6 +239,13 @@ def test_heads_benchmarks_are_laid_over_base(
     assert verdict == laid_over.gated.verdicts[f"test_{name}"], behaviour
 
 
+def test_a_new_benchmark_says_why_base_cannot_run_it(laid_over: Scene) -> None:
+    """It may be a library that is missing rather than the code that is new."""
+    message = laid_over.gated.comparisons["test_absent"]["message"]
+
+    assert "base has no such benchmark, and head's file does not import on base: ImportError" in message
+
+
 def test_a_changed_benchmark_is_exit_code_4(laid_over: Scene) -> None:
     """What changed with its benchmark cannot be judged, so it does not pass."""
     assert 4 == laid_over.gated.exit_code

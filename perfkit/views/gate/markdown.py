@@ -6,9 +6,10 @@ import html
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfkit.errors import EXIT_NOT_MEASURED
 from perfkit.records import Commit
-from perfkit.records.comparisons import Comparison, Explanation, GateReport
-from perfkit.units import human_seconds
+from perfkit.records.comparisons import TARGET_FILE, Comparison, Explanation, GateReport
+from perfkit.units import counted, human_seconds
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
 from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
@@ -25,6 +26,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    slowest_part,
     times_text,
     without_many_not_reached,
 )
@@ -34,6 +36,8 @@ from perfkit.views.surroundings import difference_of_sides, options_of
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 _TOLD_LOOKS = 7
+# A table of more benchmarks hides what moved among what did not.
+_LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
 
 
@@ -45,29 +49,58 @@ def render_comment(report: GateReport) -> str:
     return "\n".join((escape(both), "", _single_comment(report), _single_comment(report.against)))
 
 
+def render_without_report(problem: str, address: str | None) -> str:
+    """Return the comment for a gate that left no result, which must not read as one that found nothing."""
+    output = f"[its output]({address})" if address else "its output"
+    return (
+        "## perfkit gate: NOT MEASURED\n\n"
+        f"NOT MEASURED: {escape(problem)}. Whether this change is slower is not known; {output} says why.\n"
+    )
+
+
 def _single_comment(report: GateReport) -> str:
     against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        _LINE_BREAK.join(map(escape, decision_lines(report, names))),
+        _LINE_BREAK.join(map(escape, (*decision_lines(report, names), *_unknown(report)))),
         _results(ordered, names),
-        _remarks(ordered, names, can_accept=can_accept(report)),
+        _remarks(report, ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        _footer(report, names),
+        escape(reading_guide(report, names)) if is_timed(report) else "",
+        _folded("Machine, cost, rules, and how to measure it again", _footer(report)),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def _unknown(report: GateReport) -> Iterator[str]:
+    """Say that what could not be measured may be slower: a reader might take silence for good news."""
+    if report.exit_code == EXIT_NOT_MEASURED:
+        yield "Whether what could not be measured became slower is not known."
+
+
 def _results(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Return the table; where it would be long, what did not change is in a table of its own, folded."""
     if not comparisons:
         return ""
     shown, others = without_many_not_reached(comparisons)
     last = [table_row([others, "", "", "", "", "NOT REACHED", ""])] if others else []
-    return "\n".join((*table_head(_HEADINGS), *(_result(found, names) for found in shown), *last))
+    same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
+    first = [_result(found, names) for found in shown if found not in same]
+    table = "\n".join((*table_head(_HEADINGS), *first, *last)) if first or last else ""
+    if not same:
+        return table
+    rows = (*table_head(_HEADINGS), *(_result(found, names) for found in same))
+    folded = _folded(f"{counted(len(same), 'benchmark')} UNCHANGED", "\n".join(rows))
+    return "\n\n".join(filter(None, (table, folded)))
+
+
+def _folded(summary: str, text: str) -> str:
+    """Return a text that is shown once a reader asks for it."""
+    return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
@@ -86,14 +119,23 @@ def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
     )
 
 
-def _remarks(comparisons: Sequence[Comparison], names: Mapping[str, str], *, can_accept: bool) -> str:
-    return "\n".join(_remark(found, names, can_accept=can_accept) for found in comparisons if details(found))
+def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    explained = {one.benchmark: one for one in report.explanations}
+    return "\n".join(
+        _remark(report, found, names, explained.get(found.benchmark.name))
+        for found in comparisons
+        if details(found)
+    )
 
 
-def _remark(comparison: Comparison, names: Mapping[str, str], *, can_accept: bool) -> str:
+def _remark(
+    report: GateReport, comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None
+) -> str:
     name = names[comparison.benchmark.name]
-    command = accept_command(comparison, name) if can_accept else None
-    said = escape("; ".join(details(comparison)))
+    command = accept_command(comparison, name) if can_accept(report) else None
+    part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
+    where = f"; most of it in {escape(part.name)}, {code(part.place)}" if part is not None else ""
+    said = escape("; ".join(details(comparison))) + where
     remark = f"- {comparison.verdict} {code(name)}: {said}"
     return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
 
@@ -112,14 +154,12 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _footer(report: GateReport, names: Mapping[str, str]) -> str:
-    return _LINE_BREAK.join(_footer_lines(report, names))
+def _footer(report: GateReport) -> str:
+    return _LINE_BREAK.join(_footer_lines(report))
 
 
-def _footer_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[str]:
+def _footer_lines(report: GateReport) -> Iterator[str]:
     yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
-    if is_timed(report):
-        yield escape(reading_guide(report, names))
     if (difference := difference_of_sides(report)) is not None:
         yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
     yield f"Machine: {escape(machine_title(report.machine))}"
@@ -132,7 +172,9 @@ def _footer_lines(report: GateReport, names: Mapping[str, str]) -> Iterator[str]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )
-        yield f"Reproduce: {code(command)}"
+        is_target = any(one.benchmark.name.startswith(TARGET_FILE) for one in report.comparisons)
+        of_target = " with the same `--target`" if is_target else ""
+        yield f"Reproduce: {code(command)}{of_target}"
     else:
         yield "To reproduce it, name the environments of both sides, which the ledger keeps by what differs."
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from perfkit.records.comparisons import (
     Need,
     Verdict,
 )
+from perfkit.records.differences import Part
 from perfkit.units import human_seconds
 
 # Verdicts that need attention come first in a table.
@@ -43,6 +45,8 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
+# A place in code, and no name of something that has none.
+_LINE = re.compile(r"\.py:\d+$")
 
 
 def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -217,6 +221,14 @@ def explanation_title(explanation: Explanation) -> str:
     """Return the heading of what is said of a benchmark."""
     profiled = explanation.section is not None
     return "what moved, per call under cProfile" if profiled else "its time and its counts"
+
+
+def slowest_part(explanation: Explanation | None) -> Part | None:
+    """Return the part of a benchmark that took the most time more, where its line is known."""
+    section = None if explanation is None else explanation.section
+    parts = section.parts if section else ()
+    slower = [part for part in parts if _LINE.search(part.place) and part.amount.moved_s > 0]
+    return max(slower, key=lambda part: part.amount.moved_s, default=None)
 
 
 def accept_command(comparison: Comparison | ExactComparison, name: str) -> str | None:

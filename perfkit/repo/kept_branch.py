@@ -1,0 +1,123 @@
+"""A folder kept on a branch that has no history in common with the code and is never checked out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from perfkit.errors import RepositoryError
+from perfkit.repo.commands import outside_repository, run_git, try_git
+from perfkit.temporary import temporary_folder
+
+_ATTEMPTS = 5
+_SIGNATURE = {
+    "GIT_AUTHOR_NAME": "perfkit",
+    "GIT_AUTHOR_EMAIL": "perfkit@localhost",
+    "GIT_COMMITTER_NAME": "perfkit",
+    "GIT_COMMITTER_EMAIL": "perfkit@localhost",
+}
+
+
+def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | None:
+    """Bring the files of a remote's branch into a folder, whose own files stay; return how many came.
+
+    None means that the remote has no such branch.
+
+    Raises:
+        RepositoryError: the remote cannot be reached, or a file cannot be written.
+    """
+    tip = _fetch(top, branch, remote)
+    if tip is None:
+        return None
+    names = run_git(top, "ls-tree", "-r", "-z", "--name-only", tip).split("\0")[:-1]
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        with temporary_folder() as aside:
+            index = {"GIT_INDEX_FILE": str(aside / "index")}
+            _git(top, ("read-tree", tip), index)
+            # Only what is missing is written: a file of a ledger never changes.
+            given = "\0".join(missing).encode(errors="surrogateescape")
+            prefix = f"--prefix={folder.resolve()}/"
+            _git(top, ("checkout-index", "-q", "-z", "--stdin", prefix), index, given=given)
+    return len(missing)
+
+
+def push_branch(top: Path, branch: str, folder: Path, *, remote: str, message: str) -> bool:
+    """Add the files of a folder to a remote's branch; return whether there was anything to add.
+
+    Where another push was quicker, the files are added to what that one left.
+
+    Raises:
+        RepositoryError: the remote does not take it.
+    """
+    for attempt in range(_ATTEMPTS):
+        tip = _fetch(top, branch, remote)
+        commit = _commit(top, folder, tip, message)
+        if commit is None:
+            return False
+        try:
+            run_git(top, "push", "--quiet", remote, f"{commit}:refs/heads/{branch}")
+        except RepositoryError:
+            if attempt + 1 == _ATTEMPTS or _fetch(top, branch, remote) == tip:
+                raise
+        else:
+            return True
+    return False
+
+
+def _fetch(top: Path, branch: str, remote: str) -> str | None:
+    """Return the tip of a remote's branch, None where it has no such branch."""
+    listed = run_git(top, "ls-remote", remote, f"refs/heads/{branch}")
+    if not listed.strip():
+        return None
+    run_git(top, "fetch", "--quiet", "--no-tags", remote, f"+refs/heads/{branch}:refs/perfkit/{branch}")
+    return try_git(top, "rev-parse", "--verify", f"refs/perfkit/{branch}")
+
+
+def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | None:
+    """Return a commit on ``tip`` that has the files of a folder besides, None where these are in it."""
+    with temporary_folder() as aside:
+        index = {"GIT_INDEX_FILE": str(aside / "index"), **_SIGNATURE}
+        if tip is not None:
+            _git(top, ("read-tree", tip), index)
+        place = ("--work-tree", str(folder.resolve()))
+        _git(top, (*place, "add", "--force", "--ignore-removal", "."), index, folder=folder)
+        tree = _git(top, ("write-tree",), index)
+        if tip is not None and tree == try_git(top, "rev-parse", f"{tip}^{{tree}}"):
+            return None
+        parent = () if tip is None else ("-p", tip)
+        return _git(top, ("commit-tree", tree, *parent, "-m", message), index)
+
+
+def _git(
+    top: Path,
+    arguments: tuple[str, ...],
+    variables: Mapping[str, str],
+    *,
+    given: bytes = b"",
+    folder: Path | None = None,
+) -> str:
+    """Return what a git command printed that uses an index of its own."""
+    directory = run_git(top, "rev-parse", "--absolute-git-dir").strip()
+    done = subprocess.run(
+        [
+            "git",
+            "--git-dir",
+            directory,
+            "-c",
+            "core.autocrlf=false",
+            *arguments,
+        ],
+        cwd=folder or top,
+        env={**outside_repository(os.environ), **variables},
+        input=given,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        raise RepositoryError(f"`git {arguments[0]}` failed in {folder or top}: {said[-1]}")
+    return done.stdout.decode().strip()

@@ -1,0 +1,1 @@
+"""How a repository that has never seen perfkit begins: what it is made of, and what it lacks."""

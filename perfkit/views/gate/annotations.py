@@ -1,0 +1,71 @@
+"""A gate's findings as annotations of GitHub's: each at the line of code that is named for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from perfkit.errors import EXIT_PASS
+from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport
+from perfkit.verdict.exact import TITLES
+from perfkit.verdict.exit_code import exit_code
+from perfkit.views.gate.wording import decides, details, slower_text, slowest_part
+from perfkit.views.names import short_names
+
+_PLACE = re.compile(r"(?P<file>[^:()<>]+\.py):(?P<line>\d+)$")
+# GitHub shows so many of a step.
+_MOST = 10
+
+
+def annotation_lines(report: GateReport) -> tuple[str, ...]:
+    """Return workflow commands: an error for what fails, a warning for what could not be decided."""
+    names = short_names(found.benchmark.name for found in report.comparisons)
+    explained = {one.benchmark: one for one in report.explanations}
+    times = [
+        _of_time(found, names[found.benchmark.name], explained.get(found.benchmark.name))
+        for found in report.comparisons
+        if decides(found) and _fails(found)
+    ]
+    counts = [line for one in report.exact if decides(one) and _fails(one) for line in _of_count(one)]
+    other = () if report.against is None else annotation_lines(report.against)
+    return (*times, *counts, *other)[:_MOST]
+
+
+def _fails(found: Comparison | ExactComparison) -> bool:
+    return found.verdict not in {"NEW", "SKIPPED"} and exit_code((found,)) != EXIT_PASS
+
+
+def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> str:
+    level = "warning" if found.verdict in {"INCONCLUSIVE", "NOT REACHED"} else "error"
+    if found.verdict == "REGRESSED" and found.estimate is not None:
+        said = f"{name} is {slower_text(found.estimate)}"
+    else:
+        said = f"{name}: {found.verdict}{''.join(f'; {one}' for one in details(found))}"
+    part = slowest_part(explanation)
+    if part is not None:
+        said += f"; most of it in {part.name}"
+    return _command(level, said, part.place if part else f"{found.benchmark.name.partition('::')[0]}:1")
+
+
+def _of_count(count: ExactComparison) -> Iterator[str]:
+    name = count.benchmark.name.rpartition("::")[2]
+    said = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
+    if count.base is not None and count.head is not None:
+        said += f", from {count.base:,.0f} to {count.head:,.0f}"
+    places = [cause for cause in count.causes if cause.head > cause.base and _PLACE.search(cause.place)]
+    if not places:
+        yield _command("error", said, None)
+    for cause in places[:3]:
+        yield _command("error", f"{said}; {cause.what}", cause.place)
+
+
+def _command(level: str, text: str, place: str | None) -> str:
+    """Return a workflow command; signs that would end its parts are written as GitHub has them."""
+    match = _PLACE.search(place or "")
+    told = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    if match is None:
+        return f"::{level} title=perfkit::{told}"
+    file = match["file"].strip()
+    for sign, code in (("%", "%25"), (":", "%3A"), (",", "%2C"), ("\r", "%0D"), ("\n", "%0A")):
+        file = file.replace(sign, code)
+    return f"::{level} file={file},line={match['line']},title=perfkit::{told}"

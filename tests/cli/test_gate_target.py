@@ -1,0 +1,94 @@
+"""`perfkit gate --target` measures a script or a function without any benchmark file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gating import SLOWER, GitProject, git_project, work
+
+SCRIPT = """
+import argparse
+import random
+import sys
+
+import work
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, default=1)
+    given = parser.parse_args()
+    print(random.random(), file=sys.stderr)
+    for _ in range(given.times):
+        work.steady()
+"""
+FILES = {"work.py": work(steady=10), "scripts/train.py": SCRIPT}
+SHORT = ("--budget", "60")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a project without benchmarks whose second commit is slower."""
+    project = git_project(tmp_path_factory.mktemp("target"), FILES)
+    project.commit({"work.py": work(steady=10 * SLOWER), "scripts/later.py": SCRIPT})
+    return project
+
+
+def test_a_script_is_a_benchmark(project: GitProject) -> None:
+    """Its arguments are given, the code beside the root is found, and nothing is left in the tree."""
+    gated = project.gate("--target", "scripts/train.py --times 3", *SHORT)
+
+    assert {"test_train": "REGRESSED"} == gated.verdicts, gated.stderr
+    assert 1 == gated.exit_code
+    assert "" == project.repository.git.git.status("--porcelain")
+
+
+def test_a_function_is_a_benchmark(project: GitProject) -> None:
+    """It is called without arguments."""
+    gated = project.gate("--target", "work:steady", *SHORT)
+
+    assert {"test_work_steady": "REGRESSED"} == gated.verdicts, gated.stderr
+
+
+def test_a_script_that_ends_in_an_error_is_told_with_its_words(project: GitProject) -> None:
+    """Its exit status and its last line are the finding."""
+    gated = project.gate("--target", "scripts/train.py --times many", *SHORT)
+
+    assert 4 == gated.exit_code
+    message = gated.comparisons["test_train"]["message"]
+    assert "train.py ended with exit status 2: " in message
+    assert "invalid int value: 'many'" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--target", "scripts/later.py"), "base has no scripts/later.py"),
+        (("--target", "none.py"), "there is no script"),
+        (("--target", "work:steady 3"), "a function is called without arguments"),
+        (("--target", "notebook.ipynb"), "is a notebook"),
+        (("--target", "'open"), "--target is not what a shell reads"),
+        (("--target", "work:steady", "--benchmarks", "tests"), "--target and --benchmarks contradict"),
+        (("--target", "work:steady", "--select", "a"), "--target and --select contradict"),
+    ],
+)
+def test_what_cannot_be_a_target_is_refused(
+    project: GitProject, arguments: tuple[str, ...], message: str
+) -> None:
+    """It is one line, before anything is measured."""
+    gated = project.gate(*arguments)
+
+    assert 2 == gated.exit_code
+    assert message in gated.stderr
+    assert "Traceback" not in gated.stderr
+
+
+def test_a_script_outside_of_the_project_is_refused(project: GitProject, tmp_path: Path) -> None:
+    """No commit has it."""
+    script = tmp_path / "outside.py"
+    script.write_text(SCRIPT)
+
+    gated = project.gate("--target", str(script))
+
+    assert 2 == gated.exit_code
+    assert "no commit has it" in gated.stderr

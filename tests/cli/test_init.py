@@ -1,0 +1,244 @@
+"""`perfkit init` from the command line, and what its workflow files run, step by step."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import git
+import pytest
+from gating import PERFKIT, GitProject, benchmark, git_project, work
+
+# Work that counts see, of which the second function does a quarter.
+COUNTING = """
+[tool.perfkit]
+margin = "50%"
+[tool.perfkit.gate]
+preload = ["torch"]
+most_seconds = 5
+"""
+COUNTED = "\ndef steady():\n    import torch\n    return [torch.zeros(64).add(1) for _ in range(8)]\n"
+LESS_COUNTED = "\ndef steady():\n    import torch\n    return [torch.zeros(64).add(1) for _ in range(2)]\n"
+FILES = {
+    "work.py": work(steady=10),
+    "benchmarks/test_speed.py": "import work\n" + benchmark("steady", "work.steady"),
+}
+SCHEMAS = {
+    ".github/workflows/perfkit.yml": "vendor.github-workflows",
+    ".github/workflows/perfkit-comment.yml": "vendor.github-workflows",
+    ".gitlab-ci.yml": "vendor.gitlab-ci",
+    ".gitlab/perfkit.yml": "vendor.gitlab-ci",
+}
+ALL = ("--ci", "github", "--ci", "gitlab", "--ci", "pre-commit")
+
+
+def perfkit(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of perfkit's to its end."""
+    return subprocess.run(
+        [PERFKIT, *arguments],
+        cwd=root,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> GitProject:
+    """Return a project with a benchmark."""
+    return git_project(tmp_path, FILES)
+
+
+def test_nothing_is_written_unasked(project: GitProject) -> None:
+    """Without a terminal it shows what it would write, as a difference, and how to have it written."""
+    project.commit({"pyproject.toml": '[project]\nname = "work"\nversion = "1"\n'})
+
+    for arguments in ((), ("--dry-run",)):
+        done = perfkit(project.root, "init", *arguments)
+
+        assert 0 == done.returncode, done.stderr
+        assert "would add to pyproject.toml" in done.stdout
+        assert '    +benchmarks = "benchmarks/test_speed.py"' in done.stdout
+        assert "`perfkit init --yes` writes it" in done.stdout
+        assert [] == project.repository.git.git.status("--porcelain").split()
+
+
+def test_yes_writes_and_tells_the_next_commands(project: GitProject) -> None:
+    """The three next commands are there, and the plan is JSON for whoever wants it."""
+    project.commit({"pyproject.toml": '[project]\nname = "work"\nversion = "1"\n'})
+
+    done = perfkit(project.root, "init", "--yes", "--json", "plan.json")
+
+    assert 0 == done.returncode, done.stderr
+    planned = json.loads((project.root / "plan.json").read_text())
+    assert 3 == len(planned["next_commands"])
+    assert all(command in done.stdout for command in planned["next_commands"])
+    assert 'own = ["work"]' in (project.root / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--yes", "--dry-run"), "--yes and --dry-run contradict each other"),
+        (("--ci", "jenkins"), '--ci must be "github", "gitlab" or "pre-commit", found "jenkins"'),
+        (("--repo", "nowhere"), "--repo nowhere is not a folder"),
+    ],
+)
+def test_wrong_usage_is_one_line(project: GitProject, arguments: tuple[str, ...], message: str) -> None:
+    """Nothing is tried before the command line is understood."""
+    done = perfkit(project.root, "init", *arguments)
+
+    assert 2 == done.returncode
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_files_are_what_the_services_read(project: GitProject) -> None:
+    """Each file keeps to its service's schema, as check-jsonschema has it."""
+    checker = shutil.which(
+        "check-jsonschema", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    )
+    if checker is None:
+        pytest.skip("check-jsonschema is not installed")
+    assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
+
+    for file, schema in SCHEMAS.items():
+        done = subprocess.run(
+            [checker, "--builtin-schema", schema, file],
+            cwd=project.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert 0 == done.returncode, f"{file}: {done.stdout}{done.stderr}"
+
+
+def test_each_step_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) -> None:
+    """What the job of a pull request runs finds the slowdown, and hands on a comment and an annotation."""
+    yaml = pytest.importorskip("yaml")
+    root, steps = _clone(project, tmp_path, yaml, "gate")
+    summary = tmp_path / "summary.md"
+    variables = {"GITHUB_STEP_SUMMARY": str(summary)}
+
+    done = {name: _run(command, root, variables) for name, command in steps.items() if name != "Install"}
+
+    assert ["Fetch the ledger", "Gate", "Summary"] == list(done)
+    assert 0 == done["Fetch the ledger"].returncode, done["Fetch the ledger"].stderr
+    assert 1 == done["Gate"].returncode, done["Gate"].stderr
+    assert 0 == done["Summary"].returncode, done["Summary"].stderr
+    assert "::error file=" in done["Summary"].stdout
+    assert summary.read_text() == (root / "perfkit-gate.md").read_text()
+    assert summary.read_text().startswith("## perfkit gate: FAIL\n\nFAIL: ")
+
+
+def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path: Path) -> None:
+    """What the job of a push runs counts, and puts its ledger where the next one finds it."""
+    yaml = pytest.importorskip("yaml")
+    root, steps = _clone(project, tmp_path, yaml, "counts")
+    variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+
+    done = {name: _run(command, root, variables) for name, command in steps.items() if name != "Install"}
+
+    assert {"Fetch the ledger": 0, "Count": 1, "Summary": 0, "Keep the ledger": 0} == {
+        name: one.returncode for name, one in done.items()
+    }, [one.stderr for one in done.values()]
+    again = tmp_path / "again"
+    git.Repo.clone_from(str(tmp_path / "hub.git"), again)
+    assert "files of origin/perfkit-ledger came into" in _run(steps["Fetch the ledger"], again, {}).stdout
+
+
+def test_the_hook_counts_before_a_commit(project: GitProject) -> None:
+    """The entry of the hook is a command that sees uncommitted changes, and leaves git's state alone."""
+    yaml = pytest.importorskip("yaml")
+    assert 0 == perfkit(project.root, "init", "--yes", "--ci", "pre-commit").returncode
+    project.commit({"work.py": work(steady=10) + LESS_COUNTED})
+    hooks = yaml.safe_load((project.root / ".pre-commit-config.yaml").read_text())["repos"][-1]["hooks"]
+    (project.root / "work.py").write_text(work(steady=10) + COUNTED)
+
+    done = _run(hooks[0]["entry"], project.root, {})
+
+    assert 1 == done.returncode, done.stderr
+    assert "M work.py" == project.repository.git.git.status("--porcelain").strip()
+
+
+def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Path) -> None:
+    """A gate that ended before it had one must not read as one that found nothing."""
+    summary = tmp_path / "summary.md"
+
+    done = perfkit(
+        project.root,
+        *("comment", "--from", "none.json", "--github-summary"),
+        GITHUB_STEP_SUMMARY=str(summary),
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert summary.read_text().startswith("## perfkit gate: NOT MEASURED\n")
+    assert "is not known" in summary.read_text()
+
+
+def test_a_comment_needs_few_libraries(project: GitProject) -> None:
+    """The workflow that comments installs three libraries, and none that computes or reads a ledger."""
+    workflow = (Path(__file__).parents[2] / "perfkit/starting/templates/github_comment.yml").read_text()
+    assert "python -m pip install msgspec rich typer\n" in workflow
+    code = (
+        "import sys\n"
+        "absent = 'torch numpy pandas scipy duckdb pyarrow git psutil jinja2 pytest snakeviz'.split()\n"
+        "class Refused:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in absent: raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refused())\n"
+        "sys.argv = ['perfkit', 'comment', '--from', 'none.json', '--gitlab']\n"
+        "from perfkit.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project.root,
+        env={**os.environ, "CI_API_V4_URL": "http://127.0.0.1:1", "CI_PROJECT_ID": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "no note: this job belongs to no merge request" == done.stdout.strip(), done.stderr
+
+
+def _clone(project: GitProject, place: Path, yaml: Any, job: str) -> tuple[Path, dict[str, str]]:  # noqa: ANN401
+    """Return a clean clone with a slower commit on a branch, and the commands of a job by their names."""
+    project.commit(
+        {
+            "pyproject.toml": COUNTING,
+            "work.py": work(steady=10) + LESS_COUNTED,
+        }
+    )
+    assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
+    project.commit({}, "Begin to measure")
+    hub = place / "hub.git"
+    project.repository.git.clone(hub, bare=True)
+    project.commit({"work.py": work(steady=10) + COUNTED}, "Slow it down")
+    project.repository.git.git.push(str(hub), "HEAD:topic")
+    root = place / "clean"
+    git.Repo.clone_from(str(hub), root, branch="topic")
+    workflow = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())
+    steps = workflow["jobs"][job]["steps"]
+    return root, {step["name"]: step["run"] for step in steps if "run" in step}
+
+
+def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step as a service does: by a shell, and with perfkit on its path."""
+    path = os.pathsep.join((str(PERFKIT.parent), os.environ["PATH"]))
+    return subprocess.run(
+        ["bash", "-e", "-c", command],
+        cwd=root,
+        env={**os.environ, "PATH": path, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,207 @@
+"""A gate's result reaches GitHub and GitLab once, and what they refuse is one line."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from synthetic import build_comparison, build_report
+
+from perfkit.errors import UsageError
+from perfkit.hosting.comments import MARKER
+from perfkit.jobs.comment import comment_on_github, comment_on_gitlab, read_report, run_address
+
+
+@dataclass
+class Service:
+    """A service on this machine that keeps comments; ``refuses`` answers all writing with a status."""
+
+    address: str = ""
+    comments: dict[int, str] = field(default_factory=dict)
+    refuses: int | None = None
+    guarded: set[int] = field(default_factory=set)
+    asked: list[str] = field(default_factory=list)
+    tokens: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """Serve comments until the test is over."""
+    state = Service()
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self, status: int, content: object) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def take(self) -> None:
+            state.asked.append(f"{self.command} {urlsplit(self.path).path}")
+            state.tokens.add(self.headers.get("Authorization") or self.headers.get("PRIVATE-TOKEN") or "")
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else {}
+            path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+            if state.refuses:
+                self.answer(state.refuses, {"message": "Resource not accessible by integration"})
+            elif path.endswith("/pulls"):
+                self.answer(200, [{"number": 7}] if query["head"] == ["someone:topic"] else [])
+            elif self.command == "GET":
+                page = int(query["page"][0]) - 1
+                listed = [{"id": key, "body": text} for key, text in sorted(state.comments.items())]
+                self.answer(200, listed[page * 100 : page * 100 + 100])
+            elif self.command == "POST":
+                state.comments[max(state.comments, default=0) + 1] = body["body"]
+                self.answer(201, {})
+            elif int(path.rpartition("/")[2]) in state.guarded:
+                self.answer(403, {"message": "Must have admin rights"})
+            else:
+                state.comments[int(path.rpartition("/")[2])] = body["body"]
+                self.answer(200, {})
+
+        do_GET = do_POST = do_PATCH = do_PUT = take  # noqa: N815 (the library's names)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.address = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+def github(service: Service, folder: Path, event: dict[str, Any], **changed: str) -> dict[str, str]:
+    """Return the variables that a step of GitHub's has."""
+    (folder / "event.json").write_text(json.dumps(event))
+    return {
+        "GITHUB_API_URL": service.address,
+        "GITHUB_REPOSITORY": "owner/project",
+        "GITHUB_EVENT_PATH": str(folder / "event.json"),
+        "GITHUB_SERVER_URL": "https://github.test",
+        "GITHUB_RUN_ID": "5",
+        "GITHUB_TOKEN": "secret",
+        **changed,
+    }
+
+
+def gitlab(service: Service, **changed: str) -> dict[str, str]:
+    """Return the variables that a job of GitLab's has."""
+    variables = {
+        "CI_API_V4_URL": service.address,
+        "CI_PROJECT_ID": "42",
+        "CI_MERGE_REQUEST_IID": "3",
+        "PERFKIT_GITLAB_TOKEN": "secret",
+    }
+    return {**variables, **changed}
+
+
+def test_a_comment_is_made_and_then_updated(service: Service, tmp_path: Path) -> None:
+    """A second result takes the place of the first, also behind a hundred other comments."""
+    service.comments = dict.fromkeys(range(1, 131), "other")
+    step = github(service, tmp_path, {"pull_request": {"number": 7}})
+
+    assert "made the comment on pull request 7" == comment_on_github("one", step)
+    assert "updated the comment on pull request 7" == comment_on_github("two", step)
+
+    assert f"{MARKER}\ntwo" == service.comments[131]
+    assert 131 == len(service.comments)
+    assert {"Bearer secret"} == service.tokens
+
+
+def test_a_run_for_a_fork_finds_its_pull_request(service: Service, tmp_path: Path) -> None:
+    """GitHub names no pull request of a fork, so that it is found by its branch."""
+    run = {"id": 9, "head_branch": "topic", "head_repository": {"owner": {"login": "someone"}}}
+    step = github(service, tmp_path, {"workflow_run": {**run, "pull_requests": []}})
+
+    assert "made the comment on pull request 7" == comment_on_github("one", step)
+    assert "https://github.test/owner/project/actions/runs/9" == run_address(step)
+    gone = github(service, tmp_path, {"workflow_run": {**run, "head_branch": "gone"}})
+    assert "no comment: this run belongs to no open pull request" == comment_on_github("one", gone)
+
+
+def test_anothers_copy_of_the_comment_stays(service: Service, tmp_path: Path) -> None:
+    """One that may not be changed is left alone, and a comment of its own is made."""
+    service.comments, service.guarded = {1: f"{MARKER}\ncopied"}, {1}
+    step = github(service, tmp_path, {"pull_request": {"number": 7}})
+
+    assert "made the comment on pull request 7" == comment_on_github("one", step)
+    assert {1: f"{MARKER}\ncopied", 2: f"{MARKER}\none"} == service.comments
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_is_not_allowed_is_one_line(service: Service, tmp_path: Path, status: int) -> None:
+    """It names the answer and the permission, and fails nothing."""
+    service.refuses = status
+    step = github(service, tmp_path, {"pull_request": {"number": 7}})
+
+    said = comment_on_github("one", step)
+
+    assert f"answered {status} (Resource not accessible by integration)" in said
+    assert "permissions: pull-requests: write" in said
+    assert "\n" not in said
+    assert "needs the scope api" in comment_on_gitlab("one", gitlab(service))
+
+
+def test_without_a_token_or_a_service_it_is_said(service: Service, tmp_path: Path) -> None:
+    """A fork has no token, and a service may be down."""
+    step = github(service, tmp_path, {"pull_request": {"number": 7}}, GITHUB_TOKEN="")
+
+    assert "GITHUB_TOKEN is not set" in comment_on_github("one", step)
+    assert "PERFKIT_GITLAB_TOKEN is not set" in comment_on_gitlab(
+        "one", gitlab(service, PERFKIT_GITLAB_TOKEN="")
+    )
+    assert "cannot be reached" in comment_on_gitlab(
+        "one", gitlab(service, CI_API_V4_URL="http://127.0.0.1:1")
+    )
+    with pytest.raises(UsageError, match="no workflow of GitHub's"):
+        comment_on_github("one", {})
+    with pytest.raises(UsageError, match="no job of GitLab's"):
+        comment_on_gitlab("one", {})
+
+
+def test_a_note_is_made_and_then_updated(service: Service) -> None:
+    """GitLab's notes of a merge request are kept in the same way."""
+    assert "made the note on merge request 3" == comment_on_gitlab("one", gitlab(service))
+    assert "updated the note on merge request 3" == comment_on_gitlab("two", gitlab(service))
+    assert "PUT /projects/42/merge_requests/3/notes/1" == service.asked[-1]
+    assert {1: f"{MARKER}\ntwo"} == service.comments
+
+
+def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Path) -> None:
+    """GitHub refuses what is longer than 65,536 characters; an open fold is closed."""
+    step = github(service, tmp_path, {"pull_request": {"number": 7}})
+
+    comment_on_github("<details>\n" + "a line\n" * 20_000 + "</details>", step)
+
+    kept = service.comments[1]
+    assert len(kept) < 65_536
+    assert kept.count("<details>") == kept.count("</details>")
+    assert "cut here" in kept
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """An interval without a limit, which JSON cannot hold, is one again."""
+    report = build_report(build_comparison("test_a", "INCONCLUSIVE", 1.02, 0.9, float("inf")))
+    file = tmp_path / "gate.json"
+    file.write_bytes(msgspec.json.encode(report))
+
+    assert report == read_report(file).report
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", '{"run_id": 3}', "[" * 100_000])
+def test_anything_else_is_no_result(tmp_path: Path, text: str) -> None:
+    """What a fork hands over may be anything; it is not repeated."""
+    file = tmp_path / "gate.json"
+    file.write_text(text)
+
+    assert "gate.json is no result of `perfkit gate --json`" == read_report(file).problem
+    assert "the gate ended before it had a result" == read_report(tmp_path / "none.json").problem

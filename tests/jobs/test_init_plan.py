@@ -1,0 +1,365 @@
+"""`perfkit init` reads repositories of many kinds, and keeps only benchmarks that ran."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import git
+import pytest
+from repositories import Repository, create_repository
+
+from perfkit.config import load_project
+from perfkit.errors import ConfigError, RepositoryError, UsageError
+from perfkit.jobs.init import plan_start, write_plan
+from perfkit.records.starting import Service, StartingPlan
+
+PROJECT = '[build-system]\nrequires = ["setuptools"]\n\n[project]\nname = "widgets"\nversion = "1"\n'
+LISTS = '''
+def wiped(numbers: list[int]) -> list[int]:
+    """A first benchmark must not be able to do this."""
+    open(WRITTEN, "w").close()
+    return numbers
+
+def never(numbers: list[int]) -> list[int]:
+    raise ValueError("not with these")
+
+def doubled(numbers: list[int]) -> list[int]:
+    return [2 * number for number in numbers]
+
+def saved_to(path):
+    """
+    >>> saved_to("x")
+    """
+    open(path, "w").close()
+'''
+LOSSES = """
+import torch
+
+class PairLoss(torch.nn.Module):
+    def __init__(self, num_classes, margin=0.1):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.rand(64, num_classes))
+
+    def forward(self, embeddings, labels):
+        return torch.nn.functional.cross_entropy(embeddings @ self.weights, labels)
+"""
+METRICS = """
+class Mean:
+    def __init__(self):
+        self.seen = []
+
+    def update(self, values: list[float]):
+        self.seen += values
+
+    def compute(self):
+        return sum(self.seen) / len(self.seen)
+"""
+EXAMPLE = '''
+def joined(*, parts, sign):
+    """Join parts.
+
+    >>> parts = [str(number) for number in range(300)]
+    >>> joined(parts=parts, sign="-")
+    """
+    return sign.join(parts)
+'''
+
+
+def plan(root: Path, *services: Service) -> StartingPlan:
+    """Return what `perfkit init` would write."""
+    return plan_start(load_project(root), services=services, say=lambda _: None)
+
+
+def text_of(planned: StartingPlan, path: str) -> str:
+    """Return what a file would hold."""
+    return next(file.after for file in planned.files if file.path == path)
+
+
+def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: Path) -> None:
+    """One function a module is kept; what fails, writes a file, or wants a path is not."""
+    written = tmp_path / "written"
+    code = LISTS.replace("WRITTEN", repr(str(written)))
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
+
+    planned = plan(repository.root)
+
+    text = text_of(planned, "benchmarks/test_first_benchmarks.py")
+    assert "def test_doubled(benchmark):" in text
+    assert [] == [name for name in ("wiped", "never", "saved_to") if f"test_{name}" in text]
+    assert not written.exists()
+    assert text_of(planned, "pyproject.toml") == (
+        f'{PROJECT}\n[tool.perfkit]\nown = ["widgets"]  # whose code is called own in profiles\n'
+        'benchmarks = "benchmarks"\n'
+    )
+
+
+def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Repository) -> None:
+    """A loss gets classes and gradients, a metric is made anew, an example is as it was written."""
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "src/widgets/__init__.py": "",
+            "src/widgets/losses.py": LOSSES,
+            "src/widgets/metrics.py": METRICS,
+            "src/widgets/texts.py": EXAMPLE,
+        }
+    )
+
+    write_plan(plan(repository.root))
+
+    text = (repository.root / "benchmarks/test_first_benchmarks.py").read_text()
+    assert "loss = PairLoss(num_classes=10)" in text
+    assert "labels = torch.randint(10, (256,))" in text
+    assert "value.backward()" in text
+    assert "    metric = Mean()\n        metric.update(values)" in text
+    assert "benchmark(joined, parts=parts, sign='-')" in text
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "benchmarks", "--benchmark-disable", "-o", "pythonpath=src"],
+        cwd=repository.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "3 passed" in done.stdout, done.stdout
+
+
+def test_a_second_time_there_is_nothing_to_write(repository: Repository) -> None:
+    """What was written is found, and no file grows twice."""
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
+    write_plan(plan(repository.root, "github", "gitlab", "pre-commit"))
+
+    again = plan(repository.root, "github", "gitlab", "pre-commit")
+
+    assert () == again.files
+    assert "[tool.perfkit] is in pyproject.toml already and stays as it is" in again.remarks
+
+
+def test_existing_benchmarks_are_configured_and_none_is_written(repository: Repository) -> None:
+    """Where tests use pytest-benchmark, their common folder is all that is written down."""
+    measured = "def test_speed(benchmark):\n    benchmark(sum, [1])\n"
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "def f(numbers: list[int]): return numbers\n",
+            "tests/perf/test_a.py": measured,
+            "tests/perf/deep/test_b.py": measured,
+        }
+    )
+
+    planned = plan(repository.root)
+
+    assert {"pyproject.toml", ".gitignore"} == {file.path for file in planned.files}
+    assert 'benchmarks = "tests/perf"\n' in text_of(planned, "pyproject.toml")
+
+
+def test_an_asv_suite_is_configured(repository: Repository) -> None:
+    """The folder is the one that asv's configuration names, whose lines may be comments."""
+    settings = '{\n    // where they are\n    "benchmark_dir": "suite",\n    "repo": ".",\n}\n'
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "",
+            "perf/asv.conf.json": settings,
+            "perf/suite/bench.py": "",
+        }
+    )
+
+    assert 'benchmarks = "perf/suite"\n' in text_of(plan(repository.root), "pyproject.toml")
+
+
+def test_generated_files_and_builds_are_told(repository: Repository) -> None:
+    """Ignored code is copied, a version file needs no setting, and an extension is built in each checkout."""
+    scm = '[tool.setuptools_scm]\nversion_file = "src/widgets/_version.py"\n'
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT + scm,
+            "setup.py": "from setuptools import setup\nsetup(ext_modules=[])\n",
+            "src/widgets/__init__.py": "",
+            "src/widgets/_fast.pyx": "",
+            ".gitignore": "_version.py\n_tables.py\n*.so\n",
+        }
+    )
+    (repository.root / "src/widgets/_version.py").write_text("")
+    (repository.root / "src/widgets/_tables.py").write_text("")
+    (repository.root / "src/widgets/_fast.so").write_text("")
+
+    planned = plan(repository.root)
+
+    text = text_of(planned, "pyproject.toml")
+    assert 'copy = ["src/widgets/_tables.py"]\n' in text
+    assert 'prepare = "python setup.py build_ext --inplace"\n' in text
+    assert any(
+        remark.startswith("src/widgets/_version.py, which a build writes") for remark in planned.remarks
+    )
+
+
+def test_a_training_script_is_left_to_a_target(repository: Repository) -> None:
+    """What trains as soon as it is imported is never imported: it is offered as a target."""
+    script = (
+        "import argparse\nraise SystemExit('imported')\nif __name__ == '__main__':\n    loss.backward()\n"
+    )
+    repository.commit({"train.py": script})
+
+    planned = plan(repository.root)
+
+    assert "training scripts: train.py (training loop)" in planned.found
+    assert "perfkit gate --target train.py  # after your next change" == planned.next_commands[-1]
+    assert any("`perfkit gate --target train.py`" in remark for remark in planned.remarks)
+    assert {".gitignore"} == {file.path for file in planned.files}
+
+
+def test_a_library_that_is_missing_is_named(repository: Repository) -> None:
+    """The error of an import comes with the command that mends it."""
+    code = f"import no_such_library\n{LISTS}"
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "widgets/lists.py": code})
+
+    remarks = " ".join(plan(repository.root).remarks)
+
+    assert "No module named 'no_such_library'; install it (`pip install no_such_library`)" in remarks
+
+
+def test_code_that_ends_the_process_or_hangs_is_left_out(repository: Repository) -> None:
+    """The candidates after it are tried in a process of their own."""
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "",
+            "widgets/dies.py": "import os\ndef ends(numbers: list[int]):\n    os._exit(3)\n",
+            "widgets/lists.py": LISTS,
+        }
+    )
+
+    text = text_of(plan(repository.root), "benchmarks/test_first_benchmarks.py")
+
+    assert "test_doubled" in text
+    assert "test_ends" not in text
+
+
+def test_windows_line_ends_are_kept(repository: Repository) -> None:
+    """What is added has the line ends of the file, and no other line changes."""
+    repository.commit({"widgets/__init__.py": ""})
+    before = PROJECT.replace("\n", "\r\n").encode()
+    (repository.root / "pyproject.toml").write_bytes(before)
+
+    write_plan(plan(repository.root))
+
+    after = (repository.root / "pyproject.toml").read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == after.count(b"\r\n") > before.count(b"\n")
+
+
+def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
+    """No file is overwritten, and a remark names the one that was in the way."""
+    mine = "# mine\n"
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "",
+            "widgets/lists.py": LISTS,
+            "benchmarks/test_first_benchmarks.py": mine,
+            ".github/workflows/perfkit.yml": mine,
+        }
+    )
+
+    planned = plan(repository.root, "github")
+    write_plan(planned)
+
+    assert mine == (repository.root / "benchmarks/test_first_benchmarks.py").read_text()
+    assert mine == (repository.root / ".github/workflows/perfkit.yml").read_text()
+    assert "benchmarks/test_first_benchmarks.py is there already and stays as it is" in planned.remarks
+    assert ".github/workflows/perfkit.yml is there already and stays as it is" in planned.remarks
+
+
+def test_names_that_pytest_collects_are_kept_to(repository: Repository) -> None:
+    """The first benchmarks' file is named as the project's pytest collects it."""
+    settings = PROJECT + '\n[tool.pytest.ini_options]\npython_files = ["check_*.py"]\ntestpaths = ["tests"]\n'
+    repository.commit({"pyproject.toml": settings, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
+
+    text = text_of(plan(repository.root), "benchmarks/check_first_benchmarks.py")
+
+    assert "importorskip" not in text
+
+
+def test_options_that_pytest_refuses_are_told(repository: Repository) -> None:
+    """A plugin that is not installed would end each session before it begins."""
+    settings = PROJECT + '\n[tool.pytest.ini_options]\naddopts = "--no-such-option"\n'
+    repository.commit({"pyproject.toml": settings, "widgets/__init__.py": ""})
+
+    assert any("--no-such-option" in remark for remark in plan(repository.root).remarks)
+
+    filters = 'filterwarnings = ["error", "ignore::no_such_library.Warned"]'
+    repository.commit({"pyproject.toml": settings.replace('addopts = "--no-such-option"', filters)})
+    assert any("no_such_library" in remark for remark in plan(repository.root).remarks)
+
+
+def test_a_broken_configuration_is_never_rewritten(repository: Repository) -> None:
+    """It is named, and stays to the byte."""
+    repository.commit({"pyproject.toml": "[project\n", "widgets/__init__.py": ""})
+
+    with pytest.raises(ConfigError, match=r"pyproject\.toml is not valid TOML"):
+        plan(repository.root)
+
+    assert "[project\n" == (repository.root / "pyproject.toml").read_text()
+
+
+def test_several_projects_are_told_apart(repository: Repository) -> None:
+    """At the top of a repository of projects, the next command is one in a project."""
+    repository.commit({"libs/a/pyproject.toml": PROJECT, "libs/b/pyproject.toml": PROJECT})
+
+    with pytest.raises(UsageError, match=r"holds libs/a, libs/b; run `cd libs/a && perfkit init`"):
+        plan(repository.root)
+
+
+def test_without_a_repository_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    """The message says which commands make one."""
+    with pytest.raises(RepositoryError, match="run `git init`, commit, then `perfkit init`"):
+        plan(tmp_path)
+
+
+def test_a_submodule_is_not_the_projects_own(repository: Repository, tmp_path: Path) -> None:
+    """Code of a submodule is neither imported nor called."""
+    other = tmp_path / "other"
+    other.mkdir()
+    Repository(other, create_repository(other)).commit({"__init__.py": "", "lists.py": LISTS})
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": ""})
+    repository.git.git.execute(
+        ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), "vendored"]
+    )
+
+    assert "code: widgets" in plan(repository.root).found
+
+
+def test_a_shallow_clone_is_told_to_fetch(repository: Repository, tmp_path: Path) -> None:
+    """Without history a gate has nothing to compare with."""
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": ""})
+    repository.commit({"widgets/__init__.py": "x = 1\n"})
+    shallow = tmp_path / "shallow"
+    git.Repo.clone_from(f"file://{repository.root}", shallow, depth=1)
+
+    assert any("git fetch --unshallow" in remark for remark in plan(shallow).remarks)
+
+
+def test_a_place_that_cannot_be_written_is_named(repository: Repository) -> None:
+    """Nothing is written where one of the files has no place."""
+    repository.commit({"pyproject.toml": PROJECT, "widgets/__init__.py": "", "benchmarks": "a file\n"})
+    (repository.root / "widgets/lists.py").write_text(LISTS)
+    planned = plan(repository.root)
+
+    with pytest.raises(UsageError, match=r"cannot write benchmarks/test_first_benchmarks\.py"):
+        write_plan(planned)
+
+    assert PROJECT == (repository.root / "pyproject.toml").read_text()
+
+
+def test_a_hook_is_added_to_those_that_are_there(repository: Repository) -> None:
+    """The entry goes to the end of the list, as far in as the others."""
+    before = "repos:\n- repo: local\n  hooks: []\n"
+    repository.commit(
+        {"pyproject.toml": PROJECT, "widgets/__init__.py": "", ".pre-commit-config.yaml": before}
+    )
+
+    after = text_of(plan(repository.root, "pre-commit"), ".pre-commit-config.yaml")
+
+    assert after.startswith(f"{before}- repo: local\n  hooks:\n    - id: perfkit-counts\n")

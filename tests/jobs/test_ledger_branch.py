@@ -1,0 +1,77 @@
+"""A ledger is kept on a branch of its own, whoever else adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import git
+import pytest
+from repositories import Repository
+
+from perfkit.config import load_project
+from perfkit.errors import RepositoryError
+from perfkit.jobs.ledger_branch import pull_ledger, push_ledger
+
+
+@pytest.fixture
+def clones(repository: Repository, tmp_path: Path) -> tuple[Path, Path]:
+    """Return two clones of a repository that takes what is pushed."""
+    repository.commit({"code.py": ""})
+    hub = tmp_path / "hub.git"
+    repository.git.clone(hub, bare=True)
+    for name in ("one", "two"):
+        git.Repo.clone_from(str(hub), tmp_path / name)
+    return tmp_path / "one", tmp_path / "two"
+
+
+def push(clone: Path, **files: str) -> str:
+    """Add files to a clone's ledger, and push it."""
+    ledger = clone / "benchmarks/ledger"
+    ledger.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (ledger / name).write_text(text)
+    return push_ledger(load_project(clone), ledger, branch="kept", remote="origin")
+
+
+def pull(clone: Path) -> str:
+    """Bring a clone's ledger from the branch."""
+    return pull_ledger(load_project(clone), clone / "benchmarks/ledger", branch="kept", remote="origin")
+
+
+def test_what_one_job_measured_another_one_has(clones: tuple[Path, Path]) -> None:
+    """Both add files without knowing of each other, and none is lost; the code's tree stays as it is."""
+    one, two = clones
+
+    assert pull(one) == "origin has no branch kept yet: the ledger begins with this run"
+    assert push(one, first="1") == "the ledger is on origin/kept"
+    assert push(two, second="2") == "the ledger is on origin/kept"
+    assert push(two) == "origin/kept has all of the ledger already"
+    assert pull(one).startswith("1 files of origin/kept came into")
+
+    assert {"first": "1", "second": "2"} == {
+        file.name: file.read_text() for file in (one / "benchmarks/ledger").iterdir()
+    }
+    repository = git.Repo(one)
+    assert "main" == repository.active_branch.name
+    assert ["benchmarks/ledger/first", "benchmarks/ledger/second"] == sorted(repository.untracked_files)
+
+
+def test_a_remote_that_takes_nothing_is_told(clones: tuple[Path, Path]) -> None:
+    """A clone without the right to push says which permission is missing."""
+    one, _ = clones
+    git.Repo(one).remote().set_url(str(one.parent / "gone"))
+
+    with pytest.raises(RepositoryError, match="permissions: contents: write"):
+        push(one, first="1")
+    with pytest.raises(RepositoryError, match="failed in"):
+        pull(one)
+
+
+def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
+    """A job that measured nothing says so."""
+    one, _ = clones
+    project = load_project(one)
+
+    said = push_ledger(project, one / "benchmarks/ledger", branch="kept", remote="origin")
+
+    assert said.endswith("nothing was measured")
