@@ -1,0 +1,444 @@
+"""Which commit of many made a benchmark slower: what to measure next, and when enough is known.
+
+The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in lockstep,
+and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go where they
+tell most for the seconds that they cost, until one place holds a step at the confidence asked for, or until
+the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray, Jump, fit_chain
+
+Status = Literal["found", "no change", "undecided"]
+
+# A further step is looked for while there is one more likely than not.
+_WORTH_LOOKING = 0.5
+# So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
+_BATCHES = (1, 2, 3, 4, 6, 8)
+# A launch that would tell fewer bits is not worth its time.
+_LEAST_BITS = 0.002
+# A step is taken to be so high while nothing at all is measured.
+_USUAL_STEP = 0.05
+# The table of what a launch tells: probabilities before it, distances of both levels, and a reading's grid.
+_TABLE_CHANCES, _TABLE_DISTANCE, _TABLE_STEP = 65, 8.0, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPair:
+    """Launches of two places, ``base`` before ``head``: the natural logarithm of head / base of each."""
+
+    base: int
+    head: int
+    log_ratios: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Seconds that it takes to lay out a new pair and collect its benchmarks, and those of one launch."""
+
+    opening_s: float
+    launch_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How sure a conclusion has to be.
+
+    Attributes:
+        confidence: The probability at which a place is named, or "no change" is concluded; that of intervals.
+        alpha: The most that a commit may be named in ranges where nothing changed.
+        least_step: The smallest change that matters, as a natural logarithm.
+        most_launches: After so many launches in all the answer is what is known by then; None for no limit.
+        confirming: How many launches there have to be of a named place against the usable one before it.
+    """
+
+    confidence: float = 0.95
+    alpha: float = 0.01
+    least_step: float = math.log(1.01)
+    most_launches: int | None = None
+    confirming: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """So many launches of a pair are what to do next."""
+
+    base: int
+    head: int
+    launches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A change of level: at the one place named, or at one of several neighbours.
+
+    There are several where those between cannot be measured, or where too little is known. ``log_ratio`` is
+    the size of the step given that it is there, ``low`` to ``high`` its interval at the confidence.
+    """
+
+    places: tuple[int, ...]
+    probability: float
+    log_ratio: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The end of a search: its steps, the largest first, and in ``why`` a sentence on what it rests on.
+
+    Of "undecided" the steps are where a step is most likely, if there is one.
+    """
+
+    steps: tuple[Step, ...]
+    status: Status
+    why: str
+
+
+def next_move(
+    pairs: Sequence[MeasuredPair],
+    *,
+    weights: Sequence[float],
+    unusable: Collection[int] = (),
+    costs: Costs,
+    rules: Rules,
+    open_pair: tuple[int, int] | None = None,
+) -> Measure | Conclusion:
+    """Return what to measure next, or what has been found.
+
+    ``weights`` says for each of the places 1 to n how likely a step is there before anything is measured, up
+    to a factor. Places that are ``unusable`` are not measured. Launches of ``open_pair``, which is laid out,
+    cost no opening. The same arguments always give the same answer.
+
+    Raises:
+        ValueError: a weight, a place or a launch is not one; an end is unusable; or a pair has neither place 0
+            as its base nor neighbours among the measured places.
+    """
+    if not (costs.launch_s > 0 and costs.opening_s >= 0):
+        raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
+    search = _search(pairs, weights=weights, unusable=unusable, rules=rules)
+    left = math.inf if rules.most_launches is None else rules.most_launches - sum(search.counts.values())
+    conclusion = _concluded(search)
+    if conclusion is not None:
+        missing = next(search.unconfirmed(conclusion), None)
+        return conclusion if missing is None or left <= 0 else _at_most(missing, left)
+    if left <= 0:
+        return _undecided(search, f"after {rules.most_launches} launches, which were allowed, it is not clear")
+    move = _best_move(search, costs, open_pair)
+    if move is None:
+        return _undecided(search, "further launches would hardly tell more")
+    return _at_most(move, left)
+
+
+def posterior(
+    pairs: Sequence[MeasuredPair],
+    *,
+    weights: Sequence[float],
+    unusable: Collection[int] = (),
+    rules: Rules,
+) -> tuple[float, ...]:
+    """Return for each of the places 1 to n the probability that a step is there.
+
+    The sum is below one where there may be none, and above one where there are several. Raises ValueError as
+    ``next_move`` does.
+    """
+    search = _search(pairs, weights=weights, unusable=unusable, rules=rules)
+    return tuple(float(one) for one in search.by_place())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gap:
+    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
+
+    ``splits`` says whether a place can be measured that tells them apart. ``settled`` is a gap that holds a
+    step as surely as it has to, and cannot be split.
+    """
+
+    first: int
+    last: int
+    jump: Jump
+    splits: bool
+    settled: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The measured places on either side."""
+        return self.first - 1, self.last
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """A range, and what its launches say.
+
+    ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
+    measured, ``counts`` how many launches each pair has.
+    """
+
+    chain: Chain
+    gaps: tuple[_Gap, ...]
+    shares: FloatArray
+    usable: IntArray
+    counts: Mapping[tuple[int, int], int]
+    rules: Rules
+
+    def by_place(self) -> FloatArray:
+        """Return the probability of a step at each of the places 1 to n."""
+        parts = []
+        for gap in self.gaps:
+            within = np.diff(self.shares[gap.first - 1 : gap.last + 1])
+            parts.append(gap.jump.probability * within / max(within.sum(), np.finfo(np.float64).tiny))
+        return np.concatenate(parts)
+
+    def open_runs(self) -> list[tuple[_Gap, ...]]:
+        """Return the runs of gaps between settled ones, those first where most is expected."""
+        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.settled)
+        runs = [tuple(found) for settled, found in grouped if not settled]
+        return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
+
+    def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
+        """Yield what is left to measure of the steps against the places before them."""
+        for gap in self.gaps:
+            missing = self.rules.confirming - self.counts.get(gap.pair, 0)
+            if gap.settled and conclusion.status == "found" and missing > 0:
+                yield Measure(base=gap.first - 1, head=gap.last, launches=missing)
+
+
+def _search(
+    pairs: Sequence[MeasuredPair],
+    *,
+    weights: Sequence[float],
+    unusable: Collection[int],
+    rules: Rules,
+) -> _Search:
+    launches = _by_pair(pairs, len(weights))
+    shares = _shares(weights)
+    usable = _usable(unusable, len(weights))
+    chain = fit_chain(launches, shares=shares, least_step=rules.least_step, confidence=rules.confidence)
+    sure = chain.evidence >= 1 / rules.alpha
+    gaps = []
+    for before, last, jump in zip(chain.nodes[:-1], chain.nodes[1:], chain.jumps, strict=True):
+        between = shares[usable[(before < usable) & (usable < last)]]
+        splits = bool(((shares[before] < between) & (between < shares[last])).any())
+        settled = sure and not splits and jump.probability >= rules.confidence
+        gaps.append(
+            _Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled)
+        )
+    counts = {pair: len(found) for pair, found in launches.items()}
+    return _Search(
+        chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules
+    )
+
+
+def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
+    """Return the launches of each pair, after a look whether they are numbers and the pairs can be told apart."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for pair in pairs:
+        if not 0 <= pair.base < pair.head <= last:
+            raise ValueError(f"places {pair.base} and {pair.head} are no pair in a range from 0 to {last}")
+        if not all(math.isfinite(one) for one in pair.log_ratios):
+            raise ValueError(f"a launch of places {pair.base} and {pair.head} is not a finite number")
+        if pair.log_ratios:
+            found.setdefault((pair.base, pair.head), []).extend(pair.log_ratios)
+    places = sorted({0, last}.union(*found))
+    following = set(itertools.pairwise(places))
+    for pair_places in found:
+        if pair_places[0] != 0 and pair_places not in following:
+            base, head = pair_places
+            raise ValueError(f"places {base} and {head} are neither neighbours as measured nor a pair with 0")
+    return found
+
+
+def _shares(weights: Sequence[float]) -> FloatArray:
+    """Return the sum of weights up to each of the places 0 to n, as parts of all."""
+    found = np.asarray(weights, dtype=np.float64)
+    if not len(found):
+        raise ValueError("a range has one place at least after its first")
+    if not np.isfinite(found).all() or (found < 0).any() or found.sum() <= 0:
+        raise ValueError("weights are finite, none is below zero, and one at least is above it")
+    shares = np.concatenate([[0.0], np.cumsum(found)])
+    return np.asarray(shares / shares[-1])
+
+
+def _usable(unusable: Collection[int], last: int) -> IntArray:
+    strange = [place for place in unusable if not 0 < place < last]
+    if strange:
+        raise ValueError(f"place {min(strange)} is none of those between 0 and {last}, which may be unusable")
+    return np.setdiff1d(np.arange(1, last + 1), np.array(sorted(unusable), dtype=np.intp))
+
+
+def _expected(gap: _Gap) -> float:
+    return gap.jump.probability * abs(gap.jump.log_ratio)
+
+
+def _probability(run: Sequence[_Gap]) -> float:
+    return sum(gap.jump.probability for gap in run)
+
+
+def _concluded(search: _Search) -> Conclusion | None:
+    """Return what is known for sure, or None while something is open."""
+    least = search.rules.least_step
+    different = _ends_differ(search)
+    if 1 - different >= search.rules.confidence:
+        return Conclusion(
+            steps=(),
+            status="no change",
+            why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
+        )
+    settled = [gap for gap in search.gaps if gap.settled]
+    if not settled or any(_probability(run) >= _WORTH_LOOKING for run in search.open_runs()):
+        return None
+    return Conclusion(
+        steps=_largest_first(_step(search, gap) for gap in settled),
+        status="found",
+        why=f"all launches are {_times(search.chain.evidence)} as likely with a step as without",
+    )
+
+
+def _undecided(search: _Search, why: str) -> Conclusion:
+    """Return where steps are most likely by now; found is what was settled nonetheless."""
+    settled = [_step(search, gap) for gap in search.gaps if gap.settled]
+    likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _WORTH_LOOKING]
+    if settled:
+        why = f"{why} whether there is another step, or where" if likely else why
+    return Conclusion(
+        steps=_largest_first([*settled, *likely]), status="found" if settled else "undecided", why=why
+    )
+
+
+def _times(evidence: float) -> str:
+    return f"{evidence:,.0f} times" if evidence < 1e6 else "more than a million times"  # noqa: PLR2004
+
+
+def _largest_first(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: -abs(step.log_ratio)))
+
+
+def _step(search: _Search, gap: _Gap) -> Step:
+    """Return the step of a gap, at any of its places that is not ruled out by its weight."""
+    weights = np.diff(search.shares)
+    places = [place for place in range(gap.first, gap.last + 1) if weights[place - 1] > 0]
+    return _as_step(places, gap.jump.probability, gap.jump)
+
+
+def _likely_step(search: _Search, run: Sequence[_Gap]) -> Step:
+    """Return the shortest row of places that holds the step of a run at the confidence, if there is one."""
+    first, last = run[0].first, run[-1].last
+    chances = np.concatenate([[0.0], np.cumsum(search.by_place()[first - 1 : last])])
+    wanted = search.rules.confidence * chances[-1]
+    ends = np.searchsorted(chances, chances[:-1] + wanted * (1 - 1e-9))
+    lengths = np.where(ends < len(chances), ends - np.arange(len(ends)), len(chances))
+    start = int(lengths.argmin())
+    places = range(first + start, first + int(ends[start]))
+    jump = max(run, key=_expected).jump
+    return _as_step(places, float(chances[ends[start]] - chances[start]), jump)
+
+
+def _as_step(places: Sequence[int], probability: float, jump: Jump) -> Step:
+    return Step(
+        places=tuple(places),
+        probability=min(1.0, probability),
+        log_ratio=jump.log_ratio,
+        low=jump.low,
+        high=jump.high,
+    )
+
+
+def _ends_differ(search: _Search) -> float:
+    """Return the probability that the last place differs from the first by the least step or more."""
+    return float(search.chain.marginals[-1, np.abs(search.chain.levels) >= search.rules.least_step].sum())
+
+
+def _at_most(move: Measure, launches: float) -> Measure:
+    return replace(move, launches=int(min(move.launches, launches)))
+
+
+def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
+    """Return the launches that tell most for each second, or None where none tells anything."""
+    pairs, chances, distance = _candidates(search)
+    before = np.array([search.counts.get(pair, 0) for pair in pairs])
+    opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
+    batches = np.array(_BATCHES)
+    gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
+    bits = _bits(chances[:, None], distance * np.sqrt(np.maximum(gained, 0.0)))
+    if bits[:, 0].max() < _LEAST_BITS:
+        return None
+    rates = bits / (opening[:, None] + batches * costs.launch_s)
+    row, column = np.unravel_index(int(rates.argmax()), rates.shape)
+    base, head = pairs[row]
+    return Measure(base=base, head=head, launches=int(batches[column]))
+
+
+def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, float]:
+    """Return pairs to measure, how likely each is on the far side of the step, and how far the sides are apart.
+
+    The ends come first. Then it is the run of gaps that the largest step is expected in: its places against
+    place 0 are before the step or after it, and neighbours that have it between them differ by it.
+    """
+    last = len(search.shares) - 1
+    different = _ends_differ(search)
+    if different < _WORTH_LOOKING:
+        seen = abs(float(search.chain.marginals[-1] @ search.chain.levels)) / max(different, 1e-3)
+        distance = max(seen, search.rules.least_step) if search.counts else _USUAL_STEP
+        return [(0, last)], np.array([different]), distance
+    runs = search.open_runs() or [search.gaps]
+    target = max(runs[0], key=_expected)
+    run = runs[0]
+    jump = target.jump
+    beyond = search.chain.beyond((jump.before + jump.after) / 2, upwards=jump.after > jump.before)
+    chances = np.interp(search.shares, search.shares[search.chain.nodes], beyond)
+    chances[search.chain.nodes] = beyond
+    heads = search.usable[(run[0].first - 1 <= search.usable) & (search.usable <= run[-1].last)]
+    pairs = [(0, int(head)) for head in heads]
+    direct = [gap for gap in run if gap.first > 1 and not gap.splits]
+    pairs += [gap.pair for gap in direct]
+    known = np.concatenate([chances[heads], [gap.jump.probability for gap in direct]])
+    return pairs, known, abs(jump.log_ratio)
+
+
+def _precision(chain: Chain, launches: IntArray) -> FloatArray:
+    """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
+    variance = (LOCATION_ERROR * chain.scale) ** 2 / np.maximum(launches, 1) + chain.bias**2
+    return np.asarray(np.where(launches > 0, 1 / variance, 0.0))
+
+
+def _bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
+    """Return how many bits a reading tells of which of two levels is the true one.
+
+    ``chances`` are the probabilities of one of them beforehand, ``distances`` how many deviations of the
+    reading both are apart: the mutual information of Shannon's binary channel with normal noise.
+    """
+    table = _bits_table()
+    last = np.array(table.shape) - 1
+    row = np.arccos(1 - 2 * np.clip(chances, 0, 1)) / math.pi * last[0]
+    column = np.minimum(distances / _TABLE_DISTANCE, 1.0) * last[1]
+    row, column = np.broadcast_arrays(row, column)
+    i, j = (np.minimum(one.astype(np.intp), end - 1) for one, end in zip((row, column), last, strict=True))
+    u, v = row - i, column - j
+    return np.asarray(
+        (1 - u) * ((1 - v) * table[i, j] + v * table[i, j + 1])
+        + u * ((1 - v) * table[i + 1, j] + v * table[i + 1, j + 1])
+    )
+
+
+@lru_cache(maxsize=1)
+def _bits_table() -> FloatArray:
+    """Return bits by probability, in equal steps of the arc cosine, and by distance."""
+    chance = ((1 - np.cos(np.linspace(0, math.pi, _TABLE_CHANCES))) / 2)[:, None, None]
+    distance = np.arange(0, _TABLE_DISTANCE + _TABLE_STEP / 2, _TABLE_STEP)[:, None]
+    reading = np.arange(-5, _TABLE_DISTANCE + 5, _TABLE_STEP)
+    near, far = np.exp(-0.5 * reading**2), np.exp(-0.5 * (reading - distance) ** 2)
+    mixed = (1 - chance) * near + chance * far
+    tiny = np.finfo(np.float64).tiny
+    told = (1 - chance) * near * np.log2((near + tiny) / (mixed + tiny))
+    told += chance * far * np.log2((far + tiny) / (mixed + tiny))
+    return np.asarray(told.sum(axis=2) * _TABLE_STEP / math.sqrt(2 * math.pi))
