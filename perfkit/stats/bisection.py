@@ -21,8 +21,10 @@ from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray
 
 Status = Literal["found", "no change", "undecided"]
 
-# A further step is looked for while there is one more likely than not.
-_WORTH_LOOKING = 0.5
+# What is more likely than not is worth looking for, or telling.
+_LIKELY = 0.5
+# A further step is looked for while what is expected of it is so large a part of the largest one that was found.
+_FURTHER = 0.05
 # So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
 _BATCHES = (1, 2, 3, 4, 6, 8)
 # A launch that would tell fewer bits is not worth its time.
@@ -133,7 +135,9 @@ def next_move(
         missing = next(search.unconfirmed(conclusion), None)
         return conclusion if missing is None or left <= 0 else _at_most(missing, left)
     if left <= 0:
-        return _undecided(search, f"after {rules.most_launches} launches, which were allowed, it is not clear")
+        return _undecided(
+            search, f"after {rules.most_launches} launches, which were allowed, it is not clear"
+        )
     move = _best_move(search, costs, open_pair)
     if move is None:
         return _undecided(search, "further launches would hardly tell more")
@@ -230,13 +234,9 @@ def _search(
         between = shares[usable[(before < usable) & (usable < last)]]
         splits = bool(((shares[before] < between) & (between < shares[last])).any())
         settled = sure and not splits and jump.probability >= rules.confidence
-        gaps.append(
-            _Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled)
-        )
+        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled))
     counts = {pair: len(found) for pair, found in launches.items()}
-    return _Search(
-        chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules
-    )
+    return _Search(chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules)
 
 
 def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
@@ -295,7 +295,8 @@ def _concluded(search: _Search) -> Conclusion | None:
             why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
         )
     settled = [gap for gap in search.gaps if gap.settled]
-    if not settled or any(_probability(run) >= _WORTH_LOOKING for run in search.open_runs()):
+    largest = max((abs(gap.jump.log_ratio) for gap in settled), default=0.0)
+    if any(sum(map(_expected, run)) >= _FURTHER * largest for run in search.open_runs()):
         return None
     return Conclusion(
         steps=_largest_first(_step(search, gap) for gap in settled),
@@ -307,7 +308,7 @@ def _concluded(search: _Search) -> Conclusion | None:
 def _undecided(search: _Search, why: str) -> Conclusion:
     """Return where steps are most likely by now; found is what was settled nonetheless."""
     settled = [_step(search, gap) for gap in search.gaps if gap.settled]
-    likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _WORTH_LOOKING]
+    likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
     if settled:
         why = f"{why} whether there is another step, or where" if likely else why
     return Conclusion(
@@ -386,7 +387,7 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
     """
     last = len(search.shares) - 1
     different = _ends_differ(search)
-    if different < _WORTH_LOOKING:
+    if different < _LIKELY:
         seen = abs(float(search.chain.marginals[-1] @ search.chain.levels)) / max(different, 1e-3)
         distance = max(seen, search.rules.least_step) if search.counts else _USUAL_STEP
         return [(0, last)], np.array([different]), distance

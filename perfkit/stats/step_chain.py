@@ -32,6 +32,8 @@ _SCALES, _LARGEST_SCALE = 10, 0.2
 # in common (the layout of its code), how far levels are from each other on the grid, and how far it reaches.
 _LEAST_SCALE, _PAIR_BIAS, _SPACING, _REACH = 0.5, 0.3, 0.25, 4.0
 _MOST_LEVELS = 240
+# A bias of so many deviations is the largest that is thought of.
+_BLURRED = 4
 # The scale of Student's t of three degrees times this is the deviation that a location from it has (the
 # inverse of the square root of Fisher's information, (v + 1) / (v + 3)).
 LOCATION_ERROR = math.sqrt((_DEGREES + 3) / (_DEGREES + 1))
@@ -97,22 +99,29 @@ def fit_chain(
     nodes = np.array(sorted({0, len(shares) - 1}.union(*launches)), dtype=np.intp)
     grid = _grid(launches.values(), least_step)
     fits = [grid.fit(launches.get((0, int(node)), ()), grid.levels) for node in nodes]
-    between = [launches.get((int(i), int(j)), ()) if i else () for i, j in zip(nodes, nodes[1:], strict=False)]
-    links = [grid.link(found) if len(found) else None for found in between]
+    between = [
+        launches.get((int(i), int(j)), ()) if i else () for i, j in zip(nodes, nodes[1:], strict=False)
+    ]
+    links = [grid.link(found) for found in between]
     passes = _pass(grid, fits, links, -np.expm1(-_STEPS * np.diff(shares[nodes])))
     return _summary(grid, nodes, passes, confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Grid:
-    """Levels, the place of zero among them, scales with prior weights, and jumps from level to level."""
+    """Levels, the place of zero among them, scales with prior weights, and jumps from level to level.
+
+    ``blur`` are the weights of neighbouring levels by the bias of a pair, of which ``bias`` is the deviation.
+    """
 
     levels: FloatArray
+    spacing: float
     zero: int
     scales: FloatArray
     weights: FloatArray
     jump: FloatArray
     bias: float
+    blur: FloatArray
 
     def fit(self, values: Sequence[float], levels: FloatArray) -> FloatArray:
         """Return the likelihood of launches at each level and scale, up to a factor; levels x scales.
@@ -124,16 +133,18 @@ class _Grid:
         off = (np.asarray(values)[:, None, None] - levels[:, None]) / self.scales
         logs = -(_DEGREES + 1) / 2 * np.log1p(off**2 / _DEGREES).sum(axis=0)
         logs -= len(values) * np.log(self.scales)
-        bias = np.exp(-0.5 * ((levels[:, None] - levels[None, :]) / self.bias) ** 2)
-        return np.asarray((bias / bias.sum(axis=1, keepdims=True)) @ np.exp(logs - logs.max()))
+        reach = len(self.blur) // 2
+        padded = np.pad(np.exp(logs - logs.max()), ((reach, reach), (0, 0)))
+        return np.asarray(sum(weight * padded[at : at + len(levels)] for at, weight in enumerate(self.blur)))
 
-    def link(self, values: Sequence[float]) -> FloatArray:
+    def link(self, values: Sequence[float]) -> FloatArray | None:
         """Return the likelihood of launches of two neighbours, by their levels; scales x levels x levels."""
+        if not len(values):
+            return None
         last = len(self.levels) - 1
-        spacing = self.levels[1] - self.levels[0]
-        by_difference = self.fit(values, spacing * np.arange(-last, last + 1))
+        by_difference = self.fit(values, self.spacing * np.arange(-last, last + 1))
         index = np.arange(last + 1)
-        return np.asarray(np.moveaxis(by_difference[index[None, :] - index[:, None] + last], 2, 0))
+        return np.ascontiguousarray(by_difference.T[:, index[None, :] - index[:, None] + last])
 
 
 def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
@@ -146,13 +157,18 @@ def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
     scales = np.geomspace(_LEAST_SCALE * least_step, max(_LARGEST_SCALE, 10 * least_step), _SCALES)
     weights = np.exp(-0.5 * (np.log(scales / _USUAL_SCALE) / math.log(_SCALE_FACTOR)) ** 2)
     size = np.abs(levels[:, None] - levels[None, :])
+    bias = max(_PAIR_BIAS * least_step, spacing / 2)
+    reach = math.ceil(_BLURRED * bias / spacing)
+    blur = np.exp(-0.5 * (spacing * np.arange(-reach, reach + 1) / bias) ** 2)
     return _Grid(
         levels=levels,
+        spacing=spacing,
         zero=zero,
         scales=scales,
         weights=weights / weights.sum(),
         jump=(_larger(size - spacing / 2, least_step) - _larger(size + spacing / 2, least_step)) / 2,
-        bias=max(_PAIR_BIAS * least_step, spacing / 2),
+        bias=bias,
+        blur=blur / blur.sum(),
     )
 
 
@@ -192,9 +208,10 @@ def _pass(
     behind = fits[-1]
     for at in range(len(leaps) - 1, -1, -1):
         ahead, link, leap = forward[at], links[at], leaps[at]
-        after = _moved(grid, behind, None if link is None else link.transpose(0, 2, 1), leap)
+        turned = None if link is None else link.transpose(0, 2, 1)
+        after = _moved(grid, behind, turned, leap)
         total = (ahead * after).sum()
-        pairs = ahead @ behind.T if link is None else np.einsum("as,bs,sab->ab", ahead, behind, link)
+        pairs = ahead @ behind.T if link is None else _linked(ahead, behind, link)
         joints.append(leap * grid.jump * pairs / total)
         marginals.append(ahead * after / total)
         behind = fits[at] * after
@@ -211,8 +228,13 @@ def _moved(grid: _Grid, mass: FloatArray, link: FloatArray | None, leap: float) 
     """Return a distribution over levels and scales one gap on; jumps go up as often as down."""
     if link is None:
         return np.asarray((1 - leap) * mass + leap * (grid.jump @ mass))
-    moves = (1 - leap) * np.eye(len(grid.levels)) + leap * grid.jump
-    return np.asarray(np.einsum("as,sab,ab->bs", mass, link, moves, optimize=True))
+    moves = (leap * grid.jump + (1 - leap) * np.eye(len(grid.levels))) * link
+    return np.asarray(np.matmul(mass.T[:, None, :], moves)[:, 0, :].T)
+
+
+def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArray:
+    """Return how likely levels before and after are together, of all scales."""
+    return np.asarray((ahead.T[:, :, None] * behind.T[:, None, :] * link).sum(axis=0))
 
 
 def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
@@ -248,8 +270,7 @@ def _jump(grid: _Grid, joint: FloatArray, confidence: float) -> Jump:
     by_size = np.bincount(
         (index[None, :] - index[:, None] + last).ravel(), weights=joint.ravel(), minlength=2 * last + 1
     )
-    spacing = grid.levels[1] - grid.levels[0]
-    edges = spacing * (np.arange(2 * last + 2) - last - 0.5)
+    edges = grid.spacing * (np.arange(2 * last + 2) - last - 0.5)
     below = np.concatenate([[0.0], np.cumsum(by_size)]) / probability
     tail = (1 - confidence) / 2
     low, middle, high = np.interp([tail, 0.5, 1 - tail], below, edges)
