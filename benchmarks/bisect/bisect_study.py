@@ -1,15 +1,17 @@
 """How often bisects name the commit: ``python benchmarks/bisect/bisect_study.py``.
 
-Steps are planted at random places of made-up ranges, whose launches are recorded ones of identical code. It
-writes ``outcomes.json`` beside it and the tables of ``docs/bisect.md`` from that; with ``--render`` the tables
-alone. All is drawn from fixed numbers, so it comes out the same on any machine. In two processes it takes some
-half an hour. Fewer ranges of each kind, for a look, without writing anything: ``--ranges 20``.
+Steps are planted at random places of made-up ranges, whose launches are recorded ones of identical code. What
+comes of it goes to ``outcomes.json`` beside it, and from there to the tables of ``docs/bisect.md``; with
+``--render`` the tables alone are written. All is drawn from fixed numbers, so it comes out the same on any
+machine. In two processes it takes some twenty minutes. Fewer ranges of each kind, for a look, without writing
+anything: ``--ranges 20``.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -34,6 +36,8 @@ DOCUMENT = HERE.parents[1] / "docs" / "bisect.md"
 HOURS: tuple[Hours, ...] = ("quiet", "noisy")
 LAUNCHES_ALONE = Costs(opening_s=0.0, launch_s=1.0)
 _OPENING = Costs(opening_s=8.0, launch_s=2.0)
+_OTHER_NOISES: tuple[Noise, ...] = ("heavy tails", "layout")
+_UNEQUAL: tuple[Weights, ...] = ("right", "wrong")
 _CHUNK = 50
 # Those of the search's making had numbers below this.
 _FIRST_NUMBER = 10_000
@@ -79,25 +83,20 @@ def main() -> None:
 def scenarios() -> Iterator[Scenario]:
     """Yield the whole study, its sizes settled before it runs."""
     for hours in HOURS:
-        yield from (Scenario(sizes=(0.05,), hours=hours, ranges=500, search=search) for search in SEARCHES)
-        yield Scenario(sizes=(), hours=hours, ranges=1000)
-        yield from (
-            Scenario(sizes=(), hours=hours, ranges=500, search=search)
-            for search in SEARCHES
-            if search != "perfkit"
-        )
-        yield from (Scenario(sizes=(size,), hours=hours, ranges=200) for size in (0.03, 0.1, -0.05))
-        yield Scenario(sizes=(0.05, 0.03), hours=hours, ranges=150)
-        yield Scenario(sizes=(0.05,), hours=hours, ranges=200, noise="heavy tails")
-        yield Scenario(sizes=(0.05,), hours=hours, ranges=200, noise="layout")
-        yield from (
-            Scenario(sizes=(0.05,), hours=hours, ranges=200, weights=weights)
-            for weights in ("right", "wrong")
-        )
-        yield Scenario(sizes=(0.05,), hours=hours, ranges=200, costs=_OPENING)
-        yield Scenario(sizes=(0.05,), hours=hours, ranges=100, commits=2000)
+        for search in SEARCHES:
+            yield Scenario(sizes=(0.05,), hours=hours, ranges=300, search=search)
+            yield Scenario(sizes=(), hours=hours, ranges=1000 if search == "perfkit" else 300, search=search)
+        for size in (0.03, 0.1, -0.05):
+            yield Scenario(sizes=(size,), hours=hours, ranges=150)
+        yield Scenario(sizes=(0.05, 0.03), hours=hours, ranges=100)
+        for noise in _OTHER_NOISES:
+            yield Scenario(sizes=(0.05,), hours=hours, ranges=150, noise=noise)
+        for weights in _UNEQUAL:
+            yield Scenario(sizes=(0.05,), hours=hours, ranges=150, weights=weights)
+        yield Scenario(sizes=(0.05,), hours=hours, ranges=100, costs=_OPENING)
+        yield Scenario(sizes=(0.05,), hours=hours, ranges=40, commits=2000)
         for study, sizes in itertools.product((TUNED_ON, HELD_OUT), ((0.05,), ())):
-            yield Scenario(sizes=sizes, hours=hours, ranges=200, study=study)
+            yield Scenario(sizes=sizes, hours=hours, ranges=100, study=study)
 
 
 def _outcomes(ranges: int | None) -> dict[str, Any]:
@@ -108,13 +107,15 @@ def _outcomes(ranges: int | None) -> dict[str, Any]:
         for scenario, count in zip(chosen, counts, strict=True)
         for start in range(0, count, _CHUNK)
     ]
-    with ProcessPoolExecutor(2) as pool:
+    # Read before the processes part, so that they share what was read.
+    pools = [_pool(study, hours) for study in (BOTH, TUNED_ON, HELD_OUT) for hours in HOURS]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
         found: dict[Scenario, list[dict[str, Any]]] = {scenario: [] for scenario in chosen}
         for (scenario, _), endings in zip(tasks, pool.map(_run, tasks), strict=True):
             found[scenario] += endings
             print(".", end="", file=sys.stderr, flush=True)
     return {
-        "pools": [_pool(study, hours) for study in (BOTH, TUNED_ON, HELD_OUT) for hours in HOURS],
+        "pools": pools,
         "scenarios": [_summary(scenario, endings) for scenario, endings in found.items()],
     }
 

@@ -42,7 +42,8 @@ def render(document: str, outcomes: Outcome) -> str:
         if begin not in document or end not in document:
             raise ValueError(f"there is no place for the table {name} between {begin.strip()} and {end}")
         before, _, rest = document.partition(begin)
-        document = f"{before}{begin}{'\n'.join(lines)}\n{end}{rest.partition(end)[2]}"
+        table = "\n".join(lines)
+        document = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
     return document
 
 

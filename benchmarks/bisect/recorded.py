@@ -34,7 +34,7 @@ _FEWEST = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """The launches of one gate by benchmark, as log ratios in measured order, without the planted benchmark."""
+    """The log ratios of one gate by benchmark, in measured order and without the planted benchmark."""
 
     study: str
     launches: dict[str, FloatArray]

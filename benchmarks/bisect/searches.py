@@ -1,4 +1,4 @@
-"""Bisects of a made-up range whose launches are recorded ones: perfkit's, and the rules it is compared with."""
+"""Bisects of a made-up range whose launches are recorded ones: by perfkit, and by the rules of others."""
 
 from __future__ import annotations
 

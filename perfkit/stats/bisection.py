@@ -1,9 +1,9 @@
 """Which commit of many made a benchmark slower: what to measure next, and when enough is known.
 
-The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in lockstep,
-and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go where they
-tell most for the seconds that they cost, until one place holds a step at the confidence asked for, or until
-the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
+The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in
+lockstep, and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go
+where they tell most for the seconds that they cost, until one place holds a step at the confidence asked for,
+or until the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
+from perfkit.stats.information import bits_told
 from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray, Jump, fit_chain
 
 Status = Literal["found", "no change", "undecided"]
 
 # What is more likely than not is worth looking for, or telling.
 _LIKELY = 0.5
-# A further step is looked for while what is expected of it is so large a part of the largest one that was found.
+# A further step is looked for while what is expected of it is so large a part of the largest that was found.
 _FURTHER = 0.05
 # So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
 _BATCHES = (1, 2, 3, 4, 6, 8)
@@ -31,8 +31,6 @@ _BATCHES = (1, 2, 3, 4, 6, 8)
 _LEAST_BITS = 0.002
 # A step is taken to be so high while nothing at all is measured.
 _USUAL_STEP = 0.05
-# The table of what a launch tells: probabilities before it, distances of both levels, and a reading's grid.
-_TABLE_CHANCES, _TABLE_DISTANCE, _TABLE_STEP = 65, 8.0, 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +121,8 @@ def next_move(
     cost no opening. The same arguments always give the same answer.
 
     Raises:
-        ValueError: a weight, a place or a launch is not one; an end is unusable; or a pair has neither place 0
-            as its base nor neighbours among the measured places.
+        ValueError: a weight, a place, a launch or a cost is not one; an end is unusable; or a pair is neither
+            one with place 0 nor one of neighbours among the measured places.
     """
     if not (costs.launch_s > 0 and costs.opening_s >= 0):
         raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
@@ -224,8 +222,8 @@ def _search(
     unusable: Collection[int],
     rules: Rules,
 ) -> _Search:
-    launches = _by_pair(pairs, len(weights))
     shares = _shares(weights)
+    launches = _by_pair(pairs, len(weights))
     usable = _usable(unusable, len(weights))
     chain = fit_chain(launches, shares=shares, least_step=rules.least_step, confidence=rules.confidence)
     sure = chain.evidence >= 1 / rules.alpha
@@ -240,7 +238,7 @@ def _search(
 
 
 def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
-    """Return the launches of each pair, after a look whether they are numbers and the pairs can be told apart."""
+    """Return the launches of each pair; raise ValueError where they are not numbers, or the pair is none."""
     found: dict[tuple[int, int], list[float]] = {}
     for pair in pairs:
         if not 0 <= pair.base < pair.head <= last:
@@ -370,7 +368,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
     batches = np.array(_BATCHES)
     gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
-    bits = _bits(chances[:, None], distance * np.sqrt(np.maximum(gained, 0.0)))
+    bits = bits_told(chances[:, None], distance * np.sqrt(np.maximum(gained, 0.0)))
     if bits[:, 0].max() < _LEAST_BITS:
         return None
     rates = bits / (opening[:, None] + batches * costs.launch_s)
@@ -380,7 +378,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
 
 
 def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, float]:
-    """Return pairs to measure, how likely each is on the far side of the step, and how far the sides are apart.
+    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart.
 
     The ends come first. Then it is the run of gaps that the largest step is expected in: its places against
     place 0 are before the step or after it, and neighbours that have it between them differ by it.
@@ -391,10 +389,8 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
         seen = abs(float(search.chain.marginals[-1] @ search.chain.levels)) / max(different, 1e-3)
         distance = max(seen, search.rules.least_step) if search.counts else _USUAL_STEP
         return [(0, last)], np.array([different]), distance
-    runs = search.open_runs() or [search.gaps]
-    target = max(runs[0], key=_expected)
-    run = runs[0]
-    jump = target.jump
+    run = search.open_runs()[0]
+    jump = max(run, key=_expected).jump
     beyond = search.chain.beyond((jump.before + jump.after) / 2, upwards=jump.after > jump.before)
     chances = np.interp(search.shares, search.shares[search.chain.nodes], beyond)
     chances[search.chain.nodes] = beyond
@@ -410,36 +406,3 @@ def _precision(chain: Chain, launches: IntArray) -> FloatArray:
     """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
     variance = (LOCATION_ERROR * chain.scale) ** 2 / np.maximum(launches, 1) + chain.bias**2
     return np.asarray(np.where(launches > 0, 1 / variance, 0.0))
-
-
-def _bits(chances: FloatArray, distances: FloatArray) -> FloatArray:
-    """Return how many bits a reading tells of which of two levels is the true one.
-
-    ``chances`` are the probabilities of one of them beforehand, ``distances`` how many deviations of the
-    reading both are apart: the mutual information of Shannon's binary channel with normal noise.
-    """
-    table = _bits_table()
-    last = np.array(table.shape) - 1
-    row = np.arccos(1 - 2 * np.clip(chances, 0, 1)) / math.pi * last[0]
-    column = np.minimum(distances / _TABLE_DISTANCE, 1.0) * last[1]
-    row, column = np.broadcast_arrays(row, column)
-    i, j = (np.minimum(one.astype(np.intp), end - 1) for one, end in zip((row, column), last, strict=True))
-    u, v = row - i, column - j
-    return np.asarray(
-        (1 - u) * ((1 - v) * table[i, j] + v * table[i, j + 1])
-        + u * ((1 - v) * table[i + 1, j] + v * table[i + 1, j + 1])
-    )
-
-
-@lru_cache(maxsize=1)
-def _bits_table() -> FloatArray:
-    """Return bits by probability, in equal steps of the arc cosine, and by distance."""
-    chance = ((1 - np.cos(np.linspace(0, math.pi, _TABLE_CHANCES))) / 2)[:, None, None]
-    distance = np.arange(0, _TABLE_DISTANCE + _TABLE_STEP / 2, _TABLE_STEP)[:, None]
-    reading = np.arange(-5, _TABLE_DISTANCE + 5, _TABLE_STEP)
-    near, far = np.exp(-0.5 * reading**2), np.exp(-0.5 * (reading - distance) ** 2)
-    mixed = (1 - chance) * near + chance * far
-    tiny = np.finfo(np.float64).tiny
-    told = (1 - chance) * near * np.log2((near + tiny) / (mixed + tiny))
-    told += chance * far * np.log2((far + tiny) / (mixed + tiny))
-    return np.asarray(told.sum(axis=2) * _TABLE_STEP / math.sqrt(2 * math.pi))

@@ -9,6 +9,7 @@ a grid; the scatter of launches, which is not known either, takes ten values. Th
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,8 @@ _DEGREES = 3.0
 # The scale of that distribution before anything is measured: 1.2 % is the middle of the recorded gates.
 _USUAL_SCALE, _SCALE_FACTOR = 0.012, 2.0
 _SCALES, _LARGEST_SCALE = 10, 0.2
-# In parts of the least step: the smallest scale, the deviation of the bias that all launches of a pair may have
-# in common (the layout of its code), how far levels are from each other on the grid, and how far it reaches.
+# In parts of the least step: the smallest scale, the deviation of the bias that all launches of a pair may
+# have in common (the layout of its code), how far levels are from each other on the grid, and its reach.
 _LEAST_SCALE, _PAIR_BIAS, _SPACING, _REACH = 0.5, 0.3, 0.25, 4.0
 _MOST_LEVELS = 240
 # A bias of so many deviations is the largest that is thought of.
@@ -99,9 +100,7 @@ def fit_chain(
     nodes = np.array(sorted({0, len(shares) - 1}.union(*launches)), dtype=np.intp)
     grid = _grid(launches.values(), least_step)
     fits = [grid.fit(launches.get((0, int(node)), ()), grid.levels) for node in nodes]
-    between = [
-        launches.get((int(i), int(j)), ()) if i else () for i, j in zip(nodes, nodes[1:], strict=False)
-    ]
+    between = [launches.get((int(i), int(j)), ()) if i else () for i, j in itertools.pairwise(nodes)]
     links = [grid.link(found) for found in between]
     passes = _pass(grid, fits, links, -np.expm1(-_STEPS * np.diff(shares[nodes])))
     return _summary(grid, nodes, passes, confidence)
