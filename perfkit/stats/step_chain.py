@@ -141,7 +141,7 @@ class _Grid:
         if not len(values):
             return None
         last = len(self.levels) - 1
-        by_difference = self.fit(values, self.spacing * np.arange(-last, last + 1))
+        by_difference = self.fit(values, self.spacing * np.arange(-last, last + 1, dtype=np.float64))
         index = np.arange(last + 1)
         return np.ascontiguousarray(by_difference.T[:, index[None, :] - index[:, None] + last])
 
@@ -152,7 +152,7 @@ def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
     low, high = min(middles) - _REACH * least_step, max(middles) + _REACH * least_step
     spacing = max(_SPACING * least_step, (high - low) / _MOST_LEVELS)
     zero = math.ceil(-low / spacing)
-    levels = spacing * (np.arange(zero + math.ceil(high / spacing) + 1) - zero)
+    levels = spacing * np.arange(-zero, math.ceil(high / spacing) + 1, dtype=np.float64)
     scales = np.geomspace(_LEAST_SCALE * least_step, max(_LARGEST_SCALE, 10 * least_step), _SCALES)
     weights = np.exp(-0.5 * (np.log(scales / _USUAL_SCALE) / math.log(_SCALE_FACTOR)) ** 2)
     size = np.abs(levels[:, None] - levels[None, :])
