@@ -121,10 +121,10 @@ def next_move(
     cost no opening. The same arguments always give the same answer.
 
     Raises:
-        ValueError: a weight, a place, a launch or a cost is not one; an end is unusable; or a pair is neither
+        ValueError: a weight, place, launch, cost or rule is not one; an end is unusable; or a pair is neither
             one with place 0 nor one of neighbours among the measured places.
     """
-    if not (costs.launch_s > 0 and costs.opening_s >= 0):
+    if not (0 < costs.launch_s < math.inf and 0 <= costs.opening_s < math.inf):
         raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
     search = _search(pairs, weights=weights, unusable=unusable, rules=rules)
     left = math.inf if rules.most_launches is None else rules.most_launches - sum(search.counts.values())
@@ -222,6 +222,10 @@ def _search(
     unusable: Collection[int],
     rules: Rules,
 ) -> _Search:
+    if not (0.5 < rules.confidence < 1 and 0 < rules.alpha < 1 and 0 < rules.least_step < math.inf):  # noqa: PLR2004
+        raise ValueError(
+            f"a confidence lies between 0.5 and 1, alpha between 0 and 1, a step above 0: {rules}"
+        )
     shares = _shares(weights)
     launches = _by_pair(pairs, len(weights))
     usable = _usable(unusable, len(weights))
@@ -286,7 +290,8 @@ def _concluded(search: _Search) -> Conclusion | None:
     """Return what is known for sure, or None while something is open."""
     least = search.rules.least_step
     different = _ends_differ(search)
-    if 1 - different >= search.rules.confidence:
+    ends_measured = (0, len(search.shares) - 1) in search.counts
+    if ends_measured and 1 - different >= search.rules.confidence:
         return Conclusion(
             steps=(),
             status="no change",

@@ -229,6 +229,9 @@ def test_where_nothing_changed_no_commit_is_named() -> None:
             "places 1 and 3 are neither neighbours",
         ),
         ({"costs": Costs(opening_s=1.0, launch_s=0.0)}, "a launch takes some time"),
+        ({"rules": Rules(confidence=1.0)}, "a confidence lies between 0.5 and 1"),
+        ({"rules": Rules(alpha=0.0)}, "alpha between 0 and 1"),
+        ({"rules": Rules(least_step=0.0)}, "a step above 0"),
         ({"costs": Costs(opening_s=math.nan, launch_s=1.0)}, "a launch takes some time"),
     ],
 )
