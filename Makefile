@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
-.PHONY: mutants identical environments peers change-points peers-history scale versions clean
+.PHONY: mutants identical environments peers change-points bisect-study peers-history scale versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -99,6 +99,11 @@ change-points: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		apache-otava==0.8.0 skchange==0.18.0 fastcpd==1.3.1
 	$(BIN)/python benchmarks/change_points/point_study.py $(SERIES)
+
+# Thousands of bisects of recorded launches: some twenty minutes. A look at fewer of each kind:
+# make bisect-study BISECTS="--ranges 20"
+bisect-study: $(INSTALLED)
+	$(BIN)/python benchmarks/bisect/bisect_study.py $(BISECTS)
 
 # perfkit on a million rows in 10,000 files, and compacted: some ten minutes; the ledgers are kept in the folder.
 SCALE ?= .scale

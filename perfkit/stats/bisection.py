@@ -1,29 +1,41 @@
-"""Which commit of a range made a step, from launches of pairs of them: by halves, each decided by a t test.
+"""Which commit of many made a benchmark slower: what to measure next, and when enough is known.
 
-Places count the commits of a range: 0 is its beginning, the last one its end. A step at a place is made by
-the commit there. One step is taken for granted; others are not sought.
+The places of a range are numbered from 0 (good) to n (bad). Launches compare a place with place 0 in
+lockstep, and each says something of where the steps are (``perfkit.stats.step_chain``). The next launches go
+where they tell most for the seconds that they cost, until one place holds a step at the confidence asked for,
+or until the ends are known to be alike. ``docs/bisect.md`` has the model and how often it is right.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import statistics
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from perfkit.stats.interval import student_quantile
+import numpy as np
 
-# So many launches are made of a pair before it is judged, and so many more each time it stays open.
-_FIRST, _MORE = 4, 3
-_MOST_LAUNCHES = 60
-# Few launches may agree by chance, so that they are taken to scatter by this much at least.
-_LEAST_SD = 0.003
+from perfkit.stats.information import bits_told
+from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, IntArray, Jump, fit_chain
+
+Status = Literal["found", "no change", "undecided"]
+
+# What is more likely than not is worth looking for, or telling.
+_LIKELY = 0.5
+# A further step is looked for while what is expected of it is so large a part of the largest that was found.
+_FURTHER = 0.05
+# So many launches may be asked for at once, where laying out a pair costs more than a launch of it.
+_BATCHES = (1, 2, 3, 4, 6, 8)
+# A launch that would tell fewer bits is not worth its time.
+_LEAST_BITS = 0.002
+# A step is taken to be so high while nothing at all is measured.
+_USUAL_STEP = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredPair:
-    """The launches of two places side by side: ln(head / base), one for each launch."""
+    """Launches of two places, ``base`` before ``head``: the natural logarithm of head / base of each."""
 
     base: int
     head: int
@@ -32,7 +44,7 @@ class MeasuredPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """How many seconds it takes to open a pair of places, and to make a launch of an open one."""
+    """Seconds that it takes to lay out a new pair and collect its benchmarks, and those of one launch."""
 
     opening_s: float
     launch_s: float
@@ -40,21 +52,26 @@ class Costs:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """When an answer is good enough: the posterior it needs, the error of each test, the least log ratio.
+    """How sure a conclusion has to be.
 
-    ``confirming`` is how many launches there have to be of a found place against the one before it.
+    Attributes:
+        confidence: The probability at which a place is named, or "no change" is concluded; that of intervals.
+        alpha: The most that a commit may be named in ranges where nothing changed.
+        least_step: The smallest change that matters, as a natural logarithm.
+        most_launches: After so many launches in all the answer is what is known by then; None for no limit.
+        confirming: How many launches there have to be of a named place against the usable one before it.
     """
 
     confidence: float = 0.95
     alpha: float = 0.01
-    least_step: float = 0.005
+    least_step: float = math.log(1.01)
     most_launches: int | None = None
     confirming: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What to measure next: so many launches of two places."""
+    """So many launches of a pair are what to do next."""
 
     base: int
     head: int
@@ -63,7 +80,11 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step that one of ``places`` made: the log ratio across them, with an interval of it."""
+    """A change of level: at the one place named, or at one of several neighbours.
+
+    There are several where those between cannot be measured, or where too little is known. ``log_ratio`` is
+    the size of the step given that it is there, ``low`` to ``high`` its interval at the confidence.
+    """
 
     places: tuple[int, ...]
     probability: float
@@ -74,107 +95,319 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What was found; ``why`` says in words why it ended so."""
+    """The end of a search: its steps, the largest first, and in ``why`` a sentence on what it rests on.
+
+    Of "undecided" the steps are where a step is most likely, if there is one.
+    """
 
     steps: tuple[Step, ...]
-    status: Literal["found", "no change", "undecided"]
+    status: Status
     why: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Mean:
-    launches: int
-    centre: float
-    error: float
-
-    def interval(self, confidence: float) -> tuple[float, float]:
-        half = student_quantile(self.launches - 1, 1 - confidence) * self.error
-        return self.centre - half, self.centre + half
 
 
 def next_move(
     pairs: Sequence[MeasuredPair],
     *,
     weights: Sequence[float],
-    unusable: Collection[int],
-    costs: Costs,  # noqa: ARG001 (halves are the same whatever they cost)
+    unusable: Collection[int] = (),
+    costs: Costs,
     rules: Rules,
-    open_pair: tuple[int, int] | None,  # noqa: ARG001 (likewise)
+    open_pair: tuple[int, int] | None = None,
 ) -> Measure | Conclusion:
-    """Return what to measure next, or what was found; ``weights`` are those of places 1 to the last."""
-    last = len(weights)
-    whole = _mean(pairs, 0, last)
-    low, high = whole.interval(1 - rules.alpha) if whole else (-math.inf, math.inf)
-    if max(abs(low), abs(high)) < rules.least_step:
-        return Conclusion(steps=(), status="no change", why="both ends are equally fast")
-    if whole is None or low <= 0 <= high:
-        return _more(whole, 0, last, rules) or _undecided("the ends do not differ clearly")
-    begin, end = 0, last
-    while inner := [place for place in range(begin + 1, end) if place not in unusable]:
-        middle = _middle(inner, weights, begin, end)
-        half = _mean(pairs, 0, middle)
-        low, high = half.interval(1 - rules.alpha) if half else (-math.inf, math.inf)
-        if half is None or low <= whole.centre / 2 <= high:
-            why = f"place {middle} is between both ends"
-            return _more(half, 0, middle, rules) or _undecided(why)
-        in_first = (half.centre > whole.centre / 2) == (whole.centre > 0)
-        begin, end = (begin, middle) if in_first else (middle, end)
-    found = _mean(pairs, begin, end)
-    if found is None:
-        return Measure(base=begin, head=end, launches=max(_FIRST, rules.confirming))
-    low, high = found.interval(rules.confidence)
-    places = tuple(range(begin + 1, end + 1))
-    share = math.fsum(posterior(pairs, weights=weights, unusable=unusable, rules=rules)[begin:end])
-    step = Step(places=places, probability=share, log_ratio=found.centre, low=low, high=high)
-    return Conclusion(steps=(step,), status="found", why="no place is left between the last two")
+    """Return what to measure next, or what has been found.
+
+    ``weights`` says for each of the places 1 to n how likely a step is there before anything is measured, up
+    to a factor. Places that are ``unusable`` are not measured. Launches of ``open_pair``, which is laid out,
+    cost no opening. The same arguments always give the same answer.
+
+    Raises:
+        ValueError: a weight, place, launch, cost or rule is not one; an end is unusable; or a pair is neither
+            one with place 0 nor one of neighbours among the measured places.
+    """
+    if not (0 < costs.launch_s < math.inf and 0 <= costs.opening_s < math.inf):
+        raise ValueError(f"a launch takes some time and opening a pair no less than none: {costs}")
+    search = _search(pairs, weights=weights, unusable=unusable, rules=rules)
+    left = math.inf if rules.most_launches is None else rules.most_launches - sum(search.counts.values())
+    conclusion = _concluded(search)
+    if conclusion is not None:
+        missing = next(search.unconfirmed(conclusion), None)
+        return conclusion if missing is None or left <= 0 else _at_most(missing, left)
+    if left <= 0:
+        return _undecided(
+            search, f"after {rules.most_launches} launches, which were allowed, it is not clear"
+        )
+    move = _best_move(search, costs, open_pair)
+    if move is None:
+        return _undecided(search, "further launches would hardly tell more")
+    return _at_most(move, left)
 
 
 def posterior(
     pairs: Sequence[MeasuredPair],
     *,
     weights: Sequence[float],
-    unusable: Collection[int],  # noqa: ARG001 (a place that cannot be measured may have made the step)
-    rules: Rules,  # noqa: ARG001 (likewise)
+    unusable: Collection[int] = (),
+    rules: Rules,
 ) -> tuple[float, ...]:
-    """Return how probable it is of each place from 1 to the last that it made the step."""
-    last = len(weights)
-    whole = _mean(pairs, 0, last)
-    size = whole.centre if whole else 0.0
-    known = {(one.base, one.head) for one in pairs}
-    logs = [math.log(weight) for weight in weights]
-    for base, head in known if whole else ():
-        mean = _mean(pairs, base, head)
-        if mean is not None:
-            for place in range(1, last + 1):
-                expected = size if base < place <= head else 0.0
-                logs[place - 1] -= ((mean.centre - expected) / mean.error) ** 2 / 2
-    largest = max(logs)
-    shares = [math.exp(log - largest) for log in logs]
-    return tuple(share / math.fsum(shares) for share in shares)
+    """Return for each of the places 1 to n the probability that a step is there.
+
+    The sum is below one where there may be none, and above one where there are several. Raises ValueError as
+    ``next_move`` does.
+    """
+    search = _search(pairs, weights=weights, unusable=unusable, rules=rules)
+    return tuple(float(one) for one in search.by_place())
 
 
-def _mean(pairs: Sequence[MeasuredPair], base: int, head: int) -> _Mean | None:
-    found = [log for one in pairs if (one.base, one.head) == (base, head) for log in one.log_ratios]
-    if len(found) < _FIRST:
+@dataclass(frozen=True, kw_only=True)
+class _Gap:
+    """The places ``first`` to ``last`` between a measured place and the next, and the jump among them.
+
+    ``splits`` says whether a place can be measured that tells them apart. ``settled`` is a gap that holds a
+    step as surely as it has to, and cannot be split.
+    """
+
+    first: int
+    last: int
+    jump: Jump
+    splits: bool
+    settled: bool
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The measured places on either side."""
+        return self.first - 1, self.last
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Search:
+    """A range, and what its launches say.
+
+    ``shares`` holds the sum of weights up to each of the places 0 to n, ``usable`` the places that can be
+    measured, ``counts`` how many launches each pair has.
+    """
+
+    chain: Chain
+    gaps: tuple[_Gap, ...]
+    shares: FloatArray
+    usable: IntArray
+    counts: Mapping[tuple[int, int], int]
+    rules: Rules
+
+    def by_place(self) -> FloatArray:
+        """Return the probability of a step at each of the places 1 to n."""
+        parts = []
+        for gap in self.gaps:
+            within = np.diff(self.shares[gap.first - 1 : gap.last + 1])
+            parts.append(gap.jump.probability * within / max(within.sum(), np.finfo(np.float64).tiny))
+        return np.concatenate(parts)
+
+    def open_runs(self) -> list[tuple[_Gap, ...]]:
+        """Return the runs of gaps between settled ones, those first where most is expected."""
+        grouped = itertools.groupby(self.gaps, key=lambda gap: gap.settled)
+        runs = [tuple(found) for settled, found in grouped if not settled]
+        return sorted(runs, key=lambda run: -sum(_expected(gap) for gap in run))
+
+    def unconfirmed(self, conclusion: Conclusion) -> Iterator[Measure]:
+        """Yield what is left to measure of the steps against the places before them."""
+        for gap in self.gaps:
+            missing = self.rules.confirming - self.counts.get(gap.pair, 0)
+            if gap.settled and conclusion.status == "found" and missing > 0:
+                yield Measure(base=gap.first - 1, head=gap.last, launches=missing)
+
+
+def _search(
+    pairs: Sequence[MeasuredPair],
+    *,
+    weights: Sequence[float],
+    unusable: Collection[int],
+    rules: Rules,
+) -> _Search:
+    if not (0.5 < rules.confidence < 1 and 0 < rules.alpha < 1 and 0 < rules.least_step < math.inf):  # noqa: PLR2004
+        raise ValueError(
+            f"a confidence lies between 0.5 and 1, alpha between 0 and 1, a step above 0: {rules}"
+        )
+    shares = _shares(weights)
+    launches = _by_pair(pairs, len(weights))
+    usable = _usable(unusable, len(weights))
+    chain = fit_chain(launches, shares=shares, least_step=rules.least_step, confidence=rules.confidence)
+    sure = chain.evidence >= 1 / rules.alpha
+    gaps = []
+    for before, last, jump in zip(chain.nodes[:-1], chain.nodes[1:], chain.jumps, strict=True):
+        between = shares[usable[(before < usable) & (usable < last)]]
+        splits = bool(((shares[before] < between) & (between < shares[last])).any())
+        settled = sure and not splits and jump.probability >= rules.confidence
+        gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled))
+    counts = {pair: len(found) for pair, found in launches.items()}
+    return _Search(chain=chain, gaps=tuple(gaps), shares=shares, usable=usable, counts=counts, rules=rules)
+
+
+def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], list[float]]:
+    """Return the launches of each pair; raise ValueError where they are not numbers, or the pair is none."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for pair in pairs:
+        if not 0 <= pair.base < pair.head <= last:
+            raise ValueError(f"places {pair.base} and {pair.head} are no pair in a range from 0 to {last}")
+        if not all(math.isfinite(one) for one in pair.log_ratios):
+            raise ValueError(f"a launch of places {pair.base} and {pair.head} is not a finite number")
+        if pair.log_ratios:
+            found.setdefault((pair.base, pair.head), []).extend(pair.log_ratios)
+    places = sorted({0, last}.union(*found))
+    following = set(itertools.pairwise(places))
+    for pair_places in found:
+        if pair_places[0] != 0 and pair_places not in following:
+            base, head = pair_places
+            raise ValueError(f"places {base} and {head} are neither neighbours as measured nor a pair with 0")
+    return found
+
+
+def _shares(weights: Sequence[float]) -> FloatArray:
+    """Return the sum of weights up to each of the places 0 to n, as parts of all."""
+    found = np.asarray(weights, dtype=np.float64)
+    if not len(found):
+        raise ValueError("a range has one place at least after its first")
+    if not np.isfinite(found).all() or (found < 0).any() or found.sum() <= 0:
+        raise ValueError("weights are finite, none is below zero, and one at least is above it")
+    shares = np.concatenate([[0.0], np.cumsum(found)])
+    return np.asarray(shares / shares[-1])
+
+
+def _usable(unusable: Collection[int], last: int) -> IntArray:
+    strange = [place for place in unusable if not 0 < place < last]
+    if strange:
+        raise ValueError(f"place {min(strange)} is none of those between 0 and {last}, which may be unusable")
+    return np.setdiff1d(np.arange(1, last + 1), np.array(sorted(unusable), dtype=np.intp))
+
+
+def _expected(gap: _Gap) -> float:
+    return gap.jump.probability * abs(gap.jump.log_ratio)
+
+
+def _probability(run: Sequence[_Gap]) -> float:
+    return sum(gap.jump.probability for gap in run)
+
+
+def _concluded(search: _Search) -> Conclusion | None:
+    """Return what is known for sure, or None while something is open."""
+    least = search.rules.least_step
+    different = _ends_differ(search)
+    ends_measured = (0, len(search.shares) - 1) in search.counts
+    if ends_measured and 1 - different >= search.rules.confidence:
+        return Conclusion(
+            steps=(),
+            status="no change",
+            why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
+        )
+    settled = [gap for gap in search.gaps if gap.settled]
+    largest = max((abs(gap.jump.log_ratio) for gap in settled), default=0.0)
+    if any(sum(map(_expected, run)) >= _FURTHER * largest for run in search.open_runs()):
         return None
-    sd = max(statistics.stdev(found), _LEAST_SD)
-    return _Mean(launches=len(found), centre=statistics.fmean(found), error=sd / math.sqrt(len(found)))
+    return Conclusion(
+        steps=_largest_first(_step(search, gap) for gap in settled),
+        status="found",
+        why=f"all launches are {_times(search.chain.evidence)} as likely with a step as without",
+    )
 
 
-def _more(mean: _Mean | None, base: int, head: int, rules: Rules) -> Measure | None:
-    """Return the next launches of a pair, None where it has had its most."""
-    if mean is None:
-        return Measure(base=base, head=head, launches=_FIRST)
-    if mean.launches >= (rules.most_launches or _MOST_LAUNCHES):
+def _undecided(search: _Search, why: str) -> Conclusion:
+    """Return where steps are most likely by now; found is what was settled nonetheless."""
+    settled = [_step(search, gap) for gap in search.gaps if gap.settled]
+    likely = [_likely_step(search, run) for run in search.open_runs() if _probability(run) >= _LIKELY]
+    if settled:
+        why = f"{why} whether there is another step, or where" if likely else why
+    return Conclusion(
+        steps=_largest_first([*settled, *likely]), status="found" if settled else "undecided", why=why
+    )
+
+
+def _times(evidence: float) -> str:
+    return f"{evidence:,.0f} times" if evidence < 1e6 else "more than a million times"  # noqa: PLR2004
+
+
+def _largest_first(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: -abs(step.log_ratio)))
+
+
+def _step(search: _Search, gap: _Gap) -> Step:
+    """Return the step of a gap, at any of its places that is not ruled out by its weight."""
+    weights = np.diff(search.shares)
+    places = [place for place in range(gap.first, gap.last + 1) if weights[place - 1] > 0]
+    return _as_step(places, gap.jump.probability, gap.jump)
+
+
+def _likely_step(search: _Search, run: Sequence[_Gap]) -> Step:
+    """Return the shortest row of places that holds the step of a run at the confidence, if there is one."""
+    first, last = run[0].first, run[-1].last
+    chances = np.concatenate([[0.0], np.cumsum(search.by_place()[first - 1 : last])])
+    wanted = search.rules.confidence * chances[-1]
+    ends = np.searchsorted(chances, chances[:-1] + wanted * (1 - 1e-9))
+    lengths = np.where(ends < len(chances), ends - np.arange(len(ends)), len(chances))
+    start = int(lengths.argmin())
+    places = range(first + start, first + int(ends[start]))
+    jump = max(run, key=_expected).jump
+    return _as_step(places, float(chances[ends[start]] - chances[start]), jump)
+
+
+def _as_step(places: Sequence[int], probability: float, jump: Jump) -> Step:
+    return Step(
+        places=tuple(places),
+        probability=min(1.0, probability),
+        log_ratio=jump.log_ratio,
+        low=jump.low,
+        high=jump.high,
+    )
+
+
+def _ends_differ(search: _Search) -> float:
+    """Return the probability that the last place differs from the first by the least step or more."""
+    return float(search.chain.marginals[-1, np.abs(search.chain.levels) >= search.rules.least_step].sum())
+
+
+def _at_most(move: Measure, launches: float) -> Measure:
+    return replace(move, launches=int(min(move.launches, launches)))
+
+
+def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None) -> Measure | None:
+    """Return the launches that tell most for each second, or None where none tells anything."""
+    pairs, chances, distance = _candidates(search)
+    before = np.array([search.counts.get(pair, 0) for pair in pairs])
+    opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
+    batches = np.array(_BATCHES)
+    gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
+    bits = bits_told(chances[:, None], distance * np.sqrt(np.maximum(gained, 0.0)))
+    if bits[:, 0].max() < _LEAST_BITS:
         return None
-    return Measure(base=base, head=head, launches=_MORE)
+    rates = bits / (opening[:, None] + batches * costs.launch_s)
+    row, column = np.unravel_index(int(rates.argmax()), rates.shape)
+    base, head = pairs[row]
+    return Measure(base=base, head=head, launches=int(batches[column]))
 
 
-def _undecided(why: str) -> Conclusion:
-    return Conclusion(steps=(), status="undecided", why=why)
+def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, float]:
+    """Return pairs, how likely each is on the far side of the step, and how far the sides are apart.
+
+    The ends come first. Then it is the run of gaps that the largest step is expected in: its places against
+    place 0 are before the step or after it, and neighbours that have it between them differ by it.
+    """
+    last = len(search.shares) - 1
+    different = _ends_differ(search)
+    if different < _LIKELY:
+        seen = abs(float(search.chain.marginals[-1] @ search.chain.levels)) / max(different, 1e-3)
+        distance = max(seen, search.rules.least_step) if search.counts else _USUAL_STEP
+        return [(0, last)], np.array([different]), distance
+    run = search.open_runs()[0]
+    jump = max(run, key=_expected).jump
+    beyond = search.chain.beyond((jump.before + jump.after) / 2, upwards=jump.after > jump.before)
+    chances = np.interp(search.shares, search.shares[search.chain.nodes], beyond)
+    chances[search.chain.nodes] = beyond
+    heads = search.usable[(run[0].first - 1 <= search.usable) & (search.usable <= run[-1].last)]
+    pairs = [(0, int(head)) for head in heads]
+    direct = [gap for gap in run if gap.first > 1 and not gap.splits]
+    pairs += [gap.pair for gap in direct]
+    known = np.concatenate([chances[heads], [gap.jump.probability for gap in direct]])
+    return pairs, known, abs(jump.log_ratio)
 
 
-def _middle(inner: Sequence[int], weights: Sequence[float], begin: int, end: int) -> int:
-    """Return the place that halves the weights between two places most evenly."""
-    half = math.fsum(weights[begin:end]) / 2
-    return min(inner, key=lambda place: abs(math.fsum(weights[begin:place]) - half))
+def _precision(chain: Chain, launches: IntArray) -> FloatArray:
+    """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
+    variance = (LOCATION_ERROR * chain.scale) ** 2 / np.maximum(launches, 1) + chain.bias**2
+    return np.asarray(np.where(launches > 0, 1 / variance, 0.0))

@@ -1,0 +1,138 @@
+"""The study's tables in ``docs/bisect.md``, from its outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from recorded import BOTH, HELD_OUT, TUNED_ON
+
+from perfkit.stats.binomial import lower_bound, upper_bound
+from perfkit.views.markdown_table import table_head, table_row
+
+Outcome = Mapping[str, Any]
+_STUDIES = {BOTH: "both ledgers", TUNED_ON: "first ledger", HELD_OUT: "second, held out"}
+_WEIGHTS = {
+    "right": "weights favour the commit and seven others 10 to 1",
+    "wrong": "weights favour eight other commits 10 to 1",
+}
+_NOISES = {
+    "heavy tails": "a burst of 20 % in each tenth launch",
+    "layout": "each commit is off by 0.5 % for good",
+}
+_USUAL = {"study": BOTH, "commits": 64, "noise": "as recorded", "weights": "equal"}
+
+
+def render(document: str, outcomes: Outcome) -> str:
+    """Return the document with its tables in place of what stands between the marks of each.
+
+    Raises:
+        ValueError: the document has no place for a table.
+    """
+    scenarios = outcomes["scenarios"]
+    tables = {
+        "pools": _pools(outcomes["pools"]),
+        "searches": _searches(scenarios, lambda one: one["sizes"] == [0.05]),
+        "nothing": _nothing(scenarios),
+        "others": _others(scenarios),
+        "ledgers": _ledgers(scenarios),
+    }
+    for name, lines in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        if begin not in document or end not in document:
+            raise ValueError(f"there is no place for the table {name} between {begin.strip()} and {end}")
+        before, _, rest = document.partition(begin)
+        table = "\n".join(lines)
+        document = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
+    return document
+
+
+def _pools(pools: Sequence[Outcome]) -> Iterator[str]:
+    yield from table_head(["ledger, hours", "gates", "scatter of a launch, %", "launches"])
+    for pool in pools:
+        scatter = f"{100 * pool['least_scatter']:.2f} to {100 * pool['most_scatter']:.2f}"
+        name = f"{_STUDIES[pool['study']]}: {pool['hours']}"
+        yield table_row([name, str(pool["gates"]), scatter, f"{pool['launches']:,}"])
+
+
+def _usual(one: Outcome) -> bool:
+    return all(one[key] == value for key, value in _USUAL.items()) and one["costs"]["opening_s"] == 0
+
+
+def _share(found: int, of: int) -> str:
+    """Return how many of how many, and what is at least true of all at 95 %."""
+    return f"{found} / {of} (at least {100 * lower_bound(found, of):.1f} %)"
+
+
+def _launches(one: Outcome) -> str:
+    return f"{one['launches']:.1f} ({one['launches_median']:.0f}; {one['launches_95']:.0f})"
+
+
+def _searches(scenarios: Sequence[Outcome], chosen: Callable[[Outcome], bool]) -> Iterator[str]:
+    yield from table_head(["search, hours", "the exact commit", "launches: mean (median; 95 %)", "pairs"])
+    for one in scenarios:
+        if _usual(one) and chosen(one):
+            name = f"{one['search']}: {one['hours']}"
+            yield table_row(
+                [name, _share(one["exact"], one["ranges"]), _launches(one), f"{one['pairs']:.1f}"]
+            )
+
+
+def _nothing(scenarios: Sequence[Outcome]) -> Iterator[str]:
+    yield from table_head(
+        ["search, hours", "a commit is named", "undecided", "launches: mean (median; 95 %)"]
+    )
+    for one in scenarios:
+        if _usual(one) and not one["sizes"]:
+            most = 100 * upper_bound(one["named"], one["ranges"])
+            named = f"{one['named']} / {one['ranges']} (at most {most:.1f} %)"
+            name = f"{one['search']}: {one['hours']}"
+            yield table_row([name, named, str(one["undecided"]), _launches(one)])
+
+
+def _others(scenarios: Sequence[Outcome]) -> Iterator[str]:
+    yield from table_head(
+        [
+            "range, hours",
+            "all exact",
+            "largest exact",
+            "launches: mean (median; 95 %)",
+            "pairs",
+            "interval holds",
+        ]
+    )
+    for one in scenarios:
+        if one["search"] == "perfkit" and one["study"] == BOTH and one["sizes"]:
+            yield table_row(
+                [
+                    f"{_kind(one)}: {one['hours']}",
+                    f"{one['exact']} / {one['ranges']}",
+                    f"{one['largest']} / {one['ranges']}",
+                    _launches(one),
+                    f"{one['pairs']:.1f}",
+                    f"{one['intervals_hold']} / {one['intervals']}",
+                ]
+            )
+
+
+def _kind(one: Outcome) -> str:
+    words = " and ".join(f"{100 * size:+.0f} %" for size in one["sizes"])
+    if one["commits"] != 64:
+        words += f" among {one['commits']:,}"
+    words += "".join(
+        f", {text}" for text in (_WEIGHTS.get(one["weights"]), _NOISES.get(one["noise"])) if text
+    )
+    if one["costs"]["opening_s"]:
+        ratio = one["costs"]["opening_s"] / one["costs"]["launch_s"]
+        words += f", opening a pair costs as much as {ratio:.0f} launches ({one['seconds']:.0f} s)"
+    return words
+
+
+def _ledgers(scenarios: Sequence[Outcome]) -> Iterator[str]:
+    yield from table_head(["ledger, range, hours", "right", "named", "launches: mean (median; 95 %)"])
+    for one in scenarios:
+        if one["study"] != BOTH:
+            kind = "+5 %" if one["sizes"] else "no change"
+            name = f"{_STUDIES[one['study']]}, {kind}: {one['hours']}"
+            right = f"{one['exact']} / {one['ranges']}" if one["sizes"] else "-"
+            yield table_row([name, right, f"{one['named']} / {one['ranges']}", _launches(one)])

@@ -1,0 +1,283 @@
+"""The levels of a benchmark along commits as a hidden Markov chain: where they jump, by how much, how surely.
+
+Each commit has a level, the log ratio of its time to that of the first commit. From one commit to the next it
+stays or, with a small probability, jumps. Only the levels of measured commits are looked at: between two of
+them lies a gap, and how probable a jump in it is follows from the weights of the commits there. Levels lie on
+a grid; the scatter of launches, which is not known either, takes ten values. The forward-backward algorithm
+(Baum et al. 1970; Rabiner 1989) then gives all probabilities exactly.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.intp]
+
+# How many steps a range has a priori, in a Poisson distribution. That there is any is then made as likely as
+# that there is none, so this says how rare a second one is.
+_STEPS = 0.2
+# Launches have Student's t distribution of three degrees: so heavy are the tails of the recorded launches of
+# benchmarks/calibration, each divided by the robust deviation of its gate.
+_DEGREES = 3.0
+# The scale of that distribution before anything is measured: 1.2 % is the middle of the recorded gates.
+_USUAL_SCALE, _SCALE_FACTOR = 0.012, 2.0
+_SCALES, _LARGEST_SCALE = 10, 0.2
+# In parts of the least step: the smallest scale, the deviation of the bias that all launches of a pair may
+# have in common (the layout of its code), how far levels are from each other on the grid, and its reach.
+_LEAST_SCALE, _PAIR_BIAS, _SPACING, _REACH = 0.5, 0.3, 0.25, 4.0
+_MOST_LEVELS = 240
+# A bias of so many deviations is the largest that is thought of.
+_BLURRED = 4
+# The scale of Student's t of three degrees times this is the deviation that a location from it has (the
+# inverse of the square root of Fisher's information, (v + 1) / (v + 3)).
+LOCATION_ERROR = math.sqrt((_DEGREES + 3) / (_DEGREES + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jump:
+    """A jump between two measured places: its probability, and its size given that it is there.
+
+    ``log_ratio`` is the median of the size and ``low`` to ``high`` its interval, as natural logarithms;
+    ``before`` and ``after`` are the expected levels on either side.
+    """
+
+    probability: float
+    log_ratio: float
+    low: float
+    high: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """What measured pairs say of the places 0 to n, where "no step" was as likely as "a step" beforehand.
+
+    Attributes:
+        nodes: The measured places in order, with 0 and n even where they are not measured.
+        levels: The grid of levels.
+        marginals: The probability of each level at each node, nodes x levels.
+        jumps: One for each gap between nodes that follow one another.
+        evidence: How many times as likely the launches are with a step anywhere as with none.
+        scale: The expected scale of Student's distribution of launches.
+        bias: The deviation of the bias that launches of one pair share.
+    """
+
+    nodes: IntArray
+    levels: FloatArray
+    marginals: FloatArray
+    jumps: tuple[Jump, ...]
+    evidence: float
+    scale: float
+    bias: float
+
+    def beyond(self, level: float, *, upwards: bool) -> FloatArray:
+        """Return for each node the probability that its level is above one, or below it."""
+        side = self.levels > level if upwards else self.levels < level
+        return np.asarray(self.marginals[:, side].sum(axis=1))
+
+
+def fit_chain(
+    launches: Mapping[tuple[int, int], Sequence[float]],
+    *,
+    shares: FloatArray,
+    least_step: float,
+    confidence: float,
+) -> Chain:
+    """Return what the launches of pairs (base, head) say, as natural logarithms of head / base.
+
+    ``shares`` holds the sum of the weights of the places up to each of 0 to n: it begins with 0 and ends with
+    1. The base of a pair is 0, or else its head is the next of all places that are measured. ``least_step``
+    is the size of the smallest jump, ``confidence`` that of the intervals.
+    """
+    nodes = np.array(sorted({0, len(shares) - 1}.union(*launches)), dtype=np.intp)
+    grid = _grid(launches.values(), least_step)
+    fits = [grid.fit(launches.get((0, int(node)), ()), grid.levels) for node in nodes]
+    between = [launches.get((int(i), int(j)), ()) if i else () for i, j in itertools.pairwise(nodes)]
+    links = [grid.link(found) for found in between]
+    passes = _pass(grid, fits, links, -np.expm1(-_STEPS * np.diff(shares[nodes])))
+    return _summary(grid, nodes, passes, confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Grid:
+    """Levels, the place of zero among them, scales with prior weights, and jumps from level to level.
+
+    ``blur`` are the weights of neighbouring levels by the bias of a pair, of which ``bias`` is the deviation.
+    """
+
+    levels: FloatArray
+    spacing: float
+    zero: int
+    scales: FloatArray
+    weights: FloatArray
+    jump: FloatArray
+    bias: float
+    blur: FloatArray
+
+    def fit(self, values: Sequence[float], levels: FloatArray) -> FloatArray:
+        """Return the likelihood of launches at each level and scale, up to a factor; levels x scales.
+
+        All launches have the level and one bias of the pair, which is integrated out.
+        """
+        if not len(values):
+            return np.ones((len(levels), len(self.scales)))
+        off = (np.asarray(values)[:, None, None] - levels[:, None]) / self.scales
+        logs = -(_DEGREES + 1) / 2 * np.log1p(off**2 / _DEGREES).sum(axis=0)
+        logs -= len(values) * np.log(self.scales)
+        reach = len(self.blur) // 2
+        padded = np.pad(np.exp(logs - logs.max()), ((reach, reach), (0, 0)))
+        return np.asarray(sum(weight * padded[at : at + len(levels)] for at, weight in enumerate(self.blur)))
+
+    def link(self, values: Sequence[float]) -> FloatArray | None:
+        """Return the likelihood of launches of two neighbours, by their levels; scales x levels x levels."""
+        if not len(values):
+            return None
+        last = len(self.levels) - 1
+        by_difference = self.fit(values, self.spacing * np.arange(-last, last + 1, dtype=np.float64))
+        index = np.arange(last + 1)
+        return np.ascontiguousarray(by_difference.T[:, index[None, :] - index[:, None] + last])
+
+
+def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
+    """Return a grid that reaches beyond the medians of all pairs."""
+    middles = [0.0, *(float(np.median(values)) for values in series if len(values))]
+    low, high = min(middles) - _REACH * least_step, max(middles) + _REACH * least_step
+    spacing = max(_SPACING * least_step, (high - low) / _MOST_LEVELS)
+    zero = math.ceil(-low / spacing)
+    levels = spacing * np.arange(-zero, math.ceil(high / spacing) + 1, dtype=np.float64)
+    scales = np.geomspace(_LEAST_SCALE * least_step, max(_LARGEST_SCALE, 10 * least_step), _SCALES)
+    weights = np.exp(-0.5 * (np.log(scales / _USUAL_SCALE) / math.log(_SCALE_FACTOR)) ** 2)
+    size = np.abs(levels[:, None] - levels[None, :])
+    bias = max(_PAIR_BIAS * least_step, spacing / 2)
+    reach = math.ceil(_BLURRED * bias / spacing)
+    blur = np.exp(-0.5 * (spacing * np.arange(-reach, reach + 1) / bias) ** 2)
+    return _Grid(
+        levels=levels,
+        spacing=spacing,
+        zero=zero,
+        scales=scales,
+        weights=weights / weights.sum(),
+        jump=(_larger(size - spacing / 2, least_step) - _larger(size + spacing / 2, least_step)) / 2,
+        bias=bias,
+        blur=blur / blur.sum(),
+    )
+
+
+def _larger(size: FloatArray, least_step: float) -> FloatArray:
+    """Return how probable it is that a jump is larger: Pareto's distribution, of no scale but the least."""
+    return np.asarray(least_step / np.maximum(size, least_step))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """What running over the nodes forward and backward leaves.
+
+    ``marginals`` (nodes x levels), ``joints`` (gaps x levels before x levels after, of a jump) and ``scales``
+    are probabilities under the chain itself, ``unchanged`` that of no step at all.
+    """
+
+    marginals: FloatArray
+    joints: FloatArray
+    scales: FloatArray
+    unchanged: float
+
+
+def _pass(
+    grid: _Grid, fits: Sequence[FloatArray], links: Sequence[FloatArray | None], leaps: FloatArray
+) -> _Passes:
+    """Run over the nodes forward and backward; distributions are over levels x scales, up to factors."""
+    start = np.zeros_like(fits[0])
+    start[grid.zero] = grid.weights
+    forward, unchanged = [start], grid.weights
+    for fit, link, leap in zip(fits[1:], links, leaps, strict=True):
+        moved = _moved(grid, forward[-1], link, leap) * fit
+        total = moved.sum()
+        forward.append(moved / total)
+        same = fit[grid.zero] if link is None else fit[grid.zero] * link[:, grid.zero, grid.zero]
+        unchanged = unchanged * (1 - leap) * same / total
+    marginals, joints = [forward[-1]], []
+    behind = fits[-1]
+    for at in range(len(leaps) - 1, -1, -1):
+        ahead, link, leap = forward[at], links[at], leaps[at]
+        turned = None if link is None else link.transpose(0, 2, 1)
+        after = _moved(grid, behind, turned, leap)
+        total = (ahead * after).sum()
+        pairs = ahead @ behind.T if link is None else _linked(ahead, behind, link)
+        joints.append(leap * grid.jump * pairs / total)
+        marginals.append(ahead * after / total)
+        behind = fits[at] * after
+        behind = behind / behind.max()
+    return _Passes(
+        marginals=np.array([one.sum(axis=1) for one in reversed(marginals)]),
+        joints=np.array(joints[::-1]),
+        scales=forward[-1].sum(axis=0),
+        unchanged=float(unchanged.sum()),
+    )
+
+
+def _moved(grid: _Grid, mass: FloatArray, link: FloatArray | None, leap: float) -> FloatArray:
+    """Return a distribution over levels and scales one gap on; jumps go up as often as down."""
+    if link is None:
+        return np.asarray((1 - leap) * mass + leap * (grid.jump @ mass))
+    moves = (leap * grid.jump + (1 - leap) * np.eye(len(grid.levels))) * link
+    return np.asarray(np.matmul(mass.T[:, None, :], moves)[:, 0, :].T)
+
+
+def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArray:
+    """Return how likely levels before and after are together, of all scales."""
+    return np.asarray((ahead.T[:, :, None] * behind.T[:, None, :] * link).sum(axis=0))
+
+
+def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
+    """Return the chain's probabilities, with "no step" and "a step" made equally likely beforehand."""
+    never = math.exp(-_STEPS)
+    changed = max(0.0, 1 - passes.unchanged)
+    without = passes.unchanged / never
+    evidence = changed / (1 - never) / without if without > 0 else math.inf
+    unchanged = 1 / (1 + evidence)
+    weight = (1 - unchanged) / changed if changed > 0 else 0.0
+    marginals = passes.marginals.copy()
+    marginals[:, grid.zero] = np.maximum(marginals[:, grid.zero] - passes.unchanged, 0)
+    marginals *= weight
+    marginals[:, grid.zero] += unchanged
+    return Chain(
+        nodes=nodes,
+        levels=grid.levels,
+        marginals=marginals,
+        jumps=tuple(_jump(grid, weight * joint, confidence) for joint in passes.joints),
+        evidence=evidence,
+        scale=float(passes.scales @ grid.scales),
+        bias=grid.bias,
+    )
+
+
+def _jump(grid: _Grid, joint: FloatArray, confidence: float) -> Jump:
+    """Return the jump in a gap from the probabilities of its levels before and after."""
+    probability = float(joint.sum())
+    if probability <= 0:
+        return Jump(probability=0.0, log_ratio=0.0, low=0.0, high=0.0, before=0.0, after=0.0)
+    last = len(grid.levels) - 1
+    index = np.arange(last + 1)
+    by_size = np.bincount(
+        (index[None, :] - index[:, None] + last).ravel(), weights=joint.ravel(), minlength=2 * last + 1
+    )
+    edges = grid.spacing * (np.arange(2 * last + 2) - last - 0.5)
+    below = np.concatenate([[0.0], np.cumsum(by_size)]) / probability
+    tail = (1 - confidence) / 2
+    low, middle, high = np.interp([tail, 0.5, 1 - tail], below, edges)
+    return Jump(
+        probability=min(1.0, probability),
+        log_ratio=float(middle),
+        low=float(low),
+        high=float(high),
+        before=float(joint.sum(axis=1) @ grid.levels / probability),
+        after=float(joint.sum(axis=0) @ grid.levels / probability),
+    )

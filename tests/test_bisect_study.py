@@ -1,0 +1,114 @@
+"""The study of bisects: its searches see the same ranges, and its document is what came out."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfkit.stats.bisection import Costs
+
+ROOT = Path(__file__).parent.parent
+STUDY = ROOT / "benchmarks" / "bisect"
+DOCUMENT = ROOT / "docs" / "bisect.md"
+_SCRIPTS = ("bisect_study", "bisect_tables", "searches", "recorded", "plan", "neutral")
+_COSTS = Costs(opening_s=4.0, launch_s=1.0)
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Mapping[str, ModuleType]]:
+    """Return the study's scripts, loaded as they load one another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(STUDY.parent / "calibration"))
+        patch.syspath_prepend(str(STUDY))
+        yield {name: importlib.import_module(name) for name in _SCRIPTS}
+    for name in _SCRIPTS:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Mapping[str, Any]:
+    """Return what came out of the study when it ran last."""
+    return dict(json.loads((STUDY / "outcomes.json").read_text()))
+
+
+def test_the_document_is_what_came_out(
+    scripts: Mapping[str, ModuleType], outcomes: Mapping[str, Any]
+) -> None:
+    """Rendering the outcomes again leaves the committed document as it is."""
+    document = DOCUMENT.read_text()
+
+    assert document == scripts["bisect_tables"].render(document, outcomes)
+
+
+def test_a_table_without_a_place_is_refused(
+    scripts: Mapping[str, ModuleType], outcomes: Mapping[str, Any]
+) -> None:
+    """A document that lost the place of a table does not lose the table silently."""
+    with pytest.raises(ValueError, match="no place for the table pools"):
+        scripts["bisect_tables"].render("No table here.\n", outcomes)
+
+
+@pytest.mark.parametrize("hours", ["quiet", "noisy"])
+def test_what_is_promised_came_out(outcomes: Mapping[str, Any], hours: str) -> None:
+    """Of a step of 5 %, 95 of 100 commits in 21 launches; of no change, no commit in 99 of 100."""
+    usual = {"search": "perfkit", "study": "both", "commits": 64, "noise": "as recorded", "weights": "equal"}
+    found = {
+        tuple(one["sizes"]): one
+        for one in outcomes["scenarios"]
+        if one["hours"] == hours
+        and one["costs"]["opening_s"] == 0
+        and all(one[key] == value for key, value in usual.items())
+    }
+    step, nothing = found[0.05,], found[()]
+
+    assert step["exact"] >= 0.95 * step["ranges"] >= 0.95 * 300
+    assert step["launches"] <= 21
+    assert nothing["named"] <= 0.01 * nothing["ranges"]
+    assert 1000 <= nothing["ranges"]
+
+
+def test_each_search_finds_what_can_hardly_be_missed(scripts: Mapping[str, ModuleType]) -> None:
+    """A step of 50 % in noise of 1 % is found by all, in the launches that each takes without noise."""
+    searches = scripts["searches"]
+    given = searches.Range(study="none", hours="quiet", sizes=(0.5,), noise="normal", number=3)
+    taken = {}
+    for name, search in searches.SEARCHES.items():
+        bench, ending = search(given, _COSTS)
+        assert searches.is_exact(bench, ending), name
+        assert ending.seconds == 4 * ending.pairs + ending.launches
+        taken[name] = ending.launches
+
+    assert (7, 7, 21) == tuple(
+        taken[name] for name in ("asv find", "git bisect run, 1 launch", "git bisect run, median of 3")
+    )
+    assert 21 > taken["perfkit"]
+
+
+def test_searches_of_a_range_see_the_same_launches(scripts: Mapping[str, ModuleType]) -> None:
+    """The launches of a pair follow from the range and the pair alone, whatever else was measured."""
+    searches = scripts["searches"]
+    given = searches.Range(study="none", hours="noisy", sizes=(0.05, 0.03), noise="normal", number=8)
+    one, other = searches.Bench(given), searches.Bench(given)
+    other.measure(0, 20, 3)
+
+    assert one.steps == other.steps
+    assert one.measure(0, 64, 5) == other.measure(0, 64, 5)
+
+
+def test_weights_favour_the_commit_or_others(scripts: Mapping[str, ModuleType]) -> None:
+    """Eight commits are favoured ten to one: rightly with the step's own among them, wrongly without it."""
+    searches = scripts["searches"]
+    for weights, own in (("right", 10.0), ("wrong", 1.0)):
+        given = searches.Range(study="none", hours="quiet", sizes=(0.05,), noise="normal", weights=weights)
+        bench = searches.Bench(given)
+        prior = bench.prior()
+
+        assert 8 == prior.count(10.0)
+        assert own == prior[bench.steps[0] - 1]
