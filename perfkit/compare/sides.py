@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from perfkit.agent.session import selection_problem
-from perfkit.config import Project
+from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
 from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
@@ -52,7 +52,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSides:
-    """The folders of both sides, and the launchers of their processes."""
+    """The folders of both sides, the launchers of their processes, and head's suite of asv if it has one."""
 
     project: Project
     scope: Scope
@@ -60,6 +60,7 @@ class OpenSides:
     roots: Roots
     launcher: Launcher
     callgrind: Callgrind
+    asv: AsvSuite | None = None
 
 
 class LockstepLaunches:
@@ -154,8 +155,10 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
     config = project.config
     with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid:
         roots = project_roots(project, pair, laid)
+        suite = project.asv_suite(roots.head)
         trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
+            asv=suite,
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(scope, project, pair, roots),
             select=config.gate.select if scope.select is None else scope.select,
@@ -181,6 +184,7 @@ def open_sides(pair: SidePair, project: Project, scope: Scope) -> Iterator[OpenS
                 roots=roots,
                 launcher=launcher,
                 callgrind=callgrind,
+                asv=suite,
             )
 
 
@@ -224,8 +228,8 @@ def staged_launcher(
 def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tuple[str, ...]:
     """Return what pytest is given: the path asked for, the configured one if it is there, or nothing."""
     if scope.benchmarks is None:
-        configured = project.config.benchmarks
-        return (configured,) if _holds_code(roots.head / configured) else ()
+        default = project.default_benchmarks(roots.head)
+        return () if default is None else (default,)
     path = Path(scope.benchmarks)
     if path.is_absolute() and path.is_relative_to(project.root):
         path = path.relative_to(project.root)
@@ -243,11 +247,6 @@ def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
     files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
     return changed_code(files, roots.base, roots.head)
-
-
-def _holds_code(place: Path) -> bool:
-    """Tell whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
-    return place.is_file() or next(place.rglob("*.py"), None) is not None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:

@@ -14,6 +14,7 @@ from typing import Protocol, Self
 from perfkit.agent import COLLECTING
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
+from perfkit.config import AsvSuite
 from perfkit.processes.commands import AGENT, ChildProcess, GuardedCommand, agent_command, tail_of
 from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.records import Side
@@ -36,7 +37,7 @@ class Assignment:
     ``as_is`` its garbage collector visits the imported objects too, as it does without perfkit. A child
     that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
     may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
-    With ``training``, a function or script, no benchmark is run: the last of ``steps`` steps is counted.
+    ``asv`` is the project's suite of asv, if it has one. With ``training``, a function or script, no benchmark is run: the last of ``steps`` steps is counted.
     """
 
     root: str
@@ -48,6 +49,7 @@ class Assignment:
     log: str
     plants: Mapping[str, float]
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    asv: AsvSuite | None = None
     layout: int = 0
     as_is: bool = False
     serves: bool = False

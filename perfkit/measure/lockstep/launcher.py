@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from perfkit.agent.imports import preloadable
+from perfkit.config import AsvSuite
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.children import (
@@ -56,7 +57,8 @@ class MeasuredTrees:
     """What is measured: the two trees, the user's own trees that they were made from, and pytest's paths.
 
     ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
-    functions that differ between the trees, by file relative to their roots, where that is known.
+    functions that differ between the trees, by file relative to their roots, where that is known. ``asv`` is
+    the suite of asv that both have, if any.
     """
 
     roots: Mapping[Side, Path]
@@ -65,6 +67,7 @@ class MeasuredTrees:
     select: str | None = None
     plants: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    asv: AsvSuite | None = None
 
 
 class Launcher:
@@ -361,6 +364,7 @@ class Launcher:
             paths=self._trees.paths,
             nodes=nodes,
             changed=self._trees.changed,
+            asv=self._trees.asv,
             serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,

@@ -22,13 +22,17 @@ _FIRST_WORD_S = 10.0
 class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
 
-    ``changed`` says that it may run a function that differs between the sides.
+    ``changed`` says that it may run a function that differs between the sides. A benchmark of an ``asv`` suite
+    says itself how many seconds it may take, and a ``number`` of it measures something else than time.
     """
 
     benchmark: Benchmark
     file: str
     settings: Mapping[str, str]
     changed: bool = True
+    limit_s: float | None = None
+    asv: bool = False
+    number: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,8 @@ class Scouted:
 
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
-    ``overruled`` names the user's options that would break lockstep and were switched off.
+    ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite leaves
+    ``asv_left_out`` benchmarks out, None where there is no suite.
     """
 
     found: Mapping[str, Found]
@@ -45,6 +50,7 @@ class Scouted:
     bystanders: frozenset[str] = frozenset()
     skipped: Mapping[str, str] = field(default_factory=dict)
     overruled: tuple[str, ...]
+    asv_left_out: int | None = None
     report: SideReport
 
 
@@ -98,6 +104,7 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
         bystanders=frozenset(error["node"] for error in failed if not error["mentions"]),
         skipped={error["node"]: error["message"] for error in skipped},
         overruled=tuple(message["overruled"]),
+        asv_left_out=message["asv"]["left_out"] if message["asv"] is not None else None,
         report=report or SideReport(foreign={}),
     )
 
@@ -134,4 +141,12 @@ def _read(item: Message) -> Found:
         params=item["params"],
         group=item["group"],
     )
-    return Found(benchmark=benchmark, file=item["file"], settings=item["settings"], changed=item["changed"])
+    return Found(
+        benchmark=benchmark,
+        file=item["file"],
+        settings=item["settings"],
+        changed=item["changed"],
+        limit_s=item["limit_s"],
+        asv=item["asv"],
+        number=item["number"],
+    )
