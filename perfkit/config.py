@@ -298,7 +298,8 @@ def _read_asv(root: Path, file: Path) -> AsvSuite | None:
         limit_s = float(said.get("default_benchmark_timeout", _ASV_LIMIT_S))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise ConfigError(
-            f"{name} cannot be read as JSON with comments ({error}); mend it, or set tool.perfkit.asv to false"
+            f"{name} cannot be read as JSON with comments ({error});"
+            " mend it, or set tool.perfkit.asv to false"
         ) from error
     place = (file.parent / folder).resolve()
     if not place.is_relative_to(root.resolve()):

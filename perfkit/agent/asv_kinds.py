@@ -56,6 +56,7 @@ def raw_block(
 
 
 def _program(statement: str, setup: str, iterations: int) -> str:
+    statement, setup = textwrap.dedent(statement), textwrap.dedent(setup)
     finders = [f"{type(one).__module__}.{type(one).__qualname__}" for one in sys.meta_path]
     kinds = [f"{one.__module__}.{one.__qualname__}" for one in sys.meta_path if isinstance(one, type)]
     return textwrap.dedent(f"""
@@ -66,7 +67,7 @@ def _program(statement: str, setup: str, iterations: int) -> str:
             return kind.__module__ + "." + kind.__qualname__
         sys.path[:] = {sys.path!r}
         sys.meta_path[:] = [one for one in sys.meta_path if name(one) in known]
-        seconds = timeit.timeit({textwrap.dedent(statement)!r}, {textwrap.dedent(setup)!r}, number={iterations})
+        seconds = timeit.timeit({statement!r}, {setup!r}, number={iterations})
         print()
         print({_ANSWER!r} + repr(seconds))
         for name, module in list(sys.modules.items()):

@@ -284,7 +284,7 @@ def _items(parent: pytest.Collector, plugin: AsvPlugin, maker: _Maker, kind: Kin
             names, values = _parameters(made)
             source, functions, limit_s = made.source, made.functions, _limit_s(made, plugin.suite.limit_s)
             skipped = [tuple(one) for one in made.first("skip_params", ())]
-    except Exception as error:  # noqa: BLE001 (whatever a constructor raises is told as this benchmark's failure)
+    except Exception as error:  # noqa: BLE001 (what a constructor raises is told as this benchmark's failure)
         case = _Case(plugin=plugin, maker=maker, kind=kind, broken=f"{type(error).__name__}: {error}")
         yield _item(parent, maker.name, case)
         return
@@ -395,35 +395,38 @@ class _Case:
                 self._time(fixture, folder)
 
     def _time(self, fixture: object, folder: Path) -> None:
-        from .benchmark_fixture import Rounds, block_of, run_plainly, run_rounds
+        from .benchmark_fixture import Rounds, run_plainly, run_rounds
 
         call = _Call(self.maker.make(), self.values, folder)
+        made = call.made
         with call.ready():
             # A benchmark's setup may change these.
-            number = int(call.made.first("number", 1 if self.kind == "timeraw" else 0))
+            number = int(made.first("number", 1 if self.kind == "timeraw" else 0))
             if not number:
-                run_plainly(fixture, call.made.function, call.args, timer=call.made.first("timer"))
+                run_plainly(fixture, made.function, call.args, timer=made.first("timer"))
                 return
-            if self.kind == "timeraw":
-                root = self.plugin.suite.root if self.plugin.suite.proves_code else None
-                block = raw_block(
-                    lambda: call.made.function(*call.args), env=call.made.first("env"), root=root
-                )
-            else:
-                block = block_of(fixture, call.made.function, call.args, timer=call.made.first("timer"))
-            most, most_s = _samples(call.made)
-            warmup_s = float(call.made.first("warmup_time", -1))
+            block = call.afresh(self._block(fixture, call))
+            most, most_s = _samples(made)
+            warmup_s = float(made.first("warmup_time", -1))
             run_rounds(
                 fixture,
                 Rounds(
-                    block=call.afresh(block),
-                    call=call.afresh(lambda _: block(1) if self.kind == "timeraw" else call.once()),
+                    block=block,
+                    call=lambda: block(1),
                     loops=number,
                     most=most,
                     most_s=most_s,
                     warmup_s=_WARMUP_S if warmup_s < 0 else warmup_s,
                 ),
             )
+
+    def _block(self, fixture: object, call: _Call) -> Callable[[int], float]:
+        from .benchmark_fixture import block_of
+
+        if self.kind == "time":
+            return block_of(fixture, call.made.function, call.args, timer=call.made.first("timer"))
+        root = self.plugin.suite.root if self.plugin.suite.proves_code else None
+        return raw_block(call.once, env=call.made.first("env"), root=root)
 
     def _number(self, folder: Path) -> Count:
         call = _Call(self.maker.make(), self.values, folder)
@@ -466,10 +469,10 @@ class _Call:
         """Call once."""
         return self.made.function(*self.args)
 
-    def afresh(self, block: Callable[[int], Any]) -> Callable[[int], Any]:
+    def afresh(self, block: Callable[[int], float]) -> Callable[[int], float]:
         """Return a block before each run of which, but for the first, teardown and setup run untimed."""
 
-        def run(iterations: int = 1) -> Any:  # noqa: ANN401 (what the block returns)
+        def run(iterations: int) -> float:
             if not self._fresh:
                 self._tear_down()
                 self._set_up()

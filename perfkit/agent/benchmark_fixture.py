@@ -233,7 +233,7 @@ class Rounds:
 
 
 def count_as_used(fixture: object) -> None:
-    """Keep pytest-benchmark from warning of a fixture that was not used, since its benchmark failed before."""
+    """Keep pytest-benchmark from warning of an unused fixture, whose benchmark failed before its use."""
     assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
     fixture._mode = "not begun"  # noqa: SLF001 (the seam)
 

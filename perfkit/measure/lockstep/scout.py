@@ -22,8 +22,8 @@ _FIRST_WORD_S = 10.0
 class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
 
-    ``changed`` says that it may run a function that differs between the sides. A benchmark of an ``asv`` suite
-    says itself how many seconds it may take, and a ``number`` of it measures something else than time.
+    ``changed`` says that it may run a function that differs between the sides. A benchmark of an ``asv``
+    suite says itself how many seconds it may take, and a ``number`` of it is measured instead of a time.
     """
 
     benchmark: Benchmark
@@ -41,8 +41,8 @@ class Scouted:
 
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
-    ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite leaves
-    ``asv_left_out`` benchmarks out, None where there is no suite.
+    ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite
+    leaves ``asv_left_out`` benchmarks out, None where there is no suite.
     """
 
     found: Mapping[str, Found]
