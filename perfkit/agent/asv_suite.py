@@ -70,6 +70,11 @@ class AsvFolder:
         """The suite's folder."""
         return self.root / self.folder
 
+    def holds_all(self, places: Iterable[Path]) -> bool:
+        """Tell whether all places, of which there is one at least, lie in the suite."""
+        found = [place.is_relative_to(self.path) for place in places]
+        return bool(found) and all(found)
+
     def holds(self, file: Path) -> bool:
         """Tell whether asv would import a file: all folders below the suite's own must be packages."""
         if file.suffix != ".py" or not file.is_relative_to(self.path):
@@ -219,7 +224,7 @@ def _kind_of(name: str, function: Callable[..., object]) -> Kind | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Maker:
-    """Makes a benchmark's function and the objects that have its attributes; ``owner`` is its class, if any."""
+    """Makes a benchmark's function and the objects with its attributes; ``owner`` is its class, if any."""
 
     module: ModuleType
     name: str

@@ -221,8 +221,20 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
+    if plugin.asv is not None and plugin.asv.suite.holds_all(root / path for path in paths):
+        quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
     pytest.main(arguments, plugins=[plugin, *([] if plugin.asv is None else [plugin.asv])])
+
+
+def without_configuration(folder: Path) -> list[str]:
+    """Return options by which a session ignores the project's configuration of pytest, with a file in a folder.
+
+    asv does not know it either: it is for the project's tests, and may need plugins that benchmarks do not.
+    """
+    empty = folder / "empty.ini"
+    empty.write_text("[pytest]\n", encoding="utf-8")
+    return [f"--config-file={empty}", "--noconftest"]
 
 
 def selection_problem(select: str) -> str | None:

@@ -37,8 +37,8 @@ class Assignment:
     ``as_is`` its garbage collector visits the imported objects too, as it does without perfkit. A child
     that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
     may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
-    ``asv`` is the project's suite of asv, if it has one. With ``training``, a function or script, no benchmark
-    is run: the last of ``steps`` steps is counted.
+    ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
+    benchmark is run: the last of ``steps`` steps is counted.
     """
 
     root: str
