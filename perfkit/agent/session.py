@@ -228,9 +228,10 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
 
 
 def without_configuration(folder: Path) -> list[str]:
-    """Return options by which a session ignores the project's configuration of pytest, with a file in a folder.
+    """Return options by which a session ignores the project's configuration of pytest.
 
-    asv does not know it either: it is for the project's tests, and may need plugins that benchmarks do not.
+    A file is written to a folder for that. asv does not know the configuration either: it is for tests, and
+    may need plugins that benchmarks do not.
     """
     empty = folder / "empty.ini"
     empty.write_text("[pytest]\n", encoding="utf-8")
