@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,7 @@ def _listed(project: Path, *arguments: str) -> list[str]:
 
 
 def test_benchmarks_are_listed_by_file_class_and_parameters(project: Path) -> None:
-    """Inherited methods, both spellings and files of inner packages count; abstract and hidden ones do not."""
+    """Inherited methods, both spellings and inner packages count; abstract and hidden ones do not."""
     assert {
         "benchmarks/common.py::Base::time_inherited[1-a]",
         "benchmarks/common.py::Base::time_inherited[1-'b c']",
@@ -114,12 +113,12 @@ def _as_asv(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(project: Path) -> Iterator[dict[str, Row]]:
-    """Yield the rows of one recording of the whole suite, by benchmark."""
+def rows(project: Path) -> dict[str, Row]:
+    """Return the rows of one recording of the whole suite, by benchmark."""
     ledger = project.with_name("ledger")
     done = _pytest(project, "benchmarks", "--benchmark-max-time=0.01", f"--perfkit-ledger={ledger}")
     assert 1 == done.returncode, done.stdout + done.stderr
-    yield {row.outcome.benchmark.name.removeprefix("benchmarks/"): row for row in Ledger(ledger).rows()}
+    return {row.outcome.benchmark.name.removeprefix("benchmarks/"): row for row in Ledger(ledger).rows()}
 
 
 def test_times_are_recorded(rows: dict[str, Row]) -> None:

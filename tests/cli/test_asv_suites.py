@@ -93,7 +93,7 @@ def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
     ],
 )
 def test_what_is_not_measured_is_told(worse: Scene, name: str, verdict: str, message: str) -> None:
-    """What cannot be measured never reads like what is not slower, and costs no other benchmark its verdict."""
+    """What cannot be measured never reads like what is not slower, and costs no other one its verdict."""
     found = worse.gated.comparisons[name]
     assert verdict == found["verdict"]
     assert message in found["message"]
@@ -149,8 +149,7 @@ def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
         ),
         (
             {"a/asv.conf.json": "{}", "b/asv.conf.json": "{}"},
-            "there are several suites of asv (a/asv.conf.json, b/asv.conf.json);"
-            " set tool.perfkit.asv to one of these, or to false",
+            "several suites of asv (a/asv.conf.json, b/asv.conf.json); set tool.perfkit.asv to one of these",
         ),
         (
             {"pyproject.toml": CONFIGURATION.replace("[tool.perfkit]", '[tool.perfkit]\nasv = "no.json"')},
