@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -23,6 +25,11 @@ COUNTS = (
 )  # fmt: skip
 # So much slower code seems that does the same, since it lies elsewhere in memory.
 DEFAULT_NOISE_FLOOR = "0.5%"
+_ASV_FILES = ("asv.conf.json", "asv.conf.jsonc")
+_ASV_LIMIT_S = 60.0
+_STRING = r'(?P<string>"(?:\\.|[^"\\])*")'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_STRING}|,\s*(?P<end>[}}\]])")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 # A scheme has two letters at least; a path that was made of a URL has lost one of its slashes.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|(?:s3|gs|az|file):/")
@@ -140,12 +147,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """``[tool.perfkit]``: every key has a default.
 
     ``copy`` and ``link`` are patterns of generated files that a fresh checkout lacks, ``prepare`` a shell
-    command that makes a checkout ready.
+    command that makes a checkout ready. ``asv`` is the configuration file of a suite of asv; not given, it is
+    looked for in the root and the folders in it, and with ``false`` it is not.
     """
 
     targets: dict[str, str] = {}
     own: tuple[str, ...] = ()
     benchmarks: str = "benchmarks"
+    asv: str | bool = True
     ledger: str = DEFAULT_LEDGER
     profiles: str = "profiles"
     margin: str = "2%"
@@ -166,6 +175,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return parse_percent(self.margin, key="margin")
 
 
+@dataclass(frozen=True, kw_only=True)
+class AsvSuite:
+    """A suite of asv: its configuration file and its folder, relative to the root.
+
+    ``limit_s`` are the seconds that a benchmark may take which does not say otherwise.
+    """
+
+    file: str
+    folder: str
+    limit_s: float
+
+
 class Project(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration and the folder that its relative paths start from."""
 
@@ -175,6 +196,25 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     def path(self, relative: str) -> Path:
         """Return a configured path, absolute paths as they are."""
         return self.root / relative
+
+    def asv_suite(self, tree: Path | None = None) -> AsvSuite | None:
+        """Return the suite of asv in a checkout of the project, or in the project itself; None without one.
+
+        Raises:
+            ConfigError: there are several, or its configuration file cannot be read.
+        """
+        return find_asv_suite(tree or self.root, self.config.asv)
+
+    def default_benchmarks(self, tree: Path | None = None) -> str | None:
+        """Return the path of the benchmarks in a checkout: the configured one, or that of a suite of asv.
+
+        None where a checkout has neither.
+        """
+        root = tree or self.root
+        if holds_code(root / self.config.benchmarks):
+            return self.config.benchmarks
+        suite = self.asv_suite(root)
+        return suite.folder if suite is not None and holds_code(root / suite.folder) else None
 
     @property
     def ledger_place(self) -> str | Path:
@@ -218,6 +258,55 @@ def load_project(start: Path) -> Project:
         if (folder / ".git").exists():
             return Project(root=folder, config=Config())
     return Project(root=start, config=Config())
+
+
+def find_asv_suite(root: Path, configured: str | bool) -> AsvSuite | None:  # noqa: FBT001 (as configured)
+    """Return the suite of asv that is configured, or that lies in ``root`` or in one of its folders.
+
+    Raises:
+        ConfigError: several lie in folders, or the configuration file is missing or cannot be read.
+    """
+    if configured is False:
+        return None
+    if isinstance(configured, str):
+        if not (root / configured).is_file():
+            raise ConfigError(f'tool.perfkit.asv: there is no file "{configured}"; name an asv.conf.json')
+        return _read_asv(root, root / configured)
+    patterns = [f"{above}{name}" for above in ("", "[!.]*/") for name in _ASV_FILES]
+    found = [sorted(path for path in root.glob(pattern) if path.is_file()) for pattern in patterns]
+    files = (found[0] or found[1]) or [*found[2], *found[3]]
+    if len(files) > 1:
+        names = ", ".join(path.relative_to(root).as_posix() for path in files)
+        raise ConfigError(
+            f"there are several suites of asv ({names}); set tool.perfkit.asv to one of these, or to false"
+        )
+    return _read_asv(root, files[0]) if files else None
+
+
+def holds_code(place: Path) -> bool:
+    """Tell whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
+    return place.is_file() or next(place.rglob("*.py"), None) is not None
+
+
+def _read_asv(root: Path, file: Path) -> AsvSuite | None:
+    """Read what a configuration of asv says of its suite; None where the suite's folder is not there."""
+    name = file.relative_to(root).as_posix()
+    try:
+        text = _COMMENT.sub(lambda match: match["string"] or "", file.read_text(encoding="utf-8"))
+        said = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
+        folder = str(said.get("benchmark_dir", "benchmarks"))
+        limit_s = float(said.get("default_benchmark_timeout", _ASV_LIMIT_S))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"{name} cannot be read as JSON with comments ({error});"
+            " mend it, or set tool.perfkit.asv to false"
+        ) from error
+    place = (file.parent / folder).resolve()
+    if not place.is_relative_to(root.resolve()):
+        raise ConfigError(f'{name}: benchmark_dir "{folder}" lies outside of the project')
+    if not place.is_dir():
+        return None
+    return AsvSuite(file=name, folder=place.relative_to(root.resolve()).as_posix(), limit_s=limit_s)
 
 
 def is_url(place: str | Path) -> bool:

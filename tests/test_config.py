@@ -203,3 +203,40 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, text: str, expected
 
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("conf", "folder", "limit_s"),
+    [
+        ("{}", "benchmarks", 60.0),
+        ('{"benchmark_dir": "perf", "default_benchmark_timeout": 5,}', "perf", 5.0),
+        ('{// "benchmark_dir": "no"\n"project": "a // b", /* c */ "benchmark_dir": "perf"}', "perf", 60.0),
+    ],
+)
+def test_a_suite_of_asv_is_found(tmp_path: Path, conf: str, folder: str, limit_s: float) -> None:
+    """Its configuration may have comments; the suite is the default where there are no other benchmarks."""
+    (tmp_path / "asv_bench").mkdir()
+    (tmp_path / "asv_bench/asv.conf.json").write_text(conf)
+    (tmp_path / "asv_bench" / folder).mkdir()
+    (tmp_path / "asv_bench" / folder / "times.py").touch()
+    (tmp_path / "pyproject.toml").touch()
+    project = load_project(tmp_path)
+    suite = project.asv_suite()
+    assert suite is not None
+    assert ("asv_bench/asv.conf.json", f"asv_bench/{folder}", limit_s) == (
+        suite.file,
+        suite.folder,
+        suite.limit_s,
+    )
+    assert suite.folder == project.default_benchmarks()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/test_speed.py").touch()
+    assert "benchmarks" == project.default_benchmarks()
+
+
+def test_a_suite_of_asv_can_be_left_alone(tmp_path: Path) -> None:
+    """With ``false`` it is not looked for."""
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "asv.conf.json").write_text("{}")
+    (tmp_path / "pyproject.toml").write_text("[tool.perfkit]\nasv = false\n")
+    assert load_project(tmp_path).asv_suite() is None

@@ -19,6 +19,7 @@ import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import synchronised
+from .counting.model import Count
 
 Value = TypeVar("Value")
 
@@ -47,7 +48,8 @@ class Work:
     ``block(n)`` runs n iterations and returns their wall time in seconds. ``loops`` is how many iterations
     a round must have, None where any number is allowed; ``rounds`` how many rounds the benchmark allows in
     one process, None where there is no limit. ``call`` runs one iteration untimed. ``keep`` adds a round, its
-    iterations and seconds, to the benchmark's own statistics.
+    iterations and seconds, to the benchmark's own statistics. ``number`` measures something else than time,
+    once; where it is given, nothing is timed.
     """
 
     node: str
@@ -56,6 +58,7 @@ class Work:
     keep: Callable[[int, float], None]
     loops: int | None = None
     rounds: int | None = None
+    number: Callable[[], Count] | None = None
 
 
 class OutOfTimeError(Exception):
@@ -212,6 +215,114 @@ class _Pedantic:
         return args, kwargs
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """Rounds of a benchmark that says itself how many iterations each has.
+
+    ``block`` runs so many iterations and returns their seconds, ``call`` runs one untimed; both prepare what
+    they need. Where no conductor orders rounds, they are run untimed for ``warmup_s`` seconds and then timed:
+    ``most`` of them, and none is begun after ``most_s`` seconds.
+    """
+
+    block: Callable[[int], float]
+    call: Callable[[], object]
+    loops: int
+    most: int
+    most_s: float
+    warmup_s: float
+
+
+def count_as_used(fixture: object) -> None:
+    """Keep pytest-benchmark from warning of an unused fixture, whose benchmark failed before its use."""
+    assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
+    fixture._mode = "not begun"  # noqa: SLF001 (the seam)
+
+
+def run_plainly(
+    fixture: object,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    *,
+    timer: Callable[[], float] | None,
+) -> None:
+    """Benchmark a function's calls without garbage collection, by ``timer`` where one is given."""
+    assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
+    _adapt(fixture, timer)
+    fixture._mode = None  # noqa: SLF001 (the seam)
+    fixture(function, *args)
+
+
+def block_of(
+    fixture: object,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    *,
+    timer: Callable[[], float] | None,
+) -> Callable[[int], float]:
+    """Return a block of a function's calls, timed as ``run_plainly`` does."""
+    assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
+    _adapt(fixture, timer)
+    runner = fixture._make_runner(function, args, {})  # noqa: SLF001 (the seam)
+
+    def block(iterations: int) -> float:
+        with PauseInstrumentation():
+            return float(runner(range(iterations)))
+
+    return block
+
+
+def run_rounds(fixture: object, rounds: Rounds) -> None:
+    """Run the rounds of a benchmark, as a conductor orders where there is one."""
+    assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
+    fixture._mode = f"rounds of {rounds.loops}"  # noqa: SLF001 (the seam)
+    if isinstance(fixture, LockstepFixture):
+        fixture.conductor.conduct(
+            Work(
+                node=fixture.fullname,
+                block=rounds.block,
+                call=rounds.call,
+                keep=fixture._keep,  # noqa: SLF001 (likewise)
+                loops=rounds.loops,
+            )
+        )
+    elif fixture.disabled:
+        rounds.call()
+    else:
+        _run_alone(fixture, rounds)
+
+
+def run_number(fixture: object, number: Callable[[], Count]) -> Count | None:
+    """Measure a number instead of a time; where a conductor orders, it is sent there and None is returned."""
+    assert isinstance(fixture, BenchmarkFixture)  # noqa: S101 (pytest made it)
+    if not isinstance(fixture, LockstepFixture):
+        return number()
+
+    def block(_: int) -> float:
+        raise TypeError(f"{fixture.fullname} measures a number, which cannot be timed")
+
+    work = Work(node=fixture.fullname, block=block, call=number, keep=lambda *_: None, number=number)
+    fixture.conductor.conduct(work)
+    return None
+
+
+def _adapt(fixture: BenchmarkFixture, timer: Callable[[], float] | None) -> None:
+    fixture._disable_gc = True  # noqa: SLF001 (the seam)
+    if timer is not None:
+        fixture._timer = synchronised(timer)  # noqa: SLF001 (likewise)
+
+
+def _run_alone(fixture: BenchmarkFixture, rounds: Rounds) -> None:
+    begun = perf_counter()
+    while perf_counter() - begun < rounds.warmup_s:
+        rounds.block(rounds.loops)
+    begun = perf_counter()
+    stats = fixture._make_stats(rounds.loops)  # noqa: SLF001 (the seam)
+    for _ in range(rounds.most):
+        stats.update(rounds.block(rounds.loops))
+        if perf_counter() - begun > rounds.most_s:
+            return
+
+
 def install(conductor: Conductor) -> None:
     """Have ``conductor`` order the rounds of every ``benchmark`` fixture made from now on."""
     LockstepFixture.conductor = conductor
@@ -307,7 +418,7 @@ def _check_counts(rounds: int, warmup_rounds: int, iterations: int, *, with_setu
 
 
 def _warmup(fixture: BenchmarkFixture) -> int | None:
-    """Return the untimed iterations; pytest-benchmark does not keep those of a pedantic benchmark."""
-    if "pedantic" in str(fixture._mode):  # noqa: SLF001 (the seam)
+    """Return the untimed iterations; they are known only where pytest-benchmark chose the rounds itself."""
+    if str(fixture._mode) != "benchmark(...)":  # noqa: SLF001 (the seam)
         return None
     return int(fixture._warmup)  # noqa: SLF001 (the seam)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, cast
 
+from .asv_suite import AsvFolder, AsvPlugin
 from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
@@ -90,7 +91,13 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
     def next_launch() -> Launch | None:
         return None if nodes is None else _launch(nodes, channel, assignment["plants"], depth)
 
-    plugin = ChildPlugin(channel, lists=nodes is None, next_launch=next_launch, changed=assignment["changed"])
+    plugin = ChildPlugin(
+        channel,
+        lists=nodes is None,
+        next_launch=next_launch,
+        changed=assignment["changed"],
+        asv=_asv(assignment, root),
+    )
     _run_session(plugin, assignment, root)
 
 
@@ -109,7 +116,13 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
         work = ForkServer(channel, functools.partial(_begin_launch, report)).serve()
         return cast("Launch", work()) if work is not None else None
 
-    plugin = ChildPlugin(channel, lists=True, next_launch=next_launch, changed=assignment["changed"])
+    plugin = ChildPlugin(
+        channel,
+        lists=True,
+        next_launch=next_launch,
+        changed=assignment["changed"],
+        asv=_asv(assignment, root),
+    )
     _run_session(plugin, assignment, root)
     if not reported:
         channel.send(report())
@@ -145,6 +158,20 @@ def _load_fixture() -> ModuleType:
     from . import benchmark_fixture
 
     return benchmark_fixture
+
+
+def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
+    """Return what collects the suite of asv, None where the project has none."""
+    suite = assignment["asv"]
+    if suite is None:
+        return None
+    # The folders of all processes of a run lie side by side, so that later launches find what one has cached.
+    caches = Path(assignment["temporary"]).with_name("asv-caches")
+    return AsvPlugin(
+        AsvFolder(
+            root=root, folder=suite["folder"], limit_s=suite["limit_s"], caches=caches, proves_code=True
+        )
+    )
 
 
 def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:

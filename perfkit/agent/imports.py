@@ -165,7 +165,9 @@ def _answer(finder: Any, name: str) -> list[Path]:  # noqa: ANN401
 def _declared(finder: Any) -> Iterator[str]:  # noqa: ANN401
     """Yield the dotted names in the tables of a finder and its module, since it may serve any place."""
     holders = (getattr(finder, "__dict__", {}), namespace_of(finder.__module__))
-    tables = (table for holder in holders for key, table in holder.items() if not key.startswith("__"))
+    # Looking at a module's lazy attributes may import what they stand for, and add names to the module.
+    items = [item for holder in holders for item in holder.items()]
+    tables = (table for key, table in items if not key.startswith("__"))
     for table in tables:
         if isinstance(table, dict | set | frozenset):
             yield from (name for name in table if isinstance(name, str) and _is_dotted_name(name))

@@ -137,6 +137,16 @@ def resident_growth(call: Callable[[], object]) -> int | None:
     return max(_status_bytes("VmHWM") - before, 0)
 
 
+def peak_resident(call: Callable[[], object]) -> int | None:
+    """Call, and return the peak of the resident size meanwhile, in bytes; None where it cannot be read."""
+    try:
+        Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
+    except OSError:
+        return None
+    call()
+    return _status_bytes("VmHWM")
+
+
 def _status_bytes(name: str) -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))

@@ -123,6 +123,19 @@ def foreign_modules(
     }
 
 
+def foreign_files(loaded: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Return those of another interpreter's modules, by file, that ``root`` holds and that it did not use."""
+    places = own_places(root)
+    return {
+        name: file
+        for name, file in loaded.items()
+        if "." not in name
+        and _holds(places, name)
+        and own_part(Path(file), root) is None
+        and not _is_standard(name, file)
+    }
+
+
 def foreign_in_words(foreign: Mapping[str, str]) -> str:
     """Return a sentence that names the first of the modules that came from elsewhere, and its file."""
     name, file = min(foreign.items())

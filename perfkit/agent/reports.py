@@ -21,3 +21,11 @@ def judge(
     if report.skipped:
         return "skipped", text
     return "error", f"{call.excinfo.typename}: {text}"
+
+
+def last_line(report: pytest.CollectReport) -> str:
+    """Return the line of a failed collection's traceback that says what happened."""
+    lines = [line.strip() for line in report.longreprtext.splitlines() if line.strip()]
+    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
+    said = (errors or lines or ["unknown failure"])[-1]
+    return said.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]

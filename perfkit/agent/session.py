@@ -14,9 +14,10 @@ import pytest
 from _pytest.mark.expression import Expression
 
 from . import COLLECTING, FIXTURE_NAME, MARKERS
+from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel
 from .reach import may_run, reached_functions
-from .reports import MESSAGE_LIMIT, judge
+from .reports import MESSAGE_LIMIT, judge, last_line
 from .source import source_of
 from .state import StateKeeper
 
@@ -68,7 +69,7 @@ class ChildPlugin:
     Each is sent with whether it may run one of the ``changed`` functions, given by file, and with all that it
     may run in these files. ``next_launch`` is called once all is collected, and returns what is to be run,
     None where nothing is. In a server it returns in each process that was forked for a launch, with the
-    benchmarks of that launch.
+    benchmarks of that launch. ``asv`` collects the benchmarks of a suite of asv, if there is one.
     """
 
     def __init__(
@@ -78,7 +79,9 @@ class ChildPlugin:
         lists: bool,
         next_launch: Callable[[], Launch | None],
         changed: Mapping[str, Sequence[str] | None] | None = None,
+        asv: AsvPlugin | None = None,
     ) -> None:
+        self.asv = asv
         self._channel, self._changed = channel, changed or {}
         self._lists, self._next_launch = lists, next_launch
         self._root = Path()
@@ -154,6 +157,7 @@ class ChildPlugin:
                 "items": items,
                 "errors": self._errors,
                 "overruled": sorted(set(self._overruled)),
+                "asv": None if self.asv is None else {"left_out": self.asv.left_out},
             }
         )
 
@@ -162,13 +166,13 @@ class ChildPlugin:
         if report.passed:
             return
         file = self._root / report.nodeid.partition("::")[0]
-        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else _last_line(report.longreprtext)
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else last_line(report)
         self._errors.append(
             {
                 "node": report.nodeid,
                 "message": self._without_root(said).removeprefix("Skipped: "),
                 "skipped": report.skipped,
-                "mentions": _mentions_fixture(file),
+                "mentions": _mentions_fixture(file) or (self.asv is not None and self.asv.suite.holds(file)),
             }
         )
 
@@ -223,8 +227,21 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     # The plugin "perfkit" would import perfkit, which may itself be under test.
     quiet = ["-p", "no:cacheprovider", "-p", "no:perfkit"]
     selection = ["-k", select] if select else []
+    if plugin.asv is not None and plugin.asv.suite.holds_all(root / path for path in paths):
+        quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
-    pytest.main(arguments, plugins=[plugin, StateKeeper()])
+    pytest.main(arguments, plugins=[plugin, StateKeeper(), *([] if plugin.asv is None else [plugin.asv])])
+
+
+def without_configuration(folder: Path) -> list[str]:
+    """Return options by which a session ignores the project's configuration of pytest.
+
+    A file is written to a folder for that. asv does not know the configuration either: it is for tests, and
+    may need plugins that benchmarks do not.
+    """
+    empty = folder / "empty.ini"
+    empty.write_text("[pytest]\n", encoding="utf-8")
+    return [f"--config-file={empty}", "--noconftest"]
 
 
 def selection_problem(select: str) -> str | None:
@@ -250,23 +267,39 @@ def _measures(item: pytest.Item) -> bool:
     return any(name in getattr(item, "fixturenames", ()) for name in _FIXTURES)
 
 
-def _describe(item: pytest.Item) -> dict[str, object]:
-    function = getattr(item, "function", type(item))
+def source_and_params(item: pytest.Item) -> tuple[str, dict[str, str]]:
+    """Return the text that makes a benchmark's version, and its parameters by name."""
+    case = asv_case(item)
+    if case is not None:
+        return case.source, dict(case.params)
     callspec = getattr(item, "callspec", None)
+    params = {name: str(value) for name, value in (callspec.params if callspec else {}).items()}
+    return source_of(getattr(item, "function", type(item))), params
+
+
+def _describe(item: pytest.Item) -> dict[str, object]:
+    source, params = source_and_params(item)
+    case = asv_case(item)
     mark = item.get_closest_marker("benchmark")
     own = item.get_closest_marker("perfkit")
     return {
         "node": item.nodeid,
         "file": Path(item.path).relative_to(item.config.rootpath).as_posix(),
-        "source": source_of(function),
-        "params": {name: str(value) for name, value in (callspec.params if callspec else {}).items()},
+        "source": source,
+        "params": params,
         "group": mark.kwargs.get("group") if mark else None,
         "settings": {name: str(value) for name, value in own.kwargs.items()} if own else {},
+        "limit_s": None if case is None else case.limit_s,
+        "asv": case is not None,
+        "number": case is not None and case.kind in NUMBERS,
     }
 
 
 def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
     """Return the functions that a benchmark or one of its fixtures may run."""
+    case = asv_case(item)
+    if case is not None:
+        return _reached_by(None, case.functions, item.config.rootpath)
     info = getattr(item, "_fixtureinfo", None)
     fixtures = [found[-1].func for found in info.name2fixturedefs.values()] if info else []
     return _reached_by(getattr(item, "function", None), tuple(fixtures), item.config.rootpath)
@@ -296,11 +329,3 @@ def _mentions_fixture(place: Path) -> bool:
 
 def _one_line(excinfo: pytest.ExceptionInfo[BaseException]) -> str:
     return " ".join(str(excinfo.value).split())[:MESSAGE_LIMIT]
-
-
-def _last_line(text: str) -> str:
-    """Return the line of a traceback that says what happened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line.removeprefix("E").strip() for line in lines if line.startswith("E ")]
-    said = (errors or lines or ["unknown failure"])[-1]
-    return said.replace("_pytest.outcomes.Exit: ", "pytest.exit(): ")[:MESSAGE_LIMIT]

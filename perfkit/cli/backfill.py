@@ -54,7 +54,7 @@ def backfill(
     request = BackfillRequest(
         commits=tuple(commits),
         launches=launches,
-        benchmarks=benchmarks or project.config.benchmarks,
+        benchmarks=benchmarks or project.default_benchmarks() or project.config.benchmarks,
         select=select,
         ledger=ledger_at(ledger or project.ledger_place),
         seed=seed,

@@ -31,12 +31,16 @@ _VALGRIND_LIMIT_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class CountedPair:
-    """A benchmark's or a training step's counts on both sides."""
+    """A benchmark's or a training step's counts on both sides.
+
+    A number that a benchmark measures instead of a time has a ``margin`` of its own.
+    """
 
     benchmark: Benchmark
     counts: Mapping[Side, Counts]
     training: bool
     gating: bool
+    margin: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,7 @@ class Tally:
                 training=pair.training,
                 gating=pair.gating,
                 faster=pair.benchmark.name in faster,
+                margin=pair.margin,
             )
         )
 

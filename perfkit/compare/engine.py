@@ -21,6 +21,7 @@ from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
 from perfkit.compare.explaining import doubtful_assumptions, waiting_threads, why_not_measured
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
+from perfkit.compare.numbers import measure_numbers
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
@@ -198,8 +199,9 @@ def settle_method(
     operators. They say what changed, and fail a gate only where nothing is timed.
     """
     config = project.config
-    gating = [one for one in surveyed.compared if one.gating] or surveyed.compared
-    shared_out = config.gate.seconds_per_benchmark * len(surveyed.compared)
+    compared = (*surveyed.compared, *surveyed.numbers)
+    gating = [one for one in compared if one.gating] or compared
+    shared_out = config.gate.seconds_per_benchmark * len(compared)
     most_s = max(min(shared_out, config.gate.most_seconds), _LEAST_BUDGET_S)
     policy = terms.policy(config.gate, family=max(len(gating), 1), served=surveyed.served)
     return Method(
@@ -334,9 +336,10 @@ class _Comparing:
 
     def complete(self) -> CompletedComparison:
         """Time and count until all is decided or the budget is spent, judge, and publish the record."""
+        numbers = self._measure_numbers()
         timing = self._time() if self.method.timed else None
         timed_s = time.monotonic() - self.began
-        tally = self._count(timing)
+        tally = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
         exact = tally.compared(self.method.exact_policy, faster)
@@ -359,6 +362,19 @@ class _Comparing:
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
             unrecorded=unrecorded,
+        )
+
+    def _measure_numbers(self) -> Tally:
+        """Measure what is no time first, since that needs few launches, and leave it half of the budget."""
+        method, until = self.method, self.began + self.method.budget_s / 2
+        if not self.surveyed.numbers:
+            return Tally()
+        return measure_numbers(
+            self.surveyed.numbers,
+            self.sides.launcher,
+            error=method.policy.alpha / method.policy.family,
+            has_time=lambda: time.monotonic() < until,
+            say=lambda node: self.progress.say(f"measuring {node}"),
         )
 
     def _time(self) -> SequentialComparison:

@@ -44,7 +44,7 @@ class ComparedBenchmark:
     """A benchmark that both sides have, and how it is judged; it may send nothing for ``limit_s`` seconds.
 
     ``changed`` says that it may run code that differs between the sides. ``prior`` are its launches from
-    earlier gates on the same pair, whose test this run continues.
+    earlier gates on the same pair, whose test this run continues. A ``number`` is measured instead of a time.
     """
 
     benchmark: Benchmark
@@ -52,6 +52,7 @@ class ComparedBenchmark:
     gating: bool
     limit_s: float
     changed: bool = True
+    number: bool = False
     prior: tuple[LaunchPair, ...] = ()
 
 

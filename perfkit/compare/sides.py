@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from perfkit.agent.session import selection_problem
 from perfkit.compare.target_benchmark import TargetBenchmark, lay_target
-from perfkit.config import Project
+from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
 from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
@@ -61,7 +61,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSides:
-    """The folders of both sides, and the launchers of their processes.
+    """The folders of both sides, the launchers of their processes, and head's suite of asv if it has one.
 
     ``environments`` are those of the sides, nothing where both are measured in the present one.
     """
@@ -73,6 +73,7 @@ class OpenSides:
     launcher: Launcher
     callgrind: Callgrind
     environments: Environments = field(default_factory=dict)
+    asv: AsvSuite | None = None
 
 
 class LockstepLaunches:
@@ -175,8 +176,10 @@ def open_sides(
             overlay(scope.files, source=scope.files_from, target=roots.root(side))
         if scope.target is not None:
             lay_target(scope.target, roots)
+        suite = project.asv_suite(roots.head)
         trees = MeasuredTrees(
             roots={side: roots.root(side) for side in SIDES},
+            asv=suite,
             origins=tuple(dict.fromkeys(pair.side(side).source for side in SIDES)),
             paths=_paths(scope, project, pair, roots),
             select=_select(scope, project),
@@ -205,6 +208,7 @@ def open_sides(
                 launcher=launcher,
                 callgrind=callgrind,
                 environments=environments,
+                asv=suite,
             )
 
 
@@ -257,8 +261,8 @@ def _paths(scope: Scope, project: Project, pair: SidePair, roots: Roots) -> tupl
     if scope.target is not None:
         return (TARGET_FILE,)
     if scope.benchmarks is None:
-        configured = project.config.benchmarks
-        return (configured,) if _holds_code(roots.head / configured) else ()
+        default = project.default_benchmarks(roots.head)
+        return () if default is None else (default,)
     path = Path(scope.benchmarks)
     if path.is_absolute() and path.is_relative_to(project.root):
         path = path.relative_to(project.root)
@@ -276,11 +280,6 @@ def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
     files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
     return changed_code(files, roots.base, roots.head)
-
-
-def _holds_code(place: Path) -> bool:
-    """Tell whether pytest could find tests at a place: a folder may hold only perfkit's ledger."""
-    return place.is_file() or next(place.rglob("*.py"), None) is not None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:

@@ -17,10 +17,9 @@ from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
-from perfkit.repo.checkout import Roots
 from perfkit.repo.overlay import overlay, restore
 from perfkit.repo.project_roots import subfolder
-from perfkit.units import listed
+from perfkit.units import counted, listed
 
 _CONFTEST = "conftest.py"
 _SHA_DIGITS = 10
@@ -36,9 +35,11 @@ class Survey:
     ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
+    ``numbers`` are compared too, but are no times.
     """
 
     compared: tuple[ComparedBenchmark, ...]
+    numbers: tuple[ComparedBenchmark, ...] = ()
     findings: tuple[Comparison, ...]
     base_own: frozenset[str]
     served: bool
@@ -86,25 +87,27 @@ def take_survey(
     refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING], cures)
-    base, not_laid = _with_heads_files(launcher, roots, head, base_own)
+    base, not_laid = _with_heads_files(sides, head, base_own)
     if EVERYTHING in base.errors:
         raise _not_collected("base", base.errors[EVERYTHING], cures)
     sorting = _Sorting(head=head, base_own=base_own, base=base, not_laid=not_laid, rules=rules, cures=cures)
-    compared, findings = sorting.compared(), sorting.findings()
-    if not compared and not findings:
+    compared, numbers = sorting.compared(), sorting.numbers()
+    findings = sorting.findings()
+    if not compared and not numbers and not findings:
         raise UsageError(
             "no benchmark was found: name their path with --benchmarks, widen --select, "
             "or write a test that uses pytest-benchmark's `benchmark` fixture"
         )
     return Survey(
         compared=compared,
+        numbers=numbers,
         findings=findings,
         base_own=frozenset(base_own.found),
         served=launcher.serves,
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
         base_torch=base.report.torch,
-        notes=(*roots.warnings, *_overruled_note(head)),
+        notes=(*roots.warnings, *_overruled_note(head), *_asv_note(sides, head)),
     )
 
 
@@ -158,13 +161,15 @@ def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
 
 
 def _with_heads_files(
-    launcher: Launcher, roots: Roots, head: Scouted, base_own: Scouted
+    sides: OpenSides, head: Scouted, base_own: Scouted
 ) -> tuple[Scouted, Mapping[str, str]]:
     """Return base's benchmarks with head's files, and the error of each of these that does not import there.
 
     Base keeps its own file in the place of such a one.
     """
-    changed = overlay(_benchmark_files(head, roots.head), source=roots.head, target=roots.base)
+    launcher, roots = sides.launcher, sides.roots
+    files = [*_benchmark_files(head, roots.head), *_files_of_suite(sides, head)]
+    changed = overlay(list(dict.fromkeys(files)), source=roots.head, target=roots.base)
     if not changed:
         return base_own, {}
     # Base is collected again: the process that has collected its own files would not measure head's.
@@ -186,6 +191,14 @@ def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> f
     """Return the overlaid files to undo: all, where another file (by a conftest) no longer imports."""
     collateral = laid.errors.keys() - base_own.errors.keys() - set(changed)
     return frozenset(changed) if collateral else frozenset(changed) & laid.errors.keys()
+
+
+def _files_of_suite(sides: OpenSides, head: Scouted) -> list[str]:
+    """Return all code of a suite of asv that has benchmarks: its files import one another."""
+    if sides.asv is None or not any(found.asv for found in head.found.values()):
+        return []
+    root = sides.roots.head
+    return sorted(path.relative_to(root).as_posix() for path in (root / sides.asv.folder).rglob("*.py"))
 
 
 def _benchmark_files(head: Scouted, root: Path) -> list[str]:
@@ -211,12 +224,18 @@ class _Sorting:
     cures: Cures
 
     def compared(self) -> tuple[ComparedBenchmark, ...]:
-        """Return the benchmarks that are the same on both sides."""
-        return tuple(
-            judged_as(found, self.rules)
-            for name, found in self.head.found.items()
-            if name in self.base.found and self.base.found[name].benchmark.version == found.benchmark.version
-        )
+        """Return the benchmarks that are the same on both sides and measure a time."""
+        return tuple(judged_as(found, self.rules) for found in self._alike() if not found.number)
+
+    def numbers(self) -> tuple[ComparedBenchmark, ...]:
+        """Return the benchmarks that are the same on both sides and measure something else."""
+        return tuple(judged_as(found, self.rules) for found in self._alike() if found.number)
+
+    def _alike(self) -> Iterator[Found]:
+        for name, found in self.head.found.items():
+            counterpart = self.base.found.get(name)
+            if counterpart is not None and counterpart.benchmark.version == found.benchmark.version:
+                yield found
 
     def findings(self) -> tuple[Comparison, ...]:
         """Return a finding on all that cannot be compared."""
@@ -345,8 +364,9 @@ def under_rules(benchmark: Benchmark, rules: Rules) -> ComparedBenchmark:
 
 def judged_as(found: Found, rules: Rules) -> ComparedBenchmark:
     """Return a benchmark with margin, gating and limit of its marker, or else of the rules."""
-    one = _with_marker(under_rules(found.benchmark, rules), found.settings)
-    return replace(one, changed=found.changed)
+    own = rules if found.limit_s is None else replace(rules, limit_s=found.limit_s)
+    one = _with_marker(under_rules(found.benchmark, own), found.settings)
+    return replace(one, changed=found.changed, number=found.number)
 
 
 def _with_rule(one: ComparedBenchmark, rule: BenchmarkRule) -> ComparedBenchmark:
@@ -381,6 +401,19 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
         f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
         ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True)'
     )
+
+
+def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
+    """Say how many benchmarks a suite of asv has here, or that it is not among what is compared."""
+    if sides.asv is None:
+        return ()
+    suite = f"the asv suite {sides.asv.folder} ({sides.asv.file})"
+    found = sum(one.asv for one in head.found.values())
+    if not found and head.asv_left_out in (None, 0):
+        return (f"nothing of {suite} was collected; name it with --benchmarks {sides.asv.folder}",)
+    left_out = head.asv_left_out or 0
+    more = f", and leaves out {left_out} by its skip_benchmark and skip_params" if left_out else ""
+    return (f"{suite} has {counted(found, 'benchmark')} here{more}",)
 
 
 def _overruled_note(head: Scouted) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.agent import NO_COUNTS
+from perfkit.agent.session import without_configuration
+from perfkit.config import load_project
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.processes.commands import run_command
 from perfkit.records import Status
@@ -78,6 +80,8 @@ def run_launch(
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
     with temporary_folder() as folder:
+        if _is_asv(root / benchmarks, root):
+            quiet += [*without_configuration(folder), f"--rootdir={root}"]
         ending = run_command(
             [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],
             output=folder / "output.log",
@@ -92,6 +96,12 @@ def run_launch(
     if ending.status < 0:
         return LaunchResult(status="error", tail=f"its process {ending.words}")
     return LaunchResult(status="error", tail=" | ".join(ending.tail[-_TAIL_LINES:]))
+
+
+def _is_asv(place: Path, root: Path) -> bool:
+    """Tell whether benchmarks are those of a suite of asv."""
+    suite = load_project(root).asv_suite()
+    return suite is not None and place.is_relative_to(root / suite.folder)
 
 
 def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed: int) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
-from perfkit.agent.counting.model import Counts
+from perfkit.agent.counting.model import Count, Counts
 from perfkit.measure.clock import utc_now
 from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
 from perfkit.records.policies import PytestPolicy
@@ -47,6 +47,11 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy)
+
+    def add_number(self, benchmark: Benchmark, number: Count) -> None:
+        """Keep the number that a test measured instead of a time."""
+        (outcome,) = count_outcomes(benchmark, Counts(counts=(number,), not_counted={}))
+        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now())
 
     def date(self, name: str) -> None:
         """Note that a benchmark is over: the clock is right again, where a fixture of it held it still."""

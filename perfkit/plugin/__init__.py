@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
 from perfkit.agent import FIXTURE_NAME, MARKERS
 
-_RECORDER_NAME = "perfkit-recorder"
+_RECORDER_NAME, ASV_NAME = "perfkit-recorder", "perfkit-asv"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and begin recording if asked for, or say why it is not possible."""
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    with without_warnings():
+        _collect_asv(config)
     if not _recording_wanted(config):
         return
     if _switched_off(config):
@@ -85,6 +88,52 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[Non
 
         synchronise_timer(made)
     return made
+
+
+def _collect_asv(config: pytest.Config) -> None:
+    """Have a suite of asv collected where the session records, or was told a path inside the suite.
+
+    A session of a project's tests must not begin to run benchmarks.
+    """
+    if not _may_have_asv(config.rootpath):
+        return
+    from perfkit.agent.asv_suite import AsvFolder, AsvPlugin
+    from perfkit.config import load_project
+    from perfkit.errors import PerfkitError
+
+    try:
+        project = load_project(config.rootpath)
+        suite = project.asv_suite()
+    except PerfkitError as error:
+        if _recording_wanted(config):
+            raise pytest.UsageError(f"perfkit: {error}") from error
+        return
+    if suite is None:
+        return
+    root = config.getoption("perfkit_prove_root")
+    folder = AsvFolder(
+        root=project.root, folder=suite.folder, limit_s=suite.limit_s, proves_code=root is not None
+    )
+    told = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
+    named = any(place.resolve().is_relative_to(folder.path.resolve()) for place in told)
+    if named or _recording_wanted(config):
+        # A file that cannot be imported must not keep the others from being measured.
+        config.option.continue_on_collection_errors = True
+        config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
+
+
+def _may_have_asv(root: Path) -> bool:
+    """Tell whether a project may have a suite of asv, without reading its configuration."""
+    with contextlib.suppress(OSError):
+        for folder in (root, *root.parents):
+            settings = folder / "pyproject.toml"
+            if settings.is_file() and b"asv" in settings.read_bytes():
+                return True
+            if any(folder.glob("asv.conf.json*")) or any(folder.glob("*/asv.conf.json*")):
+                return True
+            if settings.is_file() or (folder / ".git").exists():
+                break
+    return False
 
 
 @contextlib.contextmanager

@@ -9,22 +9,24 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfkit.agent import FIXTURE_NAME, NO_COUNTS
+from perfkit.agent.asv_suite import number_of
 from perfkit.agent.benchmark_fixture import Timed, after_rounds, group_of, is_benchmark, read_fixture
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
-from perfkit.agent.reports import judge
+from perfkit.agent.reports import judge, last_line
+from perfkit.agent.session import source_and_params
 from perfkit.agent.state import StateKeeper
 from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
-from perfkit.identity import function_version, new_run_id
+from perfkit.identity import new_run_id, source_version
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c
 from perfkit.ledger.recording import Run, recover
@@ -33,7 +35,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord
-from perfkit.plugin import without_warnings
+from perfkit.plugin import ASV_NAME, without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
 from perfkit.verdict.from_rows import is_count
@@ -66,6 +68,7 @@ class Recorder:
         proven_root: Path | None,
         asked_explicitly: bool,
         counting: Counting,
+        is_of_asv: Callable[[str], bool],
     ) -> None:
         self._ledger = ledger
         self._commit = commit
@@ -73,6 +76,7 @@ class Recorder:
         self._proven_root = proven_root
         self._asked_explicitly = asked_explicitly
         self._counting = counting
+        self._is_of_asv = is_of_asv
         self._record = SessionRecord()
         self._fixtures: dict[str, object] = {}
         self._report = ""
@@ -113,6 +117,7 @@ class Recorder:
             proven_root=Path(root) if root else None,
             asked_explicitly=given is not None,
             counting=_counting(config, project),
+            is_of_asv=_of_asv(config),
         )
 
     def pytest_sessionstart(self) -> None:
@@ -143,6 +148,14 @@ class Recorder:
                     self._fixtures.pop(item.nodeid, None)
                     self._stage(item.nodeid)
         return report
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep that a file of an asv suite could not be imported: its benchmarks are not known."""
+        if report.failed and self._is_of_asv(report.nodeid):
+            with self._apart_from_tests():
+                self._record.add(
+                    Benchmark(name=report.nodeid, version=""), None, status="error", message=last_line(report)
+                )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -217,10 +230,13 @@ class Recorder:
         status, message = judge(call, report)
         if status == "ok" and report.when != "call":
             return
-        reading = read_fixture(fixture)
-        if status == "ok" and reading is None:
+        reading, number = read_fixture(fixture), number_of(item)
+        if status == "ok" and reading is None and number is None:
             return
         benchmark = _identify(item, group_of(fixture))
+        if status == "ok" and number is not None:
+            self._record.add_number(benchmark, number)
+            return
         self._record.add(benchmark, reading, status=status, message=message)
 
     def _stage(self, node: str) -> None:
@@ -266,11 +282,19 @@ class Recorder:
             self._report = str(error)
             session.exitstatus = EXIT_NOT_MEASURED
             return
-        times = [row for row in rows if not is_count(row)]
-        failed = sum(row.outcome.status != "ok" for row in times)
-        state = f"{len(times)} benchmarks" + (f", {failed} not measured" if failed else "")
+        names = {row.outcome.benchmark.name for row in rows}
+        failed = sum(row.outcome.status != "ok" for row in rows if not is_count(row))
+        state = f"{len(names)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
+
+
+def _of_asv(config: pytest.Config) -> Callable[[str], bool]:
+    """Return what tells whether a node stands for a file of the asv suite that this session collects."""
+    plugin = config.pluginmanager.get_plugin(ASV_NAME)
+    if plugin is None:
+        return lambda _: False
+    return lambda node: plugin.suite.holds(config.rootpath / node)
 
 
 def _is_distributed(config: pytest.Config) -> bool:
@@ -320,12 +344,5 @@ def _begin_counting(root: Path) -> None:
 
 
 def _identify(item: pytest.Item, group: str | None) -> Benchmark:
-    function = getattr(item, "function", type(item))
-    callspec = getattr(item, "callspec", None)
-    params = callspec.params if callspec is not None else {}
-    return Benchmark(
-        name=item.nodeid,
-        version=function_version(function),
-        params={name: str(value) for name, value in params.items()},
-        group=group,
-    )
+    source, params = source_and_params(item)
+    return Benchmark(name=item.nodeid, version=source_version(source), params=params, group=group)

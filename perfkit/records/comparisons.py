@@ -175,7 +175,8 @@ class ExactComparison:
 
     ``margin`` is the share by which it may grow. A side on which it was not counted has None, and ``message``
     says why. A count that gates, and that base has and head lacks, is MISSING. One that did not repeat, or
-    that base lacks, is INCONCLUSIVE and never gates.
+    that base lacks, is INCONCLUSIVE and never gates. Numbers that benchmarks measure instead of times are
+    compared by their values in several launches: these gate although they need not repeat.
     """
 
     benchmark: Benchmark

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.agent.counting.model import PEAK_MEMORY, TRACKED, Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
 
@@ -34,6 +36,9 @@ TITLES: Mapping[str, str] = {
 }
 # Counts that stand for time, and say nothing against it where the time itself is known.
 _PRICES_OF_SPEED = ("operators", "allocated")
+# What benchmarks measure instead of a time.
+NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
+_FEWEST_NUMBERS = 3
 _MOST_CAUSES = 20
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
 _NEWS = 0.05
@@ -75,28 +80,36 @@ def compare_counts(
     training: bool,
     gating: bool,
     faster: bool = False,
+    margin: float | None = None,
 ) -> Iterator[ExactComparison]:
     """Yield a comparison for each count that either side has, or gives a reason not to have.
 
     A benchmark that trains on either side is a training step like that of a target; ``faster`` says that its
-    time is IMPROVED.
+    time is IMPROVED. ``margin`` is that of a number which a benchmark measures instead of a time: it decides
+    wherever the benchmark does.
     """
     training = training or base.training or head.training
     olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
     for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
         old, new = olds.get(metric), news.get(metric)
-        decides = gating and policy.gates(metric, training=training, faster=faster)
+        decides = gating and (margin is not None or policy.gates(metric, training=training, faster=faster))
         if old is None or new is None:
             reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
             yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
         else:
-            yield compare_count(benchmark, old, new, margin=policy.margin(metric), gating=decides)
+            allowed = policy.margin(metric) if margin is None else margin
+            yield compare_count(benchmark, old, new, margin=allowed, gating=decides)
 
 
 def compare_count(
     benchmark: Benchmark, old: Count, new: Count, *, margin: float, gating: bool
 ) -> ExactComparison:
-    """Return the verdict on one count; one that did not repeat on a side never decides."""
+    """Return the verdict on one count; one that did not repeat on a side never decides.
+
+    The numbers of several launches do, by a rule of their own (``_compare_numbers``).
+    """
+    if new.metric in NUMBERS:
+        return _compare_numbers(benchmark, old, new, margin=margin, gating=gating)
     base, head = _typical(old), _typical(new)
     unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
@@ -111,6 +124,54 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def _compare_numbers(
+    benchmark: Benchmark, old: Count, new: Count, *, margin: float, gating: bool
+) -> ExactComparison:
+    """Return the verdict on numbers of several launches, which need not repeat.
+
+    Those of head are all above those of base by more than the margin, or all below, or all within it. For two
+    samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
+    "2n choose n" (Mann and Whitney, 1947), whatever the distribution is.
+    """
+    verdict = _verdict_on_all(old.values, new.values, margin)
+    exact = repeated(old) and repeated(new)
+    apart = f"base {_span(old.values)}, head {_span(new.values)}"
+    launches = f"{len(new.values)} launches"
+    return ExactComparison(
+        benchmark=benchmark,
+        metric=Metric(name=new.metric, unit=new.unit, exact=exact),
+        verdict=verdict,
+        margin=margin,
+        gating=gating,
+        base=_middle(old.values),
+        head=_middle(new.values),
+        message=None if exact else f"differs between launches; in {launches}: {apart}",
+    )
+
+
+def _verdict_on_all(base: Sequence[float], head: Sequence[float], margin: float) -> Verdict:
+    pairs = [(old, new, margin * abs(old)) for old in base for new in head]
+    if all(new - old > allowed for old, new, allowed in pairs):
+        return "REGRESSED"
+    if all(old - new > allowed for old, new, allowed in pairs):
+        return "IMPROVED"
+    within = all(abs(new - old) <= allowed for old, new, allowed in pairs)
+    return "UNCHANGED" if within else "INCONCLUSIVE"
+
+
+def _middle(values: Sequence[float]) -> float:
+    return values[0] if len(set(values)) == 1 else statistics.median(values)
+
+
+def _span(values: Sequence[float]) -> str:
+    return f"{min(values):g} to {max(values):g}"
+
+
+def numbers_that_decide(error: float) -> int:
+    """Return how many launches of each side must lie apart so that chance does it with ``error`` at most."""
+    return next(size for size in itertools.count(_FEWEST_NUMBERS) if 2 / math.comb(2 * size, size) <= error)
 
 
 def repeated(count: Count) -> bool:
@@ -228,6 +289,8 @@ def moved_counts(comparisons: Sequence[ExactComparison]) -> list[ExactComparison
 
 def _is_news(one: ExactComparison) -> bool:
     """Tell whether a difference is worth reporting: for an inexact count only one beyond its margin is."""
+    if one.metric.name in NUMBERS:
+        return one.verdict != "UNCHANGED" or one.metric.exact
     if not one.metric.exact:
         return _grew(one)
     return one.metric.name != INSTRUCTIONS or one.ratio is None or abs(one.ratio - 1) > NEWS_OF_INSTRUCTIONS

@@ -13,6 +13,8 @@ from pathlib import Path
 Source = tuple[str, str]
 Tally = Counter[Source]
 _MOST_CAUSES = 100
+# What benchmarks of asv suites measure instead of a time, which need not repeat.
+PEAK_MEMORY, TRACKED = "peak memory", "tracked value"
 
 
 @dataclass(frozen=True, kw_only=True)

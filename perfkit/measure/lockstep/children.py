@@ -14,6 +14,7 @@ from typing import Protocol, Self
 from perfkit.agent import COLLECTING
 from perfkit.agent.channel import Channel
 from perfkit.agent.tree import Process
+from perfkit.config import AsvSuite
 from perfkit.processes.commands import (
     AGENT,
     ChildProcess,
@@ -43,7 +44,8 @@ class Assignment:
     ``as_is`` its garbage collector visits the imported objects too, as it does without perfkit. A child
     that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
     may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
-    With ``training``, a function or script, no benchmark is run: the last of ``steps`` steps is counted.
+    ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
+    benchmark is run: the last of ``steps`` steps is counted.
     """
 
     root: str
@@ -55,6 +57,7 @@ class Assignment:
     log: str
     plants: Mapping[str, float]
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
+    asv: AsvSuite | None = None
     layout: int = 0
     as_is: bool = False
     serves: bool = False

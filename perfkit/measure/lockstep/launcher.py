@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from perfkit.agent.imports import preloadable
+from perfkit.config import AsvSuite
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.children import (
@@ -58,7 +59,8 @@ class MeasuredTrees:
 
     ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
     functions that differ between the trees, by file relative to their roots, where that is known.
-    ``interpreters`` are those of the sides that are not measured by this process's own.
+    ``interpreters`` are those of the sides that are not measured by this process's own. ``asv`` is the suite
+    of asv that both have, if any.
     """
 
     roots: Mapping[Side, Path]
@@ -68,6 +70,7 @@ class MeasuredTrees:
     plants: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
+    asv: AsvSuite | None = None
 
     @property
     def apart(self) -> bool:
@@ -384,6 +387,7 @@ class Launcher:
             paths=self._trees.paths,
             nodes=nodes,
             changed=self._trees.changed,
+            asv=self._trees.asv,
             serves=serves and self.why_no_fork is None,
             training=training,
             steps=steps,

@@ -23,7 +23,8 @@ class Found:
     """A benchmark as a side has it: the file it is in, and what its ``perfkit`` marker says.
 
     ``changed`` says that it may run a function that differs between the sides. ``reached`` are the functions
-    that it may run in files that differ: file and qualified name.
+    that it may run in files that differ: file and qualified name. A benchmark of an ``asv`` suite says itself
+    how many seconds it may take, and a ``number`` of it is measured instead of a time.
     """
 
     benchmark: Benchmark
@@ -31,6 +32,9 @@ class Found:
     settings: Mapping[str, str]
     changed: bool = True
     reached: tuple[tuple[str, str], ...] = ()
+    limit_s: float | None = None
+    asv: bool = False
+    number: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +43,8 @@ class Scouted:
 
     The key ``EVERYTHING`` means that pytest ended before it collected. ``bystanders`` are those of ``errors``
     whose files mention no benchmark, ``skipped`` the files that do and skip themselves, with the reason.
-    ``overruled`` names the user's options that would break lockstep and were switched off.
+    ``overruled`` names the user's options that would break lockstep and were switched off. An asv suite
+    leaves ``asv_left_out`` benchmarks out, None where there is no suite.
     """
 
     found: Mapping[str, Found]
@@ -47,6 +52,7 @@ class Scouted:
     bystanders: frozenset[str] = frozenset()
     skipped: Mapping[str, str] = field(default_factory=dict)
     overruled: tuple[str, ...]
+    asv_left_out: int | None = None
     report: SideReport
 
 
@@ -102,6 +108,7 @@ def read_listing(child: Child, say: Callable[[str], None] = say_nothing) -> Scou
         bystanders=frozenset(error["node"] for error in failed if not error["mentions"]),
         skipped={error["node"]: error["message"] for error in skipped},
         overruled=tuple(message["overruled"]),
+        asv_left_out=message["asv"]["left_out"] if message["asv"] is not None else None,
         report=report or SideReport(foreign={}),
     )
 
@@ -144,4 +151,7 @@ def _read(item: Message) -> Found:
         settings=item["settings"],
         changed=item["changed"],
         reached=tuple((file, name) for file, name in item["reached"]),
+        limit_s=item["limit_s"],
+        asv=item["asv"],
+        number=item["number"],
     )

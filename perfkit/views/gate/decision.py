@@ -171,6 +171,8 @@ def _reasons(
         yield f"{several} grew by more than is allowed ({_largest(counts, names)})"
     elif counts and report.exit_code == EXIT_NOT_MEASURED:
         yield f"{several} that {'decides' if len(counts) == 1 else 'decide'} could not be counted on head"
+    elif counts and report.exit_code == EXIT_INCONCLUSIVE:
+        yield f"whether {several} grew is open: values of both sides overlap ({_largest(counts, names)})"
     elif counts:
         yield f"none of {several} grew by more than is allowed"
 

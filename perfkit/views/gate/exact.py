@@ -16,7 +16,7 @@ from rich.text import Text
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted, human_percent
-from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, moved_counts
+from perfkit.verdict.exact import NEWS_OF_INSTRUCTIONS, NUMBERS, moved_counts
 from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.folding import (
     Alike,
@@ -199,6 +199,9 @@ def _remarks(exact: Sequence[ExactComparison]) -> Iterator[str]:
     yield from _alike(exact)
     names = _names(exact)
     yield from _missing(exact, names)
+    for one in exact:
+        if one.metric.name in NUMBERS and one.verdict != "UNCHANGED" and one.message and one.head is not None:
+            yield f"{one.verdict} {names[one.benchmark.name]}: {count_title(one)} {one.message}"
     reasons: dict[str, list[ExactComparison]] = defaultdict(list)
     for one in exact:
         if (one.base is None or one.head is None) and not _is_missing(one):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.units import counted
-from perfkit.verdict.exact import TITLES
+from perfkit.verdict.exact import NUMBERS, TITLES
 from perfkit.views.counts import signed_amount
 from perfkit.views.gate.wording import decides
 
@@ -116,7 +116,7 @@ def verdict_word(one: ExactComparison) -> str:
     """Return the verdict on a count that moved, or the word for a count that cannot decide."""
     if one.accepted is not None:
         return "accepted"
-    if not one.metric.exact:
+    if not one.metric.exact and one.metric.name not in NUMBERS:
         return "not exact"
     if one.verdict == "REGRESSED" and not one.gating:
         return "informs"

@@ -1,0 +1,187 @@
+"""`perfkit gate` measures a suite of asv as it is, and says of each benchmark what became of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from asv_project import WORK, asv_files
+from gating import CONFIGURATION, PERFKIT, Gated, GitProject, git_project
+from repositories import Repository, create_repository
+
+from perfkit.ledger.store import Ledger
+
+pytestmark = pytest.mark.alone
+
+WORSE = (
+    WORK.replace("units * 200", "units * 1000")
+    .replace("units << 20", "units << 21")
+    .replace("SIZE = 10", "SIZE = 20")
+)
+DOCUMENT = Path(__file__).parents[2] / "docs/asv.md"
+_BLOCKS = re.compile(r"^```bash\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+FEW = "time_spin or time_used_up or time_cached or timeraw_spin or track_ or peakmem or mem_list or failures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A project and its gate."""
+
+    project: GitProject
+    gated: Gated
+
+
+@pytest.fixture(scope="module")
+def worse(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Gate a change that makes everything slower, larger and hungrier, and needs no file of perfkit."""
+    project = git_project(
+        tmp_path_factory.mktemp("asv"),
+        {
+            **asv_files(conf="asv_bench/asv.conf.json", suite="asv_bench/benchmarks"),
+            # What tests need is none of a suite's business.
+            "pytest.ini": "[pytest]\naddopts = --needs-a-plugin\nfilterwarnings = error\n",
+            "conftest.py": "raise RuntimeError('tests only')\n",
+        },
+    )
+    project.commit({"work.py": WORSE}, "Make it worse")
+    return Scene(project=project, gated=project.gate("--select", FEW, "--budget", "90"))
+
+
+def test_the_gate_fails(worse: Scene) -> None:
+    """What became worse fails the gate."""
+    assert 1 == worse.gated.exit_code, worse.gated.stderr
+
+
+@pytest.mark.parametrize("name", ["time_spin", "time_cached", "timeraw_spin"])
+def test_times_are_compared(worse: Scene, name: str) -> None:
+    """Calls, rounds with a setup each, and fresh interpreters are timed on both sides."""
+    assert "REGRESSED" == worse.gated.verdicts[name]
+    assert 2 < worse.gated.comparisons[name]["estimate"]["ratio"] < 8
+
+
+def test_numbers_are_compared_as_what_they_are(worse: Scene) -> None:
+    """Peak memory and tracked values have verdicts of their own, zero and noise included."""
+    exact = {one["benchmark"]["name"].rpartition("::")[2]: one for one in worse.gated.report["exact"]}
+    said = {
+        name: (exact[name]["metric"]["name"], exact[name]["verdict"], exact[name]["gating"])
+        for name in ("track_size", "track_zero", "track_random", "peakmem_fill[64]")
+    }
+    assert {
+        "track_size": ("tracked value", "REGRESSED", True),
+        "track_zero": ("tracked value", "UNCHANGED", True),
+        "track_random": ("tracked value", "INCONCLUSIVE", True),
+        "peakmem_fill[64]": ("peak memory", "REGRESSED", True),
+    } == said
+    assert (10.0, 20.0) == (exact["track_size"]["base"], exact["track_size"]["head"])
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "message"),
+    [
+        ("time_skipped", "SKIPPED", "on both sides: its setup says so: needs a network"),
+        ("time_skips_late", "SKIPPED", "on both sides: it skips itself: only now"),
+        ("mem_list", "SKIPPED", "on both sides: perfkit has no measure of the size of one object"),
+        ("track_nan", "SKIPPED", "on both sides: track_nan returned nan"),
+        ("time_never", "FAILED", "RuntimeError: its object cannot be made: ValueError: no data"),
+        ("time_raises", "FAILED", "RuntimeError: no such luck"),
+        ("track_text", "FAILED", "TypeError: track_text returned an object of type str"),
+        ("asv_bench/benchmarks/lost.py", "SKIPPED", "No module named 'nowhere_at_all'"),
+    ],
+)
+def test_what_is_not_measured_is_told(worse: Scene, name: str, verdict: str, message: str) -> None:
+    """What cannot be measured never reads like what is not slower, and costs no other one its verdict."""
+    found = worse.gated.comparisons[name]
+    assert verdict == found["verdict"]
+    assert message in found["message"]
+
+
+def test_the_suite_is_named(worse: Scene) -> None:
+    """A note says which suite was found, how many benchmarks it has and how many it leaves out."""
+    assert "the asv suite asv_bench/benchmarks (asv_bench/asv.conf.json) has " in worse.gated.notes
+    assert "leaves out 2 by its skip_benchmark and skip_params" in worse.gated.notes
+
+
+def test_numbers_are_in_the_ledger(worse: Scene) -> None:
+    """Each side has a row with the values of its launches, from which the verdict follows again."""
+    rows = [
+        row
+        for row in Ledger(worse.project.ledger).rows()
+        if row.outcome.benchmark.name.endswith("peakmem_fill[64]")
+    ]
+    assert {"base", "head"} == {row.placement.side for row in rows}
+    assert all(len(row.outcome.values) > 3 and "B" == row.outcome.metric.unit for row in rows)
+    again = worse.project.gate("--from-ledger", worse.gated.run_id)
+    assert 1 == again.exit_code
+
+
+def test_a_changed_helper_is_laid_over_base(tmp_path: Path) -> None:
+    """Head's whole suite runs on base, so that a benchmark may use what head's common module has."""
+    project = git_project(
+        tmp_path,
+        {"asv.conf.json": "{}", "benchmarks/__init__.py": "", "benchmarks/common.py": "", "work.py": WORK},
+    )
+    project.commit(
+        {
+            "benchmarks/common.py": "import work\n\ndef spin():\n    work.spin(5)\n",
+            "benchmarks/times.py": "from .common import spin\n\ndef time_spin():\n    spin()\n",
+        },
+        "Add a benchmark",
+    )
+    gated = project.gate("--budget", "4")
+    assert "NEW" != gated.verdicts["time_spin"]
+    assert "MISSING" != gated.verdicts["time_spin"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"asv.conf.json": "{'benchmark_dir': 'x'}"},
+            "asv.conf.json cannot be read as JSON with comments",
+        ),
+        (
+            {"asv.conf.json": '{"benchmark_dir": "../elsewhere"}'},
+            'asv.conf.json: benchmark_dir "../elsewhere" lies outside of the project',
+        ),
+        (
+            {"a/asv.conf.json": "{}", "b/asv.conf.json": "{}"},
+            "several suites of asv (a/asv.conf.json, b/asv.conf.json); set tool.perfkit.asv to one of these",
+        ),
+        (
+            {"pyproject.toml": CONFIGURATION.replace("[tool.perfkit]", '[tool.perfkit]\nasv = "no.json"')},
+            'tool.perfkit.asv: there is no file "no.json"; name an asv.conf.json',
+        ),
+    ],
+)
+def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    """What cannot be understood of a suite is refused before anything is measured."""
+    project = git_project(tmp_path, {"work.py": WORK})
+    project.commit(files)
+    gated = project.gate("--budget", "1")
+    assert 2 == gated.exit_code
+    assert message in gated.stderr
+
+
+def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
+    """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit."""
+    project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
+    files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}
+    project.commit(files)
+    project.commit({"work.py": WORK + "\n"})
+    path = f"{PERFKIT.parent}{os.pathsep}{os.environ['PATH']}"
+    lines = [line for block in _BLOCKS.findall(DOCUMENT.read_text()) for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert 0 == done.returncode, f"{line}\n{done.stdout}\n{done.stderr}"

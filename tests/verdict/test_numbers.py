@@ -1,0 +1,44 @@
+"""Numbers that benchmarks measure instead of times are told apart by where all their values lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfkit.agent.counting.model import PEAK_MEMORY, TRACKED, Count
+from perfkit.records import Benchmark
+from perfkit.verdict.exact import compare_count, numbers_that_decide
+
+BENCHMARK = Benchmark(name="benchmarks/a.py::peakmem_a", version="1")
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "verdict"),
+    [
+        ((100, 101, 102), (105, 106, 107), "REGRESSED"),
+        ((105, 106, 107), (100, 101, 102), "IMPROVED"),
+        ((100, 101, 100), (101, 100, 101), "UNCHANGED"),
+        ((100, 110, 120), (115, 125, 135), "INCONCLUSIVE"),
+        ((-5, -5, -5), (-5, -5, -5), "UNCHANGED"),
+        ((-5, -5, -5), (-4, -4, -4), "REGRESSED"),
+        ((0, 0, 0), (0, 0, 0), "UNCHANGED"),
+        ((0, 0, 0), (1, 1, 1), "REGRESSED"),
+    ],
+)
+def test_all_values_decide(base: tuple[float, ...], head: tuple[float, ...], verdict: str) -> None:
+    """A side is worse only where each of its values lies beyond each of the other by the margin."""
+    old, new = (Count(metric=PEAK_MEMORY, unit="B", values=values, causes=()) for values in (base, head))
+    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
+    assert (verdict, True) == (found.verdict, found.gating)
+
+
+def test_a_repeated_value_is_exact() -> None:
+    """A tracked value that repeats is compared like a count."""
+    old, new = (Count(metric=TRACKED, unit="1", values=(v, v), causes=()) for v in (10.0, 20.0))
+    found = compare_count(BENCHMARK, old, new, margin=0.02, gating=True)
+    assert ("REGRESSED", True, 10.0, 20.0) == (found.verdict, found.metric.exact, found.base, found.head)
+
+
+@pytest.mark.parametrize(("error", "launches"), [(0.01, 5), (0.01 / 20, 8), (0.5, 3)])
+def test_launches_follow_from_the_error(error: float, launches: int) -> None:
+    """Two samples of n lie apart by chance in 2 of "2n choose n" orders."""
+    assert launches == numbers_that_decide(error)
