@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
-.PHONY: mutants identical environments peers change-points bisect-study peers-history scale versions clean
+.PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -104,6 +104,10 @@ change-points: $(INSTALLED)
 # make bisect-study BISECTS="--ranges 20"
 bisect-study: $(INSTALLED)
 	$(BIN)/python benchmarks/bisect/bisect_study.py $(BISECTS)
+
+# Thirty real ranges of 64 commits, each searched by the command: some half an hour; goes on where it stood.
+bisects: $(INSTALLED)
+	$(BIN)/python benchmarks/bisect/real.py
 
 # perfkit on a million rows in 10,000 files, and compacted: some ten minutes; the ledgers are kept in the folder.
 SCALE ?= .scale
