@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.files import only_one, read_consistently
+from perfkit.ledger.files import only_one, read_consistently, reason_of
 from perfkit.ledger.index import (
     COLUMNS,
     DERIVED,
@@ -167,6 +167,9 @@ class Questions:
                 if asked:
                     told = str(error).partition("\n")[0]
                     raise UsageError(f'the question "{asked}" is not understood: {told}') from error
+                if isinstance(error, duckdb.IOException):
+                    # Each file can be read by now: what kept this one from it has passed.
+                    raise LedgerError(f"cannot read the ledger {self._ledger} ({reason_of(error)})") from error
                 raise
 
         return read_consistently(self._ledger, answer_or_explain)
@@ -383,6 +386,10 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(file) as parquet:
             yield parquet
     except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):
+            raise LedgerError(
+                f"cannot read {file} ({reason_of(error)}); see to its permissions, or to the disk or the network"
+            ) from error
         raise LedgerError(
             f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
             f"bring it back with `git checkout -- {file}` or move it out of the ledger"

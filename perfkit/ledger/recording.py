@@ -25,6 +25,7 @@ from perfkit.ledger.files import (
     begin_hidden_folder,
     end_hidden_folder,
     hold_lock,
+    reason_of,
     remove_temporary,
     replaced_names,
     run_stem,
@@ -105,18 +106,24 @@ class Run:
         Raises:
             LedgerError: another process measures it, or it cannot be read.
         """
-        for staged in sorted(folder.glob("*.jsonl")):
-            with claimed(staged) as descriptor:
-                content = read_staged(staged)
-                if content.problem:
-                    raise LedgerError(f"{staged} {content.problem}")
-                if content.header is None or content.header.run_id is None:
-                    staged.unlink()
-                    continue
-                run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
-                run = cls(staged, target, run_id=run_id, on_step=on_step)
-                run._take_over(os.dup(descriptor), content)
-                return run
+        try:
+            for staged in sorted(folder.glob("*.jsonl")):
+                with claimed(staged) as descriptor:
+                    content = read_staged(staged)
+                    if content.problem:
+                        raise LedgerError(f"{staged} {content.problem}")
+                    if content.header is None or content.header.run_id is None:
+                        staged.unlink()
+                        continue
+                    run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
+                    run = cls(staged, target, run_id=run_id, on_step=on_step)
+                    run._take_over(os.dup(descriptor), content)
+                    return run
+        except OSError as error:
+            raise LedgerError(
+                f"cannot go on with the run that is staged in {folder} ({reason_of(error)}); "
+                "its rows stay there"
+            ) from error
         return None
 
     @property
@@ -229,8 +236,12 @@ class Run:
     def _take_over(self, descriptor: int, content: Content) -> None:
         self._descriptor, self._rows, self._size = descriptor, list(content.rows), content.size
         _OPEN.add(self)
-        # A line that was cut off would make one with the next.
-        os.ftruncate(descriptor, content.size)
+        try:
+            # A line that was cut off would make one with the next.
+            os.ftruncate(descriptor, content.size)
+        except OSError:
+            self.leave()
+            raise
         if _is_published(self._target):
             self.file = self._target
 

@@ -27,6 +27,7 @@ from perfkit.ledger.files import (
     is_abandoned,
     is_compacted,
     list_files,
+    reason_of,
     run_end,
     say_nothing,
 )
@@ -57,6 +58,9 @@ _STATUSES = get_args(Status)
 _RUN_FILE = re.compile(r"\d{8}T\d{6}Z-.+-[^-]+\.parquet")
 _MEAN_TOLERANCE = 1e-9
 _BRING_BACK = "`perfkit ledger repair` moves it into quarantine; bring it back with `git checkout -- {file}`"
+
+
+_SEE_TO_THE_DISK = "see to its permissions, or to the disk or the network that it is on"
 
 
 class UnsoundError(LedgerError):
@@ -121,7 +125,7 @@ def sound_content(file: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _damaged(file, f"it cannot be read ({error.strerror or error})") from error
+        raise _unreadable(file, error) from error
     if is_intact(content) is False:
         raise _damaged(file, "its bytes are not those that were written, as its checksum shows")
     return content
@@ -129,6 +133,11 @@ def sound_content(file: Path) -> bytes:
 
 def _damaged(file: Path, what: str) -> UnsoundError:
     return UnsoundError(file, "damaged", what, _BRING_BACK.format(file=file))
+
+
+def _unreadable(file: Path, error: OSError) -> UnsoundError:
+    """Return that the system does not let a file be read, which says nothing of what is in it."""
+    return UnsoundError(file, "unreadable", f"it cannot be read ({reason_of(error)})", _SEE_TO_THE_DISK)
 
 
 def _check_kind(parquet: pq.ParquetFile, file: Path) -> None:
@@ -488,10 +497,15 @@ def _statement_problems(ledger: Path) -> Iterator[Problem]:
             try:
                 kind.read_one(file)
             except LedgerError as error:
-                reason = str(error.__cause__).partition("\n")[0]
+                name, cause = f"{kind.folder}/{file.name}", error.__cause__
+                if isinstance(cause, OSError):
+                    what = f"it cannot be read ({reason_of(cause)})"
+                    yield Problem(kind="unreadable", file=name, what=what, advice=_SEE_TO_THE_DISK)
+                    continue
+                reason = str(cause or error).partition("\n")[0]
                 yield Problem(
                     kind="statement",
-                    file=f"{kind.folder}/{file.name}",
+                    file=name,
                     what=f"it is not a readable {kind.noun} ({reason})",
                     advice=_BRING_BACK.format(file=file),
                 )

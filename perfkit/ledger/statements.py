@@ -11,7 +11,7 @@ import msgspec
 
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
-from perfkit.ledger.files import hold_lock
+from perfkit.ledger.files import open_locked, sync_folder
 from perfkit.ledger.remote import put_published
 
 Statement = TypeVar("Statement")
@@ -66,11 +66,11 @@ def _write_at_once(target: Path, content: bytes) -> None:
     """Write to a temporary name, then give the final one: a reader never sees half a file."""
     temporary = target.with_suffix(".tmp")
     try:
-        with temporary.open("wb") as stream:
-            hold_lock(stream.fileno())
+        with open_locked(temporary) as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
             temporary.rename(target)
     finally:
         temporary.unlink(missing_ok=True)
+    sync_folder(target.parent)
