@@ -181,6 +181,18 @@ def is_abandoned(temporary: Path) -> bool:
     return True
 
 
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process holds the lock of a folder, as far as the file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def begin_hidden_folder(folder: Path) -> None:
     """Make a folder whose files git ignores."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.files import only_one, read_consistently, reason_of
+from perfkit.ledger.files import TEMPORARY, only_one, read_consistently, reason_of
 from perfkit.ledger.index import (
     COLUMNS,
     DERIVED,
@@ -287,6 +287,9 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
     _refuse_strangers(connection, new)
+    for leftover in index.folder.glob(f".*{TEMPORARY}"):
+        # Only who holds the lock writes here.
+        leftover.unlink(missing_ok=True)
     part = Part.of(index, held, new)
     listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
     places = "parse_filename(filename) AS filename, file_row_number"

@@ -31,6 +31,7 @@ from perfkit.ledger.files import (
     run_end,
     say_nothing,
 )
+from perfkit.ledger.index import abandoned_parts, damaged_parts
 from perfkit.ledger.notes import NOTES
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
 from perfkit.ledger.staged import claimed, read_staged
@@ -307,6 +308,7 @@ def verify(
         *_replaced_problems(listing, {check.file.name for check in checks if check.is_readable}),
         *_runs_twice(checks, listing),
         *_temporary_problems(ledger),
+        *_index_problems(ledger),
         *_staged_problems(ledger),
         *statements,
     )
@@ -443,11 +445,21 @@ def _temporary_problems(ledger: Path) -> Iterator[Problem]:
         )
 
 
+def _index_problems(ledger: Path) -> Iterator[Problem]:
+    for file in damaged_parts(ledger):
+        yield Problem(
+            kind="damaged",
+            file=str(file.relative_to(ledger)),
+            what="its bytes are not those that were written, as its checksum shows; no question reads it",
+            advice="`perfkit ledger repair` moves it into quarantine; an index is made anew by itself",
+        )
+
+
 def abandoned_files(ledger: Path) -> Sequence[Path]:
     """Return the temporary files whose writers are dead."""
     patterns = (f".*{TEMPORARY}", ".probe-*", *(f"{kind.folder}/*{TEMPORARY}" for kind in STATEMENTS))
     found = (file for pattern in patterns for file in sorted(ledger.glob(pattern)))
-    return [file for file in found if file.is_file() and is_abandoned(file)]
+    return [*(file for file in found if file.is_file() and is_abandoned(file)), *abandoned_parts(ledger)]
 
 
 def _staged_problems(ledger: Path) -> Iterator[Problem]:
