@@ -319,7 +319,8 @@ class _Mirror:
         file = self.folder / _HIDDEN / "stored"
         if not file.exists():
             return frozenset()
-        return frozenset(file.read_text(encoding="utf-8").split("\n")[:-1])
+        # A damaged line is the name of nothing: what it was of is put again, and found there.
+        return frozenset(file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1])
 
     def refresh(self, on_copied: OnCopied) -> Collection[str]:
         """Copy what the store has more, drop what it has no longer, and return the names that it has.
@@ -471,7 +472,7 @@ def _mirror_for(url: str) -> _Mirror:
     url = _checked(url)
     _check_installed(url)
     server = _server(url)
-    digest = hashlib.sha256(f"{url}\n{server}".encode()).hexdigest()[:_DIGITS]
+    digest = _mirror_digest(url, server)
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-60:]
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -480,13 +481,31 @@ def _mirror_for(url: str) -> _Mirror:
     return _Mirror(folder=cache / "perfkit" / "ledgers" / f"{readable}-{digest}", url=url, server=server)
 
 
+def _mirror_digest(url: str, server: str | None) -> str:
+    return hashlib.sha256(f"{url}\n{server}".encode()).hexdigest()[:_DIGITS]
+
+
 def _mirror_in(ledger: Path) -> _Mirror | None:
     """Return the mirror that a folder is, None where it is none."""
     file = ledger / _HIDDEN / "store.json"
     if not file.exists():
         return None
-    marked = json.loads(file.read_bytes())
-    return _Mirror(folder=ledger, url=marked["url"], server=marked["server"])
+    try:
+        marked = json.loads(file.read_bytes())
+        url, server = str(marked["url"]), marked["server"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _unknown_store(file) from error
+    # The folder's name has a hash of both: a URL with one wrong letter would be that of another store.
+    if not ledger.resolve().name.endswith(f"-{_mirror_digest(url, server)}"):
+        raise _unknown_store(file)
+    return _Mirror(folder=ledger, url=url, server=server)
+
+
+def _unknown_store(file: Path) -> LedgerError:
+    return LedgerError(
+        f"{file} does not say which store this folder is a copy of, or says another one; remove that file, and "
+        "give the URL of the ledger: the next command on it writes the file anew"
+    )
 
 
 def _mirror_of(file: Path) -> _Mirror | None:

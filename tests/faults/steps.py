@@ -339,7 +339,7 @@ FAILURES = (
     Failure(name="network error once", plan=Plan(fails=errno.EIO, kinds=_EVERY, once=True)),  # type: ignore[arg-type]
     Failure(name="network gone", plan=Plan(fails=errno.ESTALE, kinds=_EVERY)),  # type: ignore[arg-type]
     Failure(name="no hard links", plan=Plan(fails=errno.EPERM, names=frozenset({"link"})), passes=True),
-    Failure(name="no locks", plan=Plan(fails=errno.ENOLCK, kinds=frozenset({"lock"})), passes=True),
+    Failure(name="no locks", plan=Plan(fails=errno.ENOLCK, kinds=frozenset({"lock"}))),
     Failure(name="slow", plan=Plan(delay_s=0.002), passes=True),
 )
 
