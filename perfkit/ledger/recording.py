@@ -37,6 +37,7 @@ from perfkit.ledger.remote import put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
+from perfkit.units import counted
 
 _RECOVERS = "the next perfkit command on that ledger recovers them"
 _NOUNS = {
@@ -112,6 +113,11 @@ class Run:
                     content = read_staged(staged)
                     if content.problem:
                         raise LedgerError(f"{staged} {content.problem}")
+                    if content.damaged:
+                        raise LedgerError(
+                            f"{staged} has {counted(content.damaged, 'damaged line')} beside "
+                            f"{counted(len(content.rows), 'row')} that can be read; move it away to measure anew"
+                        )
                     if content.header is None or content.header.run_id is None:
                         staged.unlink()
                         continue

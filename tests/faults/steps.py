@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calls import CHANGES, Ended, Plan, traced
+from calls import Ended, Plan, traced
 from killing import kill_after
-from ledger_files import MONTH_MINUTES, add_run, run_id
+from ledger_files import add_run, run_id
 from synthetic import START, build_row
 
 from perfkit.jobs.ledger_exchange import ImportRequest, import_files
@@ -111,6 +111,11 @@ def rows_seen(ledger: Path) -> Counter[Key]:
         return Counter((row.run_id, row.placement.launch) for table in tables for row in from_table(table))
 
     return read_consistently(ledger, read)
+
+
+def rows_in(file: Path) -> set[Key]:
+    """Return the rows that one file holds."""
+    return {(row.run_id, row.placement.launch) for row in from_table(read_table(file))}
 
 
 def _some_runs(scene: Scene, lot: random.Random) -> None:
@@ -435,16 +440,3 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def minutes_of_a_month() -> int:
-    """Return how far apart the months of scenes are."""
-    return MONTH_MINUTES
-
-
-def all_calls(step: Step, folder: Path, seed: str) -> Ended:
-    """Return what a step does where nothing goes wrong."""
-    return do(step, scene_of(step, folder, seed), Plan())
-
-
-def changes(ended: Ended) -> int:
-    """Return how many calls a step can be killed at."""
-    return sum(call.kind in CHANGES for call in ended.calls)
