@@ -169,7 +169,9 @@ class Questions:
                     raise UsageError(f'the question "{asked}" is not understood: {told}') from error
                 if isinstance(error, duckdb.IOException):
                     # Each file can be read by now: what kept this one from it has passed.
-                    raise LedgerError(f"cannot read the ledger {self._ledger} ({reason_of(error)})") from error
+                    raise LedgerError(
+                        f"cannot read the ledger {self._ledger} ({reason_of(error)})"
+                    ) from error
                 raise
 
         return read_consistently(self._ledger, answer_or_explain)

@@ -8,10 +8,8 @@ traces it, so it makes no difference whether Python, Arrow or DuckDB made the ca
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import platform
-import random
 import signal
 import struct
 import sys
@@ -74,11 +72,11 @@ _NOT_ASKED = 2**64 - 1
 
 
 class _Registers(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in _REGISTERS]  # noqa: RUF012 (ctypes wants a list)
+    _fields_ = [(name, ctypes.c_uint64) for name in _REGISTERS]
 
 
 class _Program(ctypes.Structure):
-    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012 (likewise)
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
 
 @dataclass(frozen=True, kw_only=True)

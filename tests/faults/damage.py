@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from killing import kill_after
-from ledger_files import add_run, add_runs
+from ledger_files import add_runs
 from steps import rows_in, rows_seen
 from synthetic import START, build_row
 
@@ -104,7 +104,11 @@ def damaged_once(number: int, folder: Path) -> tuple[Sequence[str], Mapping[str,
         hurt = content[:place] + bytes([content[place] ^ 1 << lot.randrange(8)]) + content[place + 1 :]
     (ledger / name).write_bytes(hurt)
     what = f"{name} {'cut' if is_cut else 'flipped'}"
-    found = [*_of_verify(ledger, name, is_cut=is_cut), *_of_readers(ledger, name), *_of_repair(ledger, name, hurt)]
+    found = [
+        *_of_verify(ledger, name, is_cut=is_cut),
+        *_of_readers(ledger, name),
+        *_of_repair(ledger, name, hurt),
+    ]
     return tuple(f"{what}: {problem}" for problem in found), {}
 
 

@@ -38,7 +38,9 @@ def soak(folder: Path, *, runs: int) -> tuple[Sequence[str], Mapping[str, float]
     for number in range(runs):
         at = START + timedelta(seconds=_DAY_S * number / runs)
         with ledger.run(source="gate", run_id=run_id(number), recorded_at=at) as run:
-            row = build_row(0.25, 0.5, run=run_id(number), minute=_DAY_S // 60 * number // runs, source="gate")
+            row = build_row(
+                0.25, 0.5, run=run_id(number), minute=_DAY_S // 60 * number // runs, source="gate"
+            )
             run.add([row])
         if (number + 1) % (runs // (_LOOKS * 2)) == 0:
             recover(ledger.path)

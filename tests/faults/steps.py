@@ -6,17 +6,20 @@ recorded before is known beforehand, and what a step acknowledges it writes down
 
 from __future__ import annotations
 
+import atexit
 import errno
+import functools
 import hashlib
 import json
 import random
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from calls import Ended, Plan, traced
+from calls import Call, Ended, Plan, traced
 from killing import kill_after
 from ledger_files import add_run, run_id
 from synthetic import START, build_row
@@ -205,7 +208,10 @@ def raise_problem(told: str) -> None:
 def _prepare_compact(scene: Scene, lot: random.Random) -> None:
     _some_runs(scene, lot)
     if lot.random() < 0.3:
-        traced(scene.ledger, Plan(kill_at=lot.randint(6, 16)), lambda: compact(scene.ledger, before=None))  # type: ignore[arg-type,func-returns-value]
+        traced(scene.ledger, Plan(kill_at=lot.randint(6, 16)), lambda: _compact(scene))
+    # There is always something to do.
+    for number in (12, 13):
+        scene.add(number)
 
 
 def _compact(scene: Scene) -> None:
@@ -349,13 +355,28 @@ FAILURES = (
 )
 
 
-def scene_of(step: Step, folder: Path, seed: str) -> Scene:
-    """Return what there is before a step, as a seed draws it."""
-    folder.mkdir()
-    scene = Scene(folder.resolve())
-    scene.ledger.mkdir()
-    step.prepare(scene, random.Random(seed))  # noqa: S311 (states, not secrets)
-    return scene
+def scene_of(step: Step, folder: Path, seed: int) -> Scene:
+    """Return what there is before a step, as a seed draws it; each is made once and copied."""
+    made, _ = _made(step.name, seed)
+    shutil.copytree(made.folder, folder)
+    return replace(made, folder=folder.resolve())
+
+
+def calls_of(step: Step, seed: int) -> tuple[Call, ...]:
+    """Return the calls of a step on what a seed draws, where nothing goes wrong."""
+    return _made(step.name, seed)[1]
+
+
+@functools.cache
+def _made(name: str, seed: int) -> tuple[Scene, tuple[Call, ...]]:
+    (step,) = (step for step in STEPS if step.name == name)
+    place = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
+    atexit.register(shutil.rmtree, place)
+    scene = Scene(place / "made")
+    scene.ledger.mkdir(parents=True)
+    step.prepare(scene, random.Random(f"{name} {seed}"))  # noqa: S311 (states, not secrets)
+    shutil.copytree(scene.folder, place / "whole")
+    return scene, do(step, replace(scene, folder=place / "whole"), Plan()).calls
 
 
 def do(step: Step, scene: Scene, plan: Plan) -> Ended:
@@ -438,5 +459,3 @@ def leftovers(ledger: Path) -> Iterator[str]:
 
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-

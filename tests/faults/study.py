@@ -19,11 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from calls import Plan
+from calls import CHANGES, Plan
 from damage import damaged_once
+from git_history import head_of_many
 from kills import Journal
 from soak import soak
-from steps import FAILURES, STEPS, Failure, Step, do, problems_after, scene_of
+from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
 from writers import write_at_once
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -33,6 +34,8 @@ _FLIPS = 1000
 _PLACES = 12
 _ANOTHER_KILL = 0.25
 _TORN = 0.5
+# So many states of the ledger are drawn for each step.
+_SCENES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +51,9 @@ class Case:
 
 def kill_drawn(step: Step, number: int, folder: Path) -> Case:
     """Kill a step at a drawn call, now and then the next one too, and see what is left to be desired."""
-    seed = f"kill {step.name} {number}"
-    lot = random.Random(seed)  # noqa: S311 (places, not secrets)
-    calls = do(step, scene_of(step, folder / "whole", seed), Plan()).changes
+    lot = random.Random(f"kill {step.name} {number}")  # noqa: S311 (places, not secrets)
+    seed = number % _SCENES
+    calls = sum(call.kind in CHANGES for call in calls_of(step, seed))
     scene = scene_of(step, folder / "killed", seed)
     plan = Plan(kill_at=lot.randint(1, calls), torn=lot.random() if lot.random() < _TORN else None)
     ended = do(step, scene, plan)
@@ -62,10 +65,9 @@ def kill_drawn(step: Step, number: int, folder: Path) -> Case:
 
 def fail_drawn(step: Step, failure: Failure, number: int, folder: Path) -> Case:
     """Let calls of a step fail from a drawn one on, and see what is left to be desired."""
-    seed = f"{failure.name} {step.name} {number}"
-    lot = random.Random(seed)  # noqa: S311 (places, not secrets)
-    calls = do(step, scene_of(step, folder / "whole", seed), Plan()).calls
-    places = sum(map(failure.plan.meant, calls)) or 1
+    lot = random.Random(f"{failure.name} {step.name} {number}")  # noqa: S311 (places, not secrets)
+    seed = number % _SCENES
+    places = sum(map(failure.plan.meant, calls_of(step, seed))) or 1
     scene = scene_of(step, folder / "failed", seed)
     ended = do(step, scene, replace(failure.plan, first=lot.randint(1, places)))
     problems = tuple(problems_after(step, scene, ended, passes=failure.passes))
@@ -94,6 +96,11 @@ def _parts(kills: int) -> Iterator[tuple[str, int, Callable[[int, Path], Case]]]
                 name, number, write_at_once(folder, writers=8, runs=200, store=store)
             ),
         )
+    yield (
+        "HEAD of 50,000 commits",
+        1,
+        lambda number, folder: _case("HEAD of 50,000 commits", number, head_of_many(folder, commits=50_000)),
+    )
     yield "soak", 1, lambda number, folder: _case("soak", number, soak(folder, runs=10_000))
 
 
@@ -112,22 +119,26 @@ def main() -> int:
     said.folder.mkdir(exist_ok=True)
     journal = Journal(file=said.folder / "ledger.jsonl", kind=Case)
     if not said.report:
-        for part, cases, work in _parts(said.kills):
-            if said.part is None or part.startswith(tuple(said.part)):
-                _do(journal, part, cases, work)
+        chosen = [
+            one for one in _parts(said.kills) if said.part is None or one[0].startswith(tuple(said.part))
+        ]
+        done = {(one.part, one.number) for one in journal.outcomes()}
+        # Who is cut off has some of each part.
+        for number in range(max(cases for _, cases, _ in chosen)):
+            for part, cases, work in chosen:
+                if number < cases and (part, number) not in done:
+                    _do(journal, number, work)
     return _report(journal.outcomes(), write=said.report)
 
 
-def _do(journal: Journal[Case], part: str, cases: int, work: Callable[[int, Path], Case]) -> None:
-    done = {one.number for one in journal.outcomes() if one.part == part}
-    for number in sorted(set(range(cases)) - done):
-        folder = Path(tempfile.mkdtemp(prefix="faults-"))
-        case = work(number, folder)
-        journal.add(case)
-        if case.problems:
-            print(f"{part} {number}: {'; '.join(case.problems)} ({folder})", flush=True)
-        else:
-            shutil.rmtree(folder)
+def _do(journal: Journal[Case], number: int, work: Callable[[int, Path], Case]) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    case = work(number, folder)
+    journal.add(case)
+    if case.problems:
+        print(f"{case.part} {number}: {'; '.join(case.problems)} ({folder})", flush=True)
+    else:
+        shutil.rmtree(folder)
 
 
 def _report(cases: Sequence[Case], *, write: bool) -> int:
@@ -141,7 +152,10 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
     for name, part in found.items():
         print(f"{name}: {', '.join(f'{what} {number}' for what, number in part.items())}")
     if write:
-        about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": f"{platform.system()} {platform.machine()}"}
+        about = {
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": f"{platform.system()} {platform.machine()}",
+        }
         RESULTS.write_text(json.dumps({**about, "parts": found}, indent=1) + "\n")
     return int(any(case.problems for case in cases))
 

@@ -18,7 +18,15 @@ Made = tuple[Path, str]
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-c", "protocol.file.allow=always", "-c", "user.name=N", "-c", "user.email=n@example.org"]
+    command = [
+        "git",
+        "-c",
+        "protocol.file.allow=always",
+        "-c",
+        "user.name=N",
+        "-c",
+        "user.email=n@example.org",
+    ]
     done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 
@@ -147,7 +155,9 @@ def test_a_head_that_git_has_lost_is_named(one: Repository) -> None:
     sha = one.git.head.commit.hexsha
     (one.root / ".git/objects" / sha[:2] / sha[2:]).unlink()
 
-    with pytest.raises(RepositoryError, match=f"git has lost the commit {sha} that HEAD of .* is; see `git fsck`"):
+    with pytest.raises(
+        RepositoryError, match=f"git has lost the commit {sha} that HEAD of .* is; see `git fsck`"
+    ):
         read_commit(one.root)
 
 

@@ -54,7 +54,9 @@ def write_at_once(
         ]
         os.environ |= {**environment, "XDG_CACHE_HOME": str(folder / "reader")}
         ledger = ledger_folder(place)
-        expected = whole(_OF_A_WRITER * writer + number for writer in range(writers) for number in range(runs))
+        expected = whole(
+            _OF_A_WRITER * writer + number for writer in range(writers) for number in range(runs)
+        )
         found = seen(ledger)
         problems += [f"lost: {run}" for run in expected if run not in found]
         problems += [f"{times} rows of {run}" for run, times in found.items() if times != expected[run]]
