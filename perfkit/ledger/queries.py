@@ -393,7 +393,8 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):
             raise LedgerError(
-                f"cannot read {file} ({reason_of(error)}); see to its permissions, or to the disk or the network"
+                f"cannot read {file} ({reason_of(error)}); "
+                "see to its permissions, or to the disk or the network that it is on"
             ) from error
         raise LedgerError(
             f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "

@@ -116,7 +116,8 @@ class Run:
                     if content.damaged:
                         raise LedgerError(
                             f"{staged} has {counted(content.damaged, 'damaged line')} beside "
-                            f"{counted(len(content.rows), 'row')} that can be read; move it away to measure anew"
+                            f"{counted(len(content.rows), 'row')} that can be read; "
+                            "move it away to measure anew"
                         )
                     if content.header is None or content.header.run_id is None:
                         staged.unlink()

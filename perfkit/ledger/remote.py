@@ -503,8 +503,8 @@ def _mirror_in(ledger: Path) -> _Mirror | None:
 
 def _unknown_store(file: Path) -> LedgerError:
     return LedgerError(
-        f"{file} does not say which store this folder is a copy of, or says another one; remove that file, and "
-        "give the URL of the ledger: the next command on it writes the file anew"
+        f"{file} does not say which store this folder is a copy of, or says another one; "
+        "remove that file, and give the URL of the ledger: the next command on it writes the file anew"
     )
 
 

@@ -67,11 +67,7 @@ class Statements(Generic[Statement]):
             LedgerError: it is damaged or cannot be read.
         """
         try:
-            content = file.read_bytes()
-            checked = _CHECKED.fullmatch(file.name)
-            if checked and checked[1] != _checksum(content):
-                raise _ChangedError
-            return msgspec.json.decode(content, type=self.kind)
+            return msgspec.json.decode(_unchanged_content(file), type=self.kind)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, _ChangedError) as error:
             raise LedgerError(f"{file} is not a readable {self.noun}; bring it back or delete it") from error
 
@@ -81,6 +77,14 @@ class _ChangedError(Exception):
 
     def __str__(self) -> str:
         return "its bytes are not those that were written, as the checksum in its name shows"
+
+
+def _unchanged_content(file: Path) -> bytes:
+    content = file.read_bytes()
+    checked = _CHECKED.fullmatch(file.name)
+    if checked and checked[1] != _checksum(content):
+        raise _ChangedError
+    return content
 
 
 def _checksum(content: bytes) -> str:

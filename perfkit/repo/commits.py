@@ -148,8 +148,8 @@ def _why_no_head(repository: git.Repo, tree: str) -> str:
         hashes = "sha1"
     if hashes != "sha1":
         return (
-            f"{tree} names its commits by {hashes.upper()}, and results are filed under the 40 digits of SHA-1; "
-            "perfkit cannot measure in such a repository yet"
+            f"{tree} names its commits by {hashes.upper()}, and results are filed under the 40 digits "
+            "of SHA-1; perfkit cannot measure in such a repository yet"
         )
     with contextlib.suppress(git.exc.GitCommandError):
         sha = repository.git.rev_parse("--verify", "--quiet", "HEAD")

@@ -137,14 +137,14 @@ def traced(folder: Path, plan: Plan, work: Callable[[], None]) -> Ended:
         try:
             os.close(reading)
             ended = _Tracer(os.path.realpath(folder), plan).run(work)
-            with open(writing, "wb") as stream:
+            with os.fdopen(writing, "wb") as stream:
                 stream.write(msgspec.json.encode(ended))
         except BaseException:  # noqa: BLE001 (whatever it is, it must not go on as the test)
             traceback.print_exc()
         finally:
             os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as stream:
+    with os.fdopen(reading, "rb") as stream:
         said = stream.read()
     os.waitpid(tracer, 0)
     return msgspec.json.decode(said, type=Ended)
@@ -171,7 +171,7 @@ class _Tracer:
             self._be_traced(work, writing)
         os.close(writing)
         status = self._trace(child)
-        with open(reading, "rb") as stream:
+        with os.fdopen(reading, "rb") as stream:
             said = stream.read()
         told = msgspec.json.decode(said, type=dict[str, str]) if said else {}
         code = told.get("exit_code")
@@ -259,7 +259,7 @@ class _Tracer:
         name, kind, argument = _CALLS[registers.orig_rax]
         try:
             if argument < 0:
-                path = os.readlink(f"/proc/{thread}/fd/{registers.rdi}").removesuffix(" (deleted)")
+                path = str(Path(f"/proc/{thread}/fd/{registers.rdi}").readlink()).removesuffix(" (deleted)")
             else:
                 path = _text_at(thread, getattr(registers, _ARGUMENTS[argument]))
         except OSError:
@@ -276,7 +276,7 @@ class _Tracer:
 
 
 def _text_at(thread: int, address: int) -> str:
-    with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
+    with Path(f"/proc/{thread}/mem").open("rb", buffering=0) as memory:
         text = b""
         while b"\0" not in text and len(text) < _LONGEST_PATH:
             # A page at a time: the next one may not be there.

@@ -73,11 +73,14 @@ def ledger_of_all_kinds(ledger: Path) -> list[Path]:
 def with_few_for_an_index(ask: Callable[[], Result]) -> Result:
     """Ask something where a few files are enough for an index."""
     kept = index_module.FEWEST_FILES
-    index_module.FEWEST_FILES = queries_module.FEWEST_FILES = _FEWEST
+    modules = (index_module, queries_module)
     try:
+        for module in modules:
+            vars(module)["FEWEST_FILES"] = _FEWEST
         return ask()
     finally:
-        index_module.FEWEST_FILES = queries_module.FEWEST_FILES = kept
+        for module in modules:
+            vars(module)["FEWEST_FILES"] = kept
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -64,6 +63,6 @@ def soak(folder: Path, *, runs: int) -> tuple[Sequence[str], Mapping[str, float]
         "memory_after_mb": round(memory_after, 1),
         "handles": handles,
         "handles_after": handles_after,
-        "files": len(os.listdir(ledger.path)),
+        "files": sum(1 for _ in ledger.path.iterdir()),
         "seconds": round(time.monotonic() - begun, 1),
     }

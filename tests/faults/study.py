@@ -1,7 +1,7 @@
 """Tries the ledger at length: kills and failures at drawn system calls, damage, writers at once, and a soak.
 
 ``make faults`` runs it after the kills of whole commands. What is done is kept in a journal, a line a case, so
-that it goes on where it stood; ``--report`` puts the sums into the file that the document is checked against.
+that it goes on where it stood; ``--report`` puts the sums into a file and a table of the document.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, 
 from writers import write_at_once
 
 RESULTS = Path(__file__).with_name("results.json")
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
+_BEGIN, _END = "<!-- study -->\n", "<!-- /study -->\n"
 _KILLS = 500
 _FLIPS = 1000
 # Reads are many and much alike: of a failure's places in one step so many are drawn.
 _PLACES = 12
 _ANOTHER_KILL = 0.25
 _TORN = 0.5
+_COUNTS = ("cases", "reached", "bad")
 # So many states of the ledger are drawn for each step.
 _SCENES = 12
 
@@ -156,8 +159,23 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": f"{platform.system()} {platform.machine()}",
         }
-        RESULTS.write_text(json.dumps({**about, "parts": found}, indent=1) + "\n")
+        results = {**about, "parts": found}
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
+        DOCUMENT.write_text(before + _BEGIN + table_of(results) + _END + rest.partition(_END)[2])
     return int(any(case.problems for case in cases))
+
+
+def table_of(results: Mapping[str, Any]) -> str:
+    """Return the results as a table in Markdown, a line a part."""
+    lines = [
+        "| part | cases | in which the fault came | with a problem | figures |",
+        "| :--- | ---: | ---: | ---: | :--- |",
+    ]
+    for name, part in results["parts"].items():
+        facts = ", ".join(f"{what} {value:g}" for what, value in part.items() if what not in _COUNTS)
+        lines.append(f"| {name} | {part['cases']} | {part['reached']} | {part['bad']} | {facts} |")
+    return "".join(f"{line}\n" for line in lines)
 
 
 if __name__ == "__main__":

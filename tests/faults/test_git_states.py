@@ -127,7 +127,8 @@ def test_a_commit_that_a_rebase_left_behind_is_known_until_it_is_gone(one: Repos
     _git(one.root, "gc", "--quiet", "--prune=now")
 
     assert {old} == known.keys()
-    assert {} == describe_commits(one.root, [old]) == commit_facts(one.root, [old])
+    assert not describe_commits(one.root, [old])
+    assert not commit_facts(one.root, [old])
     assert {} == history_order(one.root, [old])
 
 
@@ -147,7 +148,8 @@ def test_commits_of_another_length_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RepositoryError, match="names its commits by SHA256"):
         read_commit(tmp_path)
-    assert {} == describe_commits(tmp_path, ["a" * 40]) == commit_facts(tmp_path, ["a" * 40])
+    assert not describe_commits(tmp_path, ["a" * 40])
+    assert not commit_facts(tmp_path, ["a" * 40])
 
 
 def test_a_head_that_git_has_lost_is_named(one: Repository) -> None:

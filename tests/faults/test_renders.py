@@ -21,8 +21,13 @@ GATE = "b4d447d0c85f"
 PLACES: tuple[Mapping[str, str], ...] = (
     {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONHASHSEED": "1", "COLUMNS": "80", "LANG": "C"},
     {
-        "LC_ALL": "tr_TR.UTF-8", "TZ": "Pacific/Chatham", "PYTHONHASHSEED": "77", "COLUMNS": "80",
-        "LANG": "de_DE.UTF-8", "LINES": "3", "NO_COLOR": "1",
+        "LC_ALL": "tr_TR.UTF-8",
+        "TZ": "Pacific/Chatham",
+        "PYTHONHASHSEED": "77",
+        "COLUMNS": "80",
+        "LANG": "de_DE.UTF-8",
+        "LINES": "3",
+        "NO_COLOR": "1",
     },
 )
 SLOW = frozenset({"report", "history show", "ledger list as JSON", "show as JSON"})

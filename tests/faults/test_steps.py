@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from killing import kill_after
 from ledger_files import add_run, add_runs, seen, whole
 from soak import soak
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
+from study import DOCUMENT, RESULTS, table_of
 from synthetic import START
 from writers import write_at_once
 
@@ -93,6 +95,11 @@ def test_nothing_grows(tmp_path: Path) -> None:
     assert facts["handles"] == facts["handles_after"]
 
 
+def test_the_document_has_the_figures_of_the_study() -> None:
+    """They are of the results that are kept beside the study."""
+    assert table_of(json.loads(RESULTS.read_text())) in DOCUMENT.read_text()
+
+
 # What each of these shows was wrong once.
 
 
@@ -128,8 +135,8 @@ def test_a_sound_file_that_cannot_be_read_now_is_not_moved_away(tmp_path: Path, 
     """A repair on a bad day of the network would take its rows out of the ledger."""
     add_runs(tmp_path, range(2))
     note = add_note(tmp_path, Note(commit="a" * 40, text="Mine", recorded_at=START))
-    for name in (sorted(tmp_path.glob("*.parquet"))[0].name, f"notes/{note.name}"):
-        places = traced(tmp_path, Plan(), lambda: repair(tmp_path)).calls  # type: ignore[arg-type,func-returns-value]
+    for name in (min(tmp_path.glob("*.parquet")).name, f"notes/{note.name}"):
+        places = traced(tmp_path, Plan(), lambda: repair(tmp_path)).calls  # type: ignore[arg-type]
         first = [call.path for call in places if call.kind == "open"].index(name) + 1
         refused = Plan(fails=number, kinds=frozenset({"open"}), first=first, once=True)
 
