@@ -1,7 +1,7 @@
-"""Tries the ledger at length: kills and failures at drawn system calls, damage, writers at once, and a soak.
+"""Tries the ledger at length: kills and failures at drawn system calls, damage, writers at once, a soak.
 
-``make faults`` runs it after the kills of whole commands. What is done is kept in a journal, a line a case, so
-that it goes on where it stood; ``--report`` puts the sums into a file and a table of the document.
+``make faults`` runs it after the kills of whole commands. What is done is kept in a journal, a line a case:
+it goes on where it stood. ``--report`` puts the sums into a file and into a table of the document.
 """
 
 from __future__ import annotations
