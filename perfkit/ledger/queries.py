@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
+from perfkit.ledger.checksums import is_intact
 from perfkit.ledger.files import TEMPORARY, only_one, read_consistently, reason_of
 from perfkit.ledger.index import (
     COLUMNS,
@@ -164,6 +165,8 @@ class Questions:
                     # What reads a file by itself tells what is wrong with it.
                     for file in files:
                         read_table(file)
+                    for file in files:
+                        _refuse_changed(file)
                 if asked:
                     told = str(error).partition("\n")[0]
                     raise UsageError(f'the question "{asked}" is not understood: {told}') from error
@@ -384,6 +387,19 @@ def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
     return found.to_arrow_table()
 
 
+def _refuse_changed(file: Path) -> None:
+    """Refuse a file that can be decoded here, and not by DuckDB: one of them does not look at every byte."""
+    if is_intact(file.read_bytes()) is False:
+        raise _damaged(file)
+
+
+def _damaged(file: Path) -> LedgerError:
+    return LedgerError(
+        f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
+        f"bring it back with `git checkout -- {file}` or move it out of the ledger"
+    )
+
+
 @contextmanager
 def _opened(file: Path) -> Iterator[pq.ParquetFile]:
     try:
@@ -396,7 +412,4 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
                 f"cannot read {file} ({reason_of(error)}); "
                 "see to its permissions, or to the disk or the network that it is on"
             ) from error
-        raise LedgerError(
-            f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
-            f"bring it back with `git checkout -- {file}` or move it out of the ledger"
-        ) from error
+        raise _damaged(file) from error

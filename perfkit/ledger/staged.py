@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -119,13 +119,20 @@ def read_staged(staged: Path) -> Content:
     if header and (header.perfkit_staged > _FORMAT or header.schema > SCHEMA_VERSION):
         problem = f"was written by a newer perfkit ({header.perfkit}); upgrade perfkit to recover it"
         return Content(header=header, problem=problem)
-    if header and header.checksum in ("", _header_checksum(header)):
+    if header and _is_as_written(header, first):
         return _read_batches(header, rest, size=len(first) + 1)
     content = _read_batches(None, rest, size=len(first) + 1)
     if not content.rows:
         return Content(problem="is no staged run of perfkit; move it away")
     # Each line of rows has its own checksum, and says itself of which run it is.
     return replace(content, damaged=content.damaged + 1)
+
+
+def _is_as_written(header: Header, line: bytes) -> bool:
+    """Tell whether a first line has its checksum, or none and only keys that older perfkits wrote."""
+    if header.checksum:
+        return header.checksum == _header_checksum(header)
+    return set(json.loads(line)) <= {one.name for one in fields(Header)} - {"checksum"}
 
 
 def _header_of(line: bytes) -> Header | None:

@@ -33,7 +33,8 @@ from perfkit.records.upkeep import Action
 # `make faults` kills at each call many times, and lets each of them fail.
 _KILLS = 5
 _PLACES = (1, 3)
-_DAMAGES = 36
+# In the last of these DuckDB cannot decode what Arrow can.
+_DAMAGES = (*range(36), 235)
 
 traces = pytest.mark.skipif(not IS_SUPPORTED, reason="processes are stopped at their calls on Linux x86-64")
 
@@ -68,7 +69,7 @@ def test_a_failing_disk_is_told_in_one_line(tmp_path: Path, failure: Failure, na
 
 def test_damage_is_found_in_files_of_every_kind(tmp_path: Path) -> None:
     """Nobody is taken in by it, what is beside it is read, and nothing of it is deleted."""
-    problems = [one for number in range(_DAMAGES) for one in damaged_once(number, tmp_path / str(number))[0]]
+    problems = [one for number in _DAMAGES for one in damaged_once(number, tmp_path / str(number))[0]]
 
     assert [] == problems
 
