@@ -37,6 +37,7 @@ TEXTS = [
     "docs/method.md",
     "docs/peers.md",
     "docs/python.md",
+    "docs/reliability.md",
     "docs/tricks.md",
     "docs/tricks/train.md",
 ]

@@ -44,6 +44,8 @@ _MOST_TRIES = 20
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
+# A file that is refused so is refused to whoever reads it next, who says so; another reason may pass.
+_LASTING = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 
 
@@ -116,9 +118,7 @@ def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with temporary.open("w+b") as stream:
-            # Who finds it without its lock knows that the process was killed.
-            hold_lock(stream.fileno())
+        with open_locked(temporary) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -128,6 +128,25 @@ def _new_name(target: Path, on_step: OnStep) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
     sync_folder(target.parent)
     on_step("file published")
+
+
+def open_locked(temporary: Path) -> BinaryIO:
+    """Open a new temporary file with a lock: who finds it without one knows that its process was killed.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    while True:
+        stream = temporary.open("w+b")
+        try:
+            hold_lock(stream.fileno())
+            # Another perfkit may have found it before it was locked, and removed it.
+            if os.fstat(stream.fileno()).st_nlink:
+                return stream
+        except BaseException:
+            stream.close()
+            raise
+        stream.close()
 
 
 def sync_folder(folder: Path) -> None:
@@ -163,6 +182,18 @@ def is_abandoned(temporary: Path) -> bool:
     return True
 
 
+def is_locked(folder: Path) -> bool:
+    """Tell whether a process holds the lock of a folder, as far as the file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def begin_hidden_folder(folder: Path) -> None:
     """Make a folder whose files git ignores."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,9 +204,9 @@ def begin_hidden_folder(folder: Path) -> None:
 
 def end_hidden_folder(folder: Path) -> None:
     """Remove such a folder where nothing else is in it; it is left where it cannot be removed."""
-    if not folder.is_dir() or any(file.name != _IGNORED for file in folder.glob("*")):
-        return
     with contextlib.suppress(OSError):
+        if not folder.is_dir() or any(file.name != _IGNORED for file in folder.glob("*")):
+            return
         (folder / _IGNORED).unlink(missing_ok=True)
         try:
             folder.rmdir()
@@ -283,7 +314,7 @@ def list_files(ledger: Path) -> Listing:
     reading finds that one. The folder is read until nothing went and no compacted file came.
 
     Raises:
-        LedgerError: the folder cannot be read, or it changes all the time.
+        LedgerError: the folder or a compacted file cannot be read, or the folder changes all the time.
     """
     known: dict[str, frozenset[str]] = {}
     names = _names(ledger)
@@ -328,7 +359,10 @@ def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]
 def replaced_names(ledger: Path) -> frozenset[str]:
     """Return the names of all files that others have taken the place of, whether they are still there or not.
 
-    A file that cannot be read takes no place: whoever reads it next says that it is damaged.
+    A damaged file takes no place: whoever reads it next says that it is damaged.
+
+    Raises:
+        LedgerError: the folder or a compacted file cannot be read.
     """
     return list_files(ledger).replaced
 
@@ -354,26 +388,43 @@ def _names(ledger: Path) -> frozenset[str]:
 
 
 def _replaced_by(file: Path) -> frozenset[str]:
-    with contextlib.suppress(OSError):
+    """Return the names in a file, none in one that is damaged or gone.
+
+    Raises:
+        LedgerError: it cannot be read now. Rows would count twice if it were taken for one without names.
+    """
+    try:
         found = file.stat()
         # Opening a pipe would wait for somebody to write to it.
         if stat.S_ISREG(found.st_mode):
             return _names_in(file, found.st_size, found.st_mtime_ns)
+    except OSError as error:
+        if error.errno not in _LASTING:
+            raise LedgerError(f"cannot read {file} ({reason_of(error)}); try again") from error
     return frozenset()
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a few words why the system refused something, or what a library said of it."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else str(error).partition("\n")[0].strip() or type(error).__name__
 
 
 @functools.lru_cache(maxsize=1024)
 def _names_in(file: Path, _size: int, _changed_ns: int) -> frozenset[str]:
     """Return the names in a file as it is now; each question lists the ledger anew."""
-    with (
-        contextlib.suppress(*UNREADABLE),
-        pq.ParquetFile(file) as parquet,
-    ):
-        names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
-        if isinstance(names, list):
-            # No file takes the place of itself, whatever it says.
-            return frozenset(name for name in names if isinstance(name, str)) - {file.name}
-    return frozenset()
+    try:
+        with pq.ParquetFile(file) as parquet:
+            names = json.loads((parquet.schema_arrow.metadata or {}).get(_REPLACES, b"[]"))
+    except UNREADABLE as error:
+        # Arrow gives no number to its own findings, which are of damaged files.
+        if getattr(error, "errno", None):
+            raise
+        return frozenset()
+    if not isinstance(names, list):
+        return frozenset()
+    # No file takes the place of itself, whatever it says.
+    return frozenset(name for name in names if isinstance(name, str)) - {file.name}
 
 
 @functools.lru_cache(maxsize=16)

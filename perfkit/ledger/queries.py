@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
-from perfkit.ledger.files import only_one, read_consistently
+from perfkit.ledger.checksums import is_intact
+from perfkit.ledger.files import TEMPORARY, only_one, read_consistently, reason_of
 from perfkit.ledger.index import (
     COLUMNS,
     DERIVED,
@@ -167,11 +168,18 @@ class Questions:
                     # What reads a file by itself tells what is wrong with it.
                     for file in files:
                         read_table(file)
+                    for file in files:
+                        _refuse_changed(file)
                 if asked:
                     told = str(error).partition("\n")[0]
                     raise UsageError(f'the question "{asked}" is not understood: {told}') from error
                 if isinstance(error, mistakes):
                     raise
+                if isinstance(error, duckdb.IOException):
+                    # Each file can be read by now: what kept this one from it has passed.
+                    raise LedgerError(
+                        f"cannot read the ledger {self._ledger} ({reason_of(error)})"
+                    ) from error
                 reason = str(error).partition("\n")[0]
                 what = f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger verify`"
                 raise LedgerError(what) from error
@@ -291,6 +299,9 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
 
 def _extend(connection: duckdb.DuckDBPyConnection, index: Index, held: Collection[str], new: Present) -> None:
     _refuse_strangers(connection, new)
+    for leftover in index.folder.glob(f".*{TEMPORARY}"):
+        # Only who holds the lock writes here.
+        leftover.unlink(missing_ok=True)
     part = Part.of(index, held, new)
     listed = ", ".join(f'"{name}"' for name in (*COLUMNS, *DERIVED))
     places = "parse_filename(filename) AS filename, file_row_number"
@@ -383,6 +394,19 @@ def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
     return found.to_arrow_table()
 
 
+def _refuse_changed(file: Path) -> None:
+    """Refuse a file that can be decoded here, and not by DuckDB: one of them does not look at every byte."""
+    if is_intact(file.read_bytes()) is False:
+        raise _damaged(file)
+
+
+def _damaged(file: Path) -> LedgerError:
+    return LedgerError(
+        f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
+        f"bring it back with `git checkout -- {file}` or move it out of the ledger"
+    )
+
+
 @contextmanager
 def _opened(file: Path) -> Iterator[pq.ParquetFile]:
     try:
@@ -390,7 +414,9 @@ def _opened(file: Path) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(file) as parquet:
             yield parquet
     except (pa.ArrowException, OSError) as error:
-        raise LedgerError(
-            f"{file} is not a readable ledger file (cut short or damaged); the other files are untouched: "
-            f"bring it back with `git checkout -- {file}` or move it out of the ledger"
-        ) from error
+        if getattr(error, "errno", None):
+            raise LedgerError(
+                f"cannot read {file} ({reason_of(error)}); "
+                "see to its permissions, or to the disk or the network that it is on"
+            ) from error
+        raise _damaged(file) from error

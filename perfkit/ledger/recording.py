@@ -25,6 +25,7 @@ from perfkit.ledger.files import (
     begin_hidden_folder,
     end_hidden_folder,
     hold_lock,
+    reason_of,
     remove_temporary,
     replaced_names,
     run_stem,
@@ -36,6 +37,7 @@ from perfkit.ledger.remote import put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
+from perfkit.units import counted
 
 _RECOVERS = "the next perfkit command on that ledger recovers them"
 _NOUNS = {
@@ -105,18 +107,30 @@ class Run:
         Raises:
             LedgerError: another process measures it, or it cannot be read.
         """
-        for staged in sorted(folder.glob("*.jsonl")):
-            with claimed(staged) as descriptor:
-                content = read_staged(staged)
-                if content.problem:
-                    raise LedgerError(f"{staged} {content.problem}")
-                if content.header is None or content.header.run_id is None:
-                    staged.unlink()
-                    continue
-                run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
-                run = cls(staged, target, run_id=run_id, on_step=on_step)
-                run._take_over(os.dup(descriptor), content)
-                return run
+        try:
+            for staged in sorted(folder.glob("*.jsonl")):
+                with claimed(staged) as descriptor:
+                    content = read_staged(staged)
+                    if content.problem:
+                        raise LedgerError(f"{staged} {content.problem}")
+                    if content.damaged:
+                        raise LedgerError(
+                            f"{staged} has {counted(content.damaged, 'damaged line')} beside "
+                            f"{counted(len(content.rows), 'row')} that can be read; "
+                            "move it away to measure anew"
+                        )
+                    if content.header is None or content.header.run_id is None:
+                        staged.unlink()
+                        continue
+                    run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
+                    run = cls(staged, target, run_id=run_id, on_step=on_step)
+                    run._take_over(os.dup(descriptor), content)
+                    return run
+        except OSError as error:
+            raise LedgerError(
+                f"cannot go on with the run that is staged in {folder} ({reason_of(error)}); "
+                "its rows stay there"
+            ) from error
         return None
 
     @property
@@ -229,8 +243,12 @@ class Run:
     def _take_over(self, descriptor: int, content: Content) -> None:
         self._descriptor, self._rows, self._size = descriptor, list(content.rows), content.size
         _OPEN.add(self)
-        # A line that was cut off would make one with the next.
-        os.ftruncate(descriptor, content.size)
+        try:
+            # A line that was cut off would make one with the next.
+            os.ftruncate(descriptor, content.size)
+        except OSError:
+            self.leave()
+            raise
         if _is_published(self._target):
             self.file = self._target
 

@@ -8,7 +8,6 @@ that are known to be in there; a file whose name is not among them is *pending*:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -29,6 +28,8 @@ from perfkit.ledger.files import COMPACTED_FILES, list_files, only_one, replaced
 # Is told how many of how many files are copied.
 OnCopied = Callable[[int, int], None]
 
+# Where mirrors are in a cache.
+_MIRRORS = Path("perfkit", "ledgers")
 _HIDDEN = ".remote"
 _DOWNLOADS = ".*.download"
 # It is put by the first command that writes, and put again in vain by each one after it.
@@ -320,7 +321,8 @@ class _Mirror:
         file = self.folder / _HIDDEN / "stored"
         if not file.exists():
             return frozenset()
-        return frozenset(file.read_text(encoding="utf-8").split("\n")[:-1])
+        # A damaged line is the name of nothing: what it was of is put again, and found there.
+        return frozenset(file.read_text(encoding="utf-8", errors="replace").split("\n")[:-1])
 
     def refresh(self, on_copied: OnCopied) -> Collection[str]:
         """Copy what the store has more, drop what it has no longer, and return the names that it has.
@@ -483,7 +485,7 @@ def _mirror_name(url: str, server: str | None) -> Path:
     """Return where in a cache the mirror of a store is, and nothing else."""
     digest = hashlib.sha256(f"{url}\n{server}".encode()).hexdigest()[:_DIGITS]
     readable = re.sub(r"[^A-Za-z0-9]+", "-", url).strip("-")[-60:]
-    return Path("perfkit", "ledgers", f"{readable}-{digest}")
+    return _MIRRORS / f"{readable}-{digest}"
 
 
 def _mirror_in(ledger: Path) -> _Mirror | None:
@@ -493,13 +495,28 @@ def _mirror_in(ledger: Path) -> _Mirror | None:
     name a store of theirs, and what is measured here would be put there.
     """
     file = ledger / _HIDDEN / "store.json"
-    with contextlib.suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
-        if file.exists():
-            marked = json.loads(file.read_bytes())
-            url, server = marked["url"], marked["server"]
-            if ledger.absolute().match(str(_mirror_name(url, server))):
-                return _Mirror(folder=ledger, url=url, server=server)
-    return None
+    if not file.exists() or not _is_mirrors_place(ledger):
+        return None
+    try:
+        marked = json.loads(file.read_bytes())
+        url, server = str(marked["url"]), marked["server"]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
+        raise _unknown_store(file) from error
+    # The folder's name has a hash of both: a URL with one wrong letter would be that of another store.
+    if ledger.absolute().name != _mirror_name(url, server).name:
+        raise _unknown_store(file)
+    return _Mirror(folder=ledger, url=url, server=server)
+
+
+def _is_mirrors_place(ledger: Path) -> bool:
+    return ledger.absolute().parent.parts[-len(_MIRRORS.parts) :] == _MIRRORS.parts
+
+
+def _unknown_store(file: Path) -> LedgerError:
+    return LedgerError(
+        f"{file} does not say which store this folder is a copy of, or says another one; "
+        "remove that file, and give the URL of the ledger: the next command on it writes the file anew"
+    )
 
 
 def _mirror_of(file: Path) -> _Mirror | None:

@@ -27,9 +27,11 @@ from perfkit.ledger.files import (
     is_abandoned,
     is_compacted,
     list_files,
+    reason_of,
     run_end,
     say_nothing,
 )
+from perfkit.ledger.index import abandoned_parts, damaged_parts
 from perfkit.ledger.notes import NOTES
 from perfkit.ledger.schema import SCHEMA_VERSION, upgraded
 from perfkit.ledger.staged import claimed, read_staged
@@ -57,6 +59,9 @@ _STATUSES = get_args(Status)
 _RUN_FILE = re.compile(r"\d{8}T\d{6}Z-.+-[^-]+\.parquet")
 _MEAN_TOLERANCE = 1e-9
 _BRING_BACK = "`perfkit ledger repair` moves it into quarantine; bring it back with `git checkout -- {file}`"
+
+
+_SEE_TO_THE_DISK = "see to its permissions, or to the disk or the network that it is on"
 
 
 class UnsoundError(LedgerError):
@@ -123,7 +128,7 @@ def sound_content(file: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _damaged(file, f"it cannot be read ({error.strerror or error})") from error
+        raise _unreadable(file, error) from error
     if is_intact(content) is False:
         raise _damaged(file, "its bytes are not those that were written, as its checksum shows")
     return content
@@ -131,6 +136,11 @@ def sound_content(file: Path) -> bytes:
 
 def _damaged(file: Path, what: str) -> UnsoundError:
     return UnsoundError(file, "damaged", what, _BRING_BACK.format(file=file))
+
+
+def _unreadable(file: Path, error: OSError) -> UnsoundError:
+    """Return that the system does not let a file be read, which says nothing of what is in it."""
+    return UnsoundError(file, "unreadable", f"it cannot be read ({reason_of(error)})", _SEE_TO_THE_DISK)
 
 
 def _check_kind(parquet: pq.ParquetFile, file: Path) -> None:
@@ -301,6 +311,7 @@ def verify(
         *_replaced_problems(listing, {check.file.name for check in checks if check.is_readable}),
         *_runs_twice(checks, listing),
         *_temporary_problems(ledger),
+        *_index_problems(ledger),
         *_staged_problems(ledger),
         *statements,
     )
@@ -437,11 +448,21 @@ def _temporary_problems(ledger: Path) -> Iterator[Problem]:
         )
 
 
+def _index_problems(ledger: Path) -> Iterator[Problem]:
+    for file in damaged_parts(ledger):
+        yield Problem(
+            kind="damaged",
+            file=str(file.relative_to(ledger)),
+            what="its bytes are not those that were written, as its checksum shows; no question reads it",
+            advice="`perfkit ledger repair` moves it into quarantine; an index is made anew by itself",
+        )
+
+
 def abandoned_files(ledger: Path) -> Sequence[Path]:
     """Return the temporary files whose writers are dead."""
     patterns = (f".*{TEMPORARY}", ".probe-*", *(f"{kind.folder}/*{TEMPORARY}" for kind in STATEMENTS))
     found = (file for pattern in patterns for file in sorted(ledger.glob(pattern)))
-    return [file for file in found if file.is_file() and is_abandoned(file)]
+    return [*(file for file in found if file.is_file() and is_abandoned(file)), *abandoned_parts(ledger)]
 
 
 def _staged_problems(ledger: Path) -> Iterator[Problem]:
@@ -491,10 +512,15 @@ def _statement_problems(ledger: Path) -> Iterator[Problem]:
             try:
                 kind.read_one(file)
             except LedgerError as error:
-                reason = str(error.__cause__).partition("\n")[0]
+                name, cause = f"{kind.folder}/{file.name}", error.__cause__
+                if isinstance(cause, OSError):
+                    what = f"it cannot be read ({reason_of(cause)})"
+                    yield Problem(kind="unreadable", file=name, what=what, advice=_SEE_TO_THE_DISK)
+                    continue
+                reason = str(cause or error).partition("\n")[0]
                 yield Problem(
                     kind="statement",
-                    file=f"{kind.folder}/{file.name}",
+                    file=name,
                     what=f"it is not a readable {kind.noun} ({reason})",
                     advice=_BRING_BACK.format(file=file),
                 )

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -41,11 +41,13 @@ class Header:
     source: str | None = None
     run_id: str | None = None
     recorded_at: datetime | None = None
+    # Of all the rest; older perfkits wrote none.
+    checksum: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a staged file holds: ``size`` bytes of it stand, ``damaged`` lines between them do not."""
+    """What a staged file holds: ``size`` bytes of it stand, ``damaged`` whole lines among them do not."""
 
     header: Header | None = None
     rows: tuple[Row, ...] = ()
@@ -64,7 +66,11 @@ def header_line(*, source: str, run_id: str, recorded_at: datetime) -> bytes:
         run_id=run_id,
         recorded_at=recorded_at,
     )
-    return msgspec.json.encode(header) + b"\n"
+    return msgspec.json.encode(replace(header, checksum=_header_checksum(header))) + b"\n"
+
+
+def _header_checksum(header: Header) -> str:
+    return _checksum(msgspec.json.encode(replace(header, checksum=""))).decode()
 
 
 def rows_line(rows: Sequence[Row]) -> bytes:
@@ -110,27 +116,41 @@ def read_staged(staged: Path) -> Content:
     first, newline, rest = staged.read_bytes().partition(b"\n")
     if not newline:
         return Content()
-    try:
-        header = msgspec.json.decode(first, type=Header)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Content(problem="is no staged run of perfkit; move it away")
-    if header.perfkit_staged > _FORMAT or header.schema > SCHEMA_VERSION:
+    header = _header_of(first)
+    if header and (header.perfkit_staged > _FORMAT or header.schema > SCHEMA_VERSION):
         problem = f"was written by a newer perfkit ({header.perfkit}); upgrade perfkit to recover it"
         return Content(header=header, problem=problem)
-    return _read_batches(header, rest, size=len(first) + 1)
+    if header and _is_as_written(header, first):
+        return _read_batches(header, rest, size=len(first) + 1)
+    content = _read_batches(None, rest, size=len(first) + 1)
+    if not content.rows:
+        return Content(problem="is no staged run of perfkit; move it away")
+    # Each line of rows has its own checksum, and says itself of which run it is.
+    return replace(content, damaged=content.damaged + 1)
 
 
-def _read_batches(header: Header, text: bytes, *, size: int) -> Content:
-    *lines, torn = text.split(b"\n")
+def _is_as_written(header: Header, line: bytes) -> bool:
+    """Tell whether a first line has its checksum, or none and only keys that older perfkits wrote."""
+    if header.checksum:
+        return header.checksum == _header_checksum(header)
+    return set(json.loads(line)) <= {one.name for one in fields(Header)} - {"checksum"}
+
+
+def _header_of(line: bytes) -> Header | None:
+    try:
+        return msgspec.json.decode(line, type=Header)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _read_batches(header: Header | None, text: bytes, *, size: int) -> Content:
+    # What follows the last line was being written when the run was cut off: nobody was told that it stands.
+    *lines, _ = text.split(b"\n")
     batches = [_read_batch(line) for line in lines]
-    # The last line is that which was being written when the run was cut off: nobody was told that it stands.
-    if not torn and batches and batches[-1] is None:
-        batches.pop()
-    whole = lines[: len(batches)]
     return Content(
         header=header,
         rows=tuple(row for batch in batches if batch is not None for row in batch),
-        size=size + sum(len(line) + 1 for line in whole),
+        size=size + sum(len(line) + 1 for line in lines),
         damaged=batches.count(None),
     )
 

@@ -59,7 +59,7 @@ WHERE status <> 'ok' AND map_extract(policy, 'verdict')[1] IN ('NEW', 'MISSING',
 """
 _FACTS = """
 SELECT DISTINCT ON (run_id) run_id, machine_id, machine, env_id, env FROM ledger
-WHERE list_contains($runs, run_id)
+WHERE list_contains($runs, run_id) ORDER BY run_id, filename, file_row_number
 """
 # A run's level is the lower quartile over its launches of the quickest round: other work on the machine only
 # slows. Of what other tools measured the rounds may not be known.

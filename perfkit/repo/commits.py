@@ -40,6 +40,11 @@ def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
             )
         return Commit(sha=claimed)
     head = _head(repository)
+    if repository.bare:
+        raise RepositoryError(
+            f"{repository.git_dir} is a bare repository, which has no files to measure; "
+            "run this in a clone or a worktree of it"
+        )
     if claimed not in (None, head.hexsha):
         raise RepositoryError(
             f"{COMMIT_VARIABLE} is {claimed}, but HEAD of {repository.working_tree_dir} is {head.hexsha}; "
@@ -125,24 +130,31 @@ def _head(repository: git.Repo) -> git.Commit:
     try:
         return repository.head.commit
     except (ValueError, OSError) as error:
-        _check_trust(repository)
-        raise RepositoryError(
-            f"{repository.working_tree_dir} has no commit yet, so results could not be filed under one; "
-            "run `git commit` first"
-        ) from error
+        tree = repository.working_tree_dir or repository.git_dir
+        raise RepositoryError(_why_no_head(repository, str(tree))) from error
 
 
-def _check_trust(repository: git.Repo) -> None:
-    """Refuse a repository in which git does nothing, since it belongs to another user (as in containers)."""
+def _why_no_head(repository: git.Repo, tree: str) -> str:
+    """Return why no commit can be read in a repository, and what to do about it."""
     try:
-        repository.git.rev_parse("--git-dir")
+        hashes = repository.git.rev_parse("--show-object-format")
     except git.exc.GitCommandError as error:
+        # As in containers.
         if "dubious ownership" in str(error.stderr):
-            tree = repository.working_tree_dir
-            raise RepositoryError(
+            return (
                 f"git does not trust {tree}, since it belongs to another user; "
                 f"run `git config --global --add safe.directory {tree}`"
-            ) from error
+            )
+        hashes = "sha1"
+    if hashes != "sha1":
+        return (
+            f"{tree} names its commits by {hashes.upper()}, and results are filed under the 40 digits "
+            "of SHA-1; perfkit cannot measure in such a repository yet"
+        )
+    with contextlib.suppress(git.exc.GitCommandError):
+        sha = repository.git.rev_parse("--verify", "--quiet", "HEAD")
+        return f"git has lost the commit {sha} that HEAD of {tree} is; see `git fsck`"
+    return f"{tree} has no commit yet, so results could not be filed under one; run `git commit` first"
 
 
 def _describe(repository: git.Repo, head: git.Commit, ignored: Sequence[Path]) -> Commit:

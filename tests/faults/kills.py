@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import psutil
@@ -98,6 +98,7 @@ _ANYWHERE = 0.5
 _AGAIN = 0.25
 _STOPPED_FIRST = 0.33
 
+Done = TypeVar("Done")
 Moment = Callable[["Scene", "subprocess.Popen[bytes]"], None]
 
 # A command that measures, as short as can be.
@@ -412,17 +413,18 @@ def _of_leftovers(scene: Scene) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Journal:
-    """The kills that are done, a line each, and how long each kind takes when nobody kills it."""
+class Journal(Generic[Done]):
+    """What is done, a line each, so that who is cut off goes on where it stood."""
 
     file: Path
+    kind: type[Done]
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[Done]:
         """Return what is known."""
         lines = self.file.read_bytes().splitlines() if self.file.exists() else []
-        return [msgspec.json.decode(line, type=Outcome) for line in lines]
+        return [msgspec.json.decode(line, type=self.kind) for line in lines]
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Done) -> None:
         """Keep one more."""
         with self.file.open("ab") as stream:
             stream.write(msgspec.json.encode(outcome) + b"\n")
@@ -460,7 +462,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=[kind.name for kind in KINDS], action="append")
     said = parser.parse_args()
     said.folder.mkdir(exist_ok=True)
-    journal = Journal(file=said.folder / "journal.jsonl")
+    journal = Journal(file=said.folder / "journal.jsonl", kind=Outcome)
     kinds = [kind for kind in KINDS if said.kind is None or kind.name in said.kind]
     for number in range(said.kills):
         for kind in kinds:

@@ -171,7 +171,8 @@ def test_parts_that_repeat_one_another_count_once(ledger: Path) -> None:
     """As where two processes made one on a file system without locks."""
     _runs(ledger)
     (part,) = _parts(ledger)
-    shutil.copy(part, part.with_name(f"{part.stem}0.parquet"))
+    stem, _, checksum = part.stem.rpartition("-")
+    shutil.copy(part, part.with_name(f"{stem}0-{checksum}.parquet"))
 
     assert FILES == len(_runs(ledger))
     assert 1 == len(Index.of(ledger).parts)

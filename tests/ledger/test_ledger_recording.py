@@ -357,7 +357,7 @@ def _staged_run(ledger: Path, *batches: list[Row]) -> Path:
     return ledger / f".staged/{NAME}.jsonl"
 
 
-@pytest.mark.parametrize("end", [b"", b"{", b"0123456789abcdef [{", b"0123456789abcdef []\n"])
+@pytest.mark.parametrize("end", [b"", b"{", b"0123456789abcdef [{"])
 def test_a_torn_last_line_is_passed_over(tmp_path: Path, end: bytes) -> None:
     """A line that was being written when the power went is no row; those before it stand."""
     staged = _staged_run(tmp_path, _rows(0), _rows(1))
@@ -383,6 +383,38 @@ def test_a_damaged_line_is_told_and_kept(tmp_path: Path) -> None:
     assert f"{NAME}.damaged has 1 damaged line with more" in found.told
     assert [".gitignore", f"{NAME}.damaged"] == _staged(tmp_path)
     assert () == recover(tmp_path)
+
+
+@pytest.mark.parametrize("place", [0, -3], ids=["header", "last line"])
+def test_damage_at_either_end_is_told_and_kept(tmp_path: Path, place: int) -> None:
+    """A whole line stood once, so it is no torn one; without its header the rows still say what they are."""
+    staged = _staged_run(tmp_path, _rows(0), _rows(1))
+    content = bytearray(staged.read_bytes())
+    content[place] ^= 1
+    staged.write_bytes(content)
+
+    with pytest.raises(LedgerError, match="1 damaged line beside"):
+        Run.resume(tmp_path, folder=staged.parent)
+    found = _recovered(tmp_path)
+
+    assert f"{NAME}.damaged has 1 damaged line with more" in found.told
+    assert [0, 1][: 2 if place == 0 else 1] == _launches(tmp_path)
+    assert bytes(content) == (tmp_path / f".staged/{NAME}.damaged").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b'"gate"', b'"gata"'), (b"run-1", b"run-3"), (b"2026", b"2024"), (b'"checksum"', b'"ghecksum"')],
+)
+def test_a_header_that_was_changed_is_not_believed(tmp_path: Path, before: bytes, after: bytes) -> None:
+    """Whatever it says now: it has a checksum of its own, whose name counts too."""
+    staged = _staged_run(tmp_path, _rows(0))
+    first, rest = staged.read_bytes().split(b"\n", 1)
+    assert before in first
+    staged.write_bytes(first.replace(before, after) + b"\n" + rest)
+
+    assert "1 damaged line" in _recovered(tmp_path).told
+    assert [0] == _launches(tmp_path)
 
 
 def test_a_run_of_which_nothing_can_be_read_is_kept(tmp_path: Path) -> None:
