@@ -17,6 +17,7 @@ from perfkit.cli import (
     calibrate,
     compare,
     doctor,
+    engine,
     experiment,
     explain,
     gate,
@@ -28,6 +29,7 @@ from perfkit.cli import (
     show,
     tricks,
     view,
+    work,
 )
 from perfkit.cli.options import examples
 from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE
@@ -92,6 +94,8 @@ calibrate.register(app)
 experiment.register(app)
 tricks.register(app)
 accept.register(app)
+engine.register(app)
+work.register(app)
 
 
 def run_app() -> int:
