@@ -15,7 +15,7 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -34,7 +34,7 @@ SCHEME = "dask://"
 RESOURCE = "measure"
 _PORT = 8786
 _CONNECT_S = 10.0
-_DESCRIBE_S = 60.0
+_TASK_S = 60.0
 _POLL_S = 1.0
 # Workers that are started at the same time as the command may need so long to appear.
 _PATIENCE_S = 60.0
@@ -75,7 +75,8 @@ class DaskEngine:
     """A cluster at ``dask://HOST:PORT``, for ``with``.
 
     ``bundle`` returns the bytes of the code that tasks need, once for each worker. ``say`` hears which
-    workers are refused or lost. ``wanted`` are the ids of the machines that may be used, empty for all.
+    workers are refused or lost. ``wanted`` are the ids of the machines that may be used, empty for all. It
+    waits ``connect_s`` seconds for a scheduler, and ``patience_s`` where there is no fit worker.
     """
 
     def __init__(
@@ -86,12 +87,12 @@ class DaskEngine:
         say: Callable[[str], None] = lambda _: None,
         wanted: Collection[str] = (),
         patience_s: float = _PATIENCE_S,
+        connect_s: float = _CONNECT_S,
     ) -> None:
         self._address = scheduler_address(url)
         self._bundle, self._say, self._wanted = bundle, say, wanted
-        self._patience_s = patience_s
+        self._patience_s, self._connect_s = patience_s, connect_s
         self._crew = _Crew()
-        self._asked: dict[str, Future[Any]] = {}
         self._sent: dict[str, _Sent] = {}
         self._over: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._losses: Counter[str] = Counter()
@@ -104,7 +105,7 @@ class DaskEngine:
         Raises:
             UsageError: the library is not installed, or no scheduler answers.
         """
-        self._client = _connected(self._address)
+        self._client = _connected(self._address, self._connect_s)
         try:
             self._check_scheduler()
         except BaseException:
@@ -129,12 +130,10 @@ class DaskEngine:
         while True:
             with _told(self._address):
                 self._look()
-            # Workers that answer together are of one choice; one that is busy may join later.
-            waits = bool(self._asked) and time.monotonic() < deadline
-            if self._crew.fit and not waits:
+            if self._crew.fit:
                 found = set(self._crew.fit.values())
                 return tuple(sorted(found, key=lambda one: (one.machine_id, one.python, one.torch)))
-            if not waits and (self._crew.refused or time.monotonic() > deadline):
+            if self._crew.refused or time.monotonic() > deadline:
                 raise NotMeasuredError(self._nobody())
             time.sleep(_POLL_S / 10)
 
@@ -170,17 +169,16 @@ class DaskEngine:
         """
         with _told(self._address):
             infos = self._workers()
-            described = {
-                address: self._submit(worker.describe, address, thoroughly=True) for address in infos
-            }
+            described = self._described([*infos], thoroughly=True)
             return [
-                self._checked(address, infos[address], described[address], task) for address in sorted(infos)
+                self._checked(address, infos[address], described[address], task)
+                for address in sorted(described)
             ]
 
     def _checked(
-        self, address: str, info: Mapping[str, Any], described: Future[Any], task: Task
+        self, address: str, info: Mapping[str, Any], facts: WorkerFacts | str, task: Task
     ) -> CheckedWorker:
-        facts, problems = _facts_from(described), list(_problems_of(info))
+        problems = list(_problems_of(info))
         if isinstance(facts, str):
             return CheckedWorker(address=address, problems=(*problems, facts))
         problems += _problems_in(facts)
@@ -191,12 +189,12 @@ class DaskEngine:
         try:
             state, content = self._submit(
                 worker.perform, address, encode(task), resources={RESOURCE: 1}
-            ).result(timeout=_DESCRIBE_S)
+            ).result(timeout=_TASK_S)
             if json.loads(state)["state"] != worker.DONE:
                 raise NotMeasuredError(json.loads(state)["reason"])
             unpack(task, content)
         except TimeoutError:
-            problems = [f"a tiny task had not come back after {_DESCRIBE_S:.0f} s: is it measuring?"]
+            problems = [f"a tiny task had not come back after {_TASK_S:.0f} s: is it measuring?"]
         except PerfkitError as error:
             problems = [f"a tiny task failed: {error}"]
         return CheckedWorker(
@@ -223,16 +221,26 @@ class DaskEngine:
         return dict(self._client.scheduler_info()["workers"])
 
     def _look(self) -> None:
-        """Take note of workers that came and went; one that is busy with something else answers later."""
+        """Take note of workers that came and went."""
         infos = self._workers()
-        for address in {*self._crew.fit, *self._crew.refused, *self._asked}.difference(infos):
-            for known in (self._crew.fit, self._crew.refused, self._asked):
-                known.pop(address, None)
-        for address in infos:
-            if address not in self._asked and not self._crew.knows(address):
-                self._asked[address] = self._submit(worker.describe, address, thoroughly=False)
-        for address in [address for address, future in self._asked.items() if future.done()]:
-            self._judge(address, infos[address], _facts_from(self._asked.pop(address)))
+        for address in {*self._crew.fit, *self._crew.refused}.difference(infos):
+            self._crew.fit.pop(address, None)
+            self._crew.refused.pop(address, None)
+        new = [address for address in infos if not self._crew.knows(address)]
+        for address, facts in self._described(new, thoroughly=False).items():
+            self._judge(address, infos[address], facts)
+
+    def _described(self, addresses: Sequence[str], *, thoroughly: bool) -> dict[str, WorkerFacts | str]:
+        """Return what workers say of themselves, or why one can say nothing.
+
+        They are not asked by a task: a worker that does not know its function would end.
+        """
+        if not addresses:
+            return {}
+        answers = self._client.run(
+            worker.describe, workers=list(addresses), on_error="return", thoroughly=thoroughly
+        )
+        return {address: _facts_in(answer) for address, answer in answers.items()}
 
     def _judge(self, address: str, info: Mapping[str, Any], facts: WorkerFacts | str) -> None:
         problems = list(_problems_of(info))
@@ -246,8 +254,6 @@ class DaskEngine:
             self._crew.fit[address] = facts.machine
 
     def _nobody(self) -> str:
-        if self._asked:
-            return f"{next(iter(self._asked))} is busy with other work; run this again when it is done"
         if not self._crew.refused:
             return (
                 f"the cluster at {self._address} has no worker; start one:"
@@ -287,13 +293,11 @@ class DaskEngine:
         address: str,
         *arguments: object,
         resources: Mapping[str, float] | None = None,
-        **named: object,
     ) -> Future[Any]:
         """Call a function at one worker and nowhere else, once."""
         return self._client.submit(
             function,
             *arguments,
-            **named,
             key=f"perfkit-{uuid.uuid4().hex}",
             workers=[address],
             allow_other_workers=False,
@@ -398,7 +402,7 @@ def scheduler_address(url: str) -> str:
     return f"tcp://{host}:{port}"
 
 
-def _connected(address: str) -> Client:
+def _connected(address: str, connect_s: float) -> Client:
     try:
         import distributed
     except ImportError:
@@ -410,7 +414,7 @@ def _connected(address: str) -> Client:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return distributed.Client(address, timeout=_CONNECT_S, set_as_default=False, name="perfkit")
+            return distributed.Client(address, timeout=connect_s, set_as_default=False, name="perfkit")
         except (OSError, TimeoutError, ValueError) as error:
             raise UsageError(
                 f"no Dask scheduler answers at {address}; start one with `dask scheduler`, or name another"
@@ -436,16 +440,17 @@ def _gone(address: str) -> NotMeasuredError:
     return NotMeasuredError(f"the Dask scheduler at {address} is gone; start it again: {_GOES_ON}")
 
 
-def _facts_from(future: Future[Any]) -> WorkerFacts | str:
-    """Return what a worker says of itself, or why it can say nothing."""
+def _facts_in(answer: object) -> WorkerFacts | str:
+    """Return what a worker said of itself, or why it could say nothing."""
+    # The library turns what went wrong there into an error of its own, with the other one as text.
+    if isinstance(answer, BaseException) and "ModuleNotFoundError" in repr(answer):
+        return "it has no perfkit, or an older one; install the one that this command is of"
+    if isinstance(answer, BaseException):
+        return f"it has another perfkit than {worker.own_version()}, or cannot say: {answer}"
     try:
-        return msgspec.json.decode(future.result(timeout=_DESCRIBE_S), type=WorkerFacts)
-    except (ModuleNotFoundError, ImportError):
-        return "it has no perfkit; install the one that this command is of"
-    except (AttributeError, TypeError, msgspec.DecodeError):
-        return f"it has another perfkit than {worker.own_version()}, which does not know these tasks"
-    except TimeoutError:
-        return f"it gave no answer in {_DESCRIBE_S:.0f} s"
+        return msgspec.json.decode(str(answer), type=WorkerFacts)
+    except msgspec.DecodeError:
+        return f"it has another perfkit than {worker.own_version()}"
 
 
 def _problems_of(info: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -81,7 +82,8 @@ def benchmark_versions(files: Iterable[Path], root: Path) -> dict[str, str]:
         except (OSError, SyntaxError, ValueError):
             continue
         name = file.relative_to(root).as_posix()
-        found |= {f"{name}::{test}": version for test, version in _versions(tree, text.splitlines())}
+        lines = text.splitlines(keepends=True)
+        found |= {f"{name}::{test}": version for test, version in _versions(tree, lines)}
     return found
 
 
@@ -92,8 +94,9 @@ def _versions(
         if isinstance(node, ast.ClassDef):
             yield from _versions(node, lines, f"{prefix}{node.name}::")
         elif isinstance(node, _FUNCTIONS) and _takes_benchmark(node):
-            begin = min(node.lineno, *(decorator.lineno for decorator in node.decorator_list), node.lineno)
-            yield f"{prefix}{node.name}", source_version("\n".join(lines[begin - 1 : node.end_lineno]))
+            begin = min((node.lineno, *(decorator.lineno for decorator in node.decorator_list)))
+            # To a function's source belong the comments behind its last line, which its tree leaves out.
+            yield f"{prefix}{node.name}", source_version("".join(inspect.getblock(lines[begin - 1 :])))
 
 
 def _takes_benchmark(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,7 +69,7 @@ def history(repository: Repository) -> tuple[Repository, list[str]]:
 
 
 def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[str]]) -> None:
-    """Each commit of a range has a run of its own, not dirty, though it had no benchmark; then all is known."""
+    """Each commit of a range has a run of its own, though it had no benchmark; then all is known."""
     repository, shas = history
     said: list[str] = []
 
@@ -95,7 +94,7 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
 def test_what_other_runs_measured_is_known_by_its_version(
     history: tuple[Repository, list[str]],
 ) -> None:
-    """A commit that was measured by name counts, as long as the benchmark is the same and launches suffice."""
+    """A commit that was measured counts as long as the benchmark is the same and launches suffice."""
     repository, shas = history
     _run(repository, shas[0], shas[4], own_benchmarks=False, launches=2)
 
@@ -155,7 +154,7 @@ def test_an_interrupted_backfill_goes_on(history: tuple[Repository, list[str]]) 
         if line.startswith("1 of 3"):
             raise KeyboardInterrupt
 
-    with pytest.raises(RunInterruptedError, match="1 of 3 are in .*: the same command goes on"):
+    with pytest.raises(RunInterruptedError, match=r"1 of 3 are in .*: the same command goes on"):
         _run(repository, f"{shas[0]}..", say=interrupt, every=2)
 
     assert (2, 1) == _known(_run(repository, f"{shas[0]}..", every=2))
@@ -204,9 +203,9 @@ def test_mistakes_are_told(
     assert [] == list((repository.root / "benchmarks/ledger").glob("*.parquet"))
 
 
-def test_a_rule_needs_range_and_command(repository: Repository, tmp_path: Path) -> None:
+def test_a_rule_needs_range_and_command(repository: Repository) -> None:
     """A rule of preparing that lacks its command is a mistake in the configuration."""
     repository.commit({"pyproject.toml": '[[tool.perfkit.prepare_for]]\nrange = "..v1"\n'})
 
-    with pytest.raises(ConfigError, match="prepare_for.*command"):
+    with pytest.raises(ConfigError, match=r"prepare_for.*command"):
         load_project(repository.root)
