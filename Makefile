@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults identical
-.PHONY: peers change-points peers-history scale versions clean
+.PHONY: peers change-points peers-history scale engine-faults engine-speed engine-costs engine-plan versions clean
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -87,6 +87,22 @@ change-points: $(INSTALLED)
 SCALE ?= .scale
 scale: $(INSTALLED)
 	PERFKIT_SCALE=$(abspath $(SCALE)) $(BIN)/pytest benchmarks/bench_perfkit.py --benchmark-autosave
+
+# Kills 50 workers and 10 schedulers of a real cluster on this machine: some twenty minutes; goes on where it
+# stood. Fewer of them: make engine-faults ENGINE_FAULTS="--workers 5 --schedulers 1"
+engine-faults: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python tests/faults/engine_kills.py $(ENGINE_FAULTS)
+
+# How much sooner two workers are done than one: two minutes.
+engine-speed: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python benchmarks/engines/speed.py
+
+# What a task costs on this machine, which has to be quiet, and the plan that follows from it.
+engine-costs: $(INSTALLED)
+	$(BIN)/python benchmarks/engines/costs.py
+
+engine-plan: $(INSTALLED)
+	$(BIN)/python benchmarks/engines/plan.py
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

@@ -33,6 +33,7 @@ TEXTS = [
     "docs/evidence.md",
     "docs/method.md",
     "docs/peers.md",
+    "docs/scale.md",
     "docs/tricks.md",
     "docs/tricks/train.md",
 ]

@@ -19,7 +19,7 @@ from perfkit.config import Project
 from perfkit.engines.commits import Collected, LaunchTerms
 from perfkit.engines.tasks import file_once, run_of, unpack
 from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
-from perfkit.history.gaps import Levels, next_place
+from perfkit.history.gaps import Gaps, Levels
 from perfkit.identity import new_run_id
 from perfkit.jobs.engines import HERE, EngineChoice, needed_code, open_engine
 from perfkit.jobs.history import read_history
@@ -324,10 +324,9 @@ def _prepare_commands(project: Project, shas: Collection[str]) -> dict[str, str]
 
 @dataclass(kw_only=True)
 class _Known:
-    """What is known on one class of machines: places in history that are settled, and levels at places."""
+    """What is known on one class of machines, and the places that came back from workers that were lost."""
 
-    settled: set[int] = field(default_factory=set)
-    levels: dict[int, Levels] = field(default_factory=dict)
+    gaps: Gaps
     waiting: list[int] = field(default_factory=list)
 
 
@@ -351,7 +350,7 @@ class BackfillPlan:
         trends = ledger.trends(Wanted())
         filed = ledger.outcomes_of_runs("backfill")
         self._known = {machine: self._known_of(machine, trends, filed) for machine in classes}
-        self._before = sum(len(known.settled) for known in self._known.values())
+        self._before = sum(known.gaps.settled for known in self._known.values())
         self._begun_at = time.monotonic()
 
     def next(self, machine: MachineClass) -> Task | None:
@@ -359,20 +358,16 @@ class BackfillPlan:
         known = self._known.get(machine)
         if known is None:
             return None
-        place = (
-            known.waiting.pop(0)
-            if known.waiting
-            else next_place(self._wanted, known.settled, known.levels, margin=self._margin)
-        )
+        place = known.waiting.pop(0) if known.waiting else known.gaps.next()
         if place is None:
             return None
-        known.settled.add(place)
+        known.gaps.settle(place)
         return self._tasks.task(self._tasks.shas[place], machine)
 
     def left(self) -> int:
         """Return how many commits have not been given out, on all classes."""
         return sum(
-            len(self._wanted) - len(known.settled) + len(known.waiting) for known in self._known.values()
+            len(self._wanted) - known.gaps.settled + len(known.waiting) for known in self._known.values()
         )
 
     def done(self, task: Task, content: bytes, *, seconds: float) -> None:
@@ -383,7 +378,7 @@ class BackfillPlan:
             self._rows += len(rows)
         self._measured += 1
         self._seconds.append(seconds)
-        self._known[task.machine].levels[place] = _levels_of(rows)
+        self._known[task.machine].gaps.learn(place, _levels_of(rows))
         failures = _failures_in(rows, task.commits[0])
         self._failures += failures
         told = f"{len(rows)} rows" if not failures else f"failed: {failures[0].partition(': ')[2]}"
@@ -436,13 +431,15 @@ class BackfillPlan:
     ) -> _Known:
         places = {sha: place for place, sha in enumerate(self._tasks.shas)}
         launches, levels = _measured_of(machine, trends, places)
-        known = _Known(levels=levels)
+        known = _Known(gaps=Gaps(self._wanted, margin=self._margin))
+        for place, found in levels.items():
+            known.gaps.learn(place, found)
         for sha, place in places.items():
             outcome = filed.get(run_of(self._tasks.task(sha, machine)))
             if outcome is not None or (
                 not self._tasks.request.choice.again and self._tasks.covers(launches.get(place, {}))
             ):
-                known.settled.add(place)
+                known.gaps.settle(place)
             if outcome is not None and not outcome[0]:
                 short = sha[:_SHA_DIGITS]
                 reason = f"{short} could not be measured before: {outcome[1]} (--again tries it anew)"

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from perfkit.history.gaps import Levels, next_place
+from perfkit.history.gaps import Gaps, Levels
 
 ONE = ("bench", "1")
 
 
 def _order(count: int, levels: dict[int, float] | None = None) -> list[int]:
     """Return the places in the order in which they are asked for, where each level is known once asked."""
-    known: dict[int, Levels] = {}
+    gaps = Gaps(range(count), margin=0.02)
     asked: list[int] = []
-    while (place := next_place(range(count), asked, known, margin=0.02)) is not None:
+    while (place := gaps.next()) is not None:
         asked.append(place)
+        gaps.settle(place)
         if levels:
-            known[place] = {ONE: levels[place]}
+            gaps.learn(place, {ONE: levels[place]})
     return asked
+
+
+def _next(count: int, settled: dict[int, Levels]) -> int | None:
+    gaps = Gaps(range(count), margin=0.02)
+    for place, levels in settled.items():
+        gaps.settle(place)
+        gaps.learn(place, levels)
+    return gaps.next()
 
 
 def test_ends_come_first_and_then_the_middles_of_the_largest_gaps() -> None:
@@ -32,18 +41,18 @@ def test_a_gap_whose_ends_differ_comes_before_a_larger_one() -> None:
 
 def test_what_was_measured_before_parts_gaps() -> None:
     """Places that are settled are not asked for, and one of them is an end."""
-    assert 6 == next_place(range(7), {0, 1, 2}, {}, margin=0.02)
-    assert 4 == next_place(range(7), {0, 1, 2, 6}, {}, margin=0.02)
+    assert 6 == _next(7, {0: {}, 1: {}, 2: {}})
+    assert 4 == _next(7, {0: {}, 1: {}, 2: {}, 6: {}})
 
 
 def test_levels_of_other_versions_and_zero_say_nothing() -> None:
     """Only equal benchmarks of equal version are compared, and a level of zero has no ratio."""
     known: dict[int, Levels] = {0: {ONE: 1.0}, 4: {("bench", "2"): 9.0, ("bytes", "1"): 0.0}, 8: {ONE: 1.0}}
 
-    assert 2 == next_place(range(9), known, known, margin=0.02)
+    assert 2 == _next(9, known)
 
 
 def test_one_commit_and_none_left() -> None:
     """A range of one commit is its own two ends."""
-    assert 0 == next_place(range(1), (), {}, margin=0.02)
-    assert None is next_place(range(1), (0,), {}, margin=0.02)
+    assert 0 == _next(1, {})
+    assert None is _next(1, {0: {}})
