@@ -95,14 +95,14 @@ engine-faults: $(INSTALLED)
 
 # How much sooner two workers are done than one: two minutes.
 engine-speed: $(INSTALLED)
-	PYTHONPATH=tests $(BIN)/python benchmarks/engines/speed.py
+	PYTHONPATH=tests $(BIN)/python benchmarks/engines/engine_speed.py
 
 # What a task costs on this machine, which has to be quiet, and the plan that follows from it.
 engine-costs: $(INSTALLED)
-	$(BIN)/python benchmarks/engines/costs.py
+	$(BIN)/python benchmarks/engines/engine_costs.py
 
 engine-plan: $(INSTALLED)
-	$(BIN)/python benchmarks/engines/plan.py
+	$(BIN)/python benchmarks/engines/engine_plan.py
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

@@ -7,6 +7,7 @@ from measuring on one worker at a time.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -410,7 +411,8 @@ def _connected(address: str, connect_s: float) -> Client:
             "a Dask cluster needs a library that is not installed; `pip install 'perfkit[engine]'`"
         ) from None
     # What is lost is told in a line of perfkit's own.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -427,7 +429,7 @@ def _told(address: str) -> Iterator[None]:
     """Raise what a lost scheduler does to calls as one line."""
     try:
         yield
-    except (_SchedulerGoneError, OSError, TimeoutError) as error:
+    except (_SchedulerGoneError, OSError, TimeoutError, asyncio.CancelledError) as error:
         raise _gone(address) from error
     except Exception as error:
         # The library has many ways to say that a connection is over, and one of its own tree of errors.

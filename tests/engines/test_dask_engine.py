@@ -122,7 +122,9 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     assert any("is lost; its task is done anew" in line for line in said), said
 
 
-def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """What was filed stays, one line says what to do, and with a new scheduler only the rest is done."""
     tasks = simulated_tasks(5, seconds=0.1)
     ledger = tmp_path / "ledger"
@@ -144,6 +146,7 @@ def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(tmp_path: Path)
             engine.classes()
             engine.perform(rest)
 
+    assert "Traceback" not in capfd.readouterr().err
     assert 2 == len(done)
     assert 3 == len(rest.filed)
     assert _expected_of(rest, 5, 0.1) == recorded(ledger)
