@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
+.PHONY: engine-faults engine-speed engine-costs engine-plan
 
 run: $(INSTALLED)
 	$(BIN)/perfkit profile train --out profiles/first_profile.stat
@@ -116,6 +117,22 @@ bisects: $(INSTALLED)
 SCALE ?= .scale
 scale: $(INSTALLED)
 	PERFKIT_SCALE=$(abspath $(SCALE)) $(BIN)/pytest benchmarks/bench_perfkit.py --benchmark-autosave
+
+# Kills 50 workers and 10 schedulers of a real cluster on this machine: some twenty minutes; goes on where it
+# stood. Fewer of them: make engine-faults ENGINE_FAULTS="--workers 5 --schedulers 1"
+engine-faults: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python tests/faults/engine_kills.py $(ENGINE_FAULTS)
+
+# How much sooner two workers are done than one: two minutes.
+engine-speed: $(INSTALLED)
+	PYTHONPATH=tests $(BIN)/python benchmarks/engines/engine_speed.py
+
+# What a task costs on this machine, which has to be quiet, and the plan that follows from it.
+engine-costs: $(INSTALLED)
+	$(BIN)/python benchmarks/engines/engine_costs.py
+
+engine-plan: $(INSTALLED)
+	$(BIN)/python benchmarks/engines/engine_plan.py
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

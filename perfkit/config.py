@@ -91,6 +91,16 @@ class BackfillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limit: float = 900.0
 
 
+class PrepareRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of ``[[tool.perfkit.prepare_for]]``: the shell command that makes a range of commits ready.
+
+    ``range`` is a commit, ``A..B`` with both ends, ``..B`` for B and all before it, or ``A..`` up to HEAD.
+    """
+
+    range: str
+    command: str
+
+
 class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tool.perfkit.exact]``: what is counted beside the times, and which counts decide.
 
@@ -147,8 +157,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """``[tool.perfkit]``: every key has a default.
 
     ``copy`` and ``link`` are patterns of generated files that a fresh checkout lacks, ``prepare`` a shell
-    command that makes a checkout ready. ``asv`` is the configuration file of a suite of asv; not given, it is
-    looked for in the root and the folders in it, and with ``false`` it is not.
+    command that makes a checkout ready. In a backfill the first of ``prepare_for`` with a commit replaces it.
+    ``asv`` is the configuration file of a suite of asv; not given, it is looked for in the root and the
+    folders in it, and with ``false`` it is not.
     """
 
     targets: dict[str, str] = {}
@@ -162,6 +173,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     copy: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
     prepare: str | None = None
+    prepare_for: tuple[PrepareRule, ...] = ()
     gate: GateConfig = GateConfig()
     backfill: BackfillConfig = BackfillConfig()
     exact: ExactConfig = ExactConfig()

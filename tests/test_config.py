@@ -142,7 +142,10 @@ def test_the_noise_floor_may_be_zero(tmp_path: Path) -> None:
         ('[tool.perfkit.exact]\ntargets = ["train"]', 'exact.targets: there is no "train"'),
         (
             "[tool.perfkit]\nqqq = 1",
-            "copy, exact, gate, history, ledger, link, log, margin, own, prepare, profiles, report",
+            (
+                "copy, exact, gate, history, ledger, link, log, margin, own, prepare, prepare_for, profiles, "
+                "report"
+            ),
         ),
         ("[tool.perfkit.log]\nfil = 'x'", 'unknown key "tool.perfkit.log.fil"; did you mean "file"?'),
         ("[[tool.perfkit.log.columns]]\ntitel = 'x'", 'log.columns[0].titel"; did you mean "title"?'),

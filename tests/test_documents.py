@@ -38,6 +38,7 @@ TEXTS = [
     "docs/peers.md",
     "docs/python.md",
     "docs/reliability.md",
+    "docs/scale.md",
     "docs/tricks.md",
     "docs/tricks/train.md",
 ]

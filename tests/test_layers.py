@@ -20,6 +20,7 @@ HOMES = {
     "pyarrow": {"ledger"},
     "obstore": {"ledger"},
     "pandas": {"ledger"},
+    "distributed": {"engines"},
     "duckdb": {"ledger"},
     "psutil": {"machine"},
     "cpuinfo": {"machine"},

@@ -19,6 +19,7 @@ from perfkit.cli import (
     comment,
     compare,
     doctor,
+    engine,
     experiment,
     explain,
     gate,
@@ -31,6 +32,7 @@ from perfkit.cli import (
     show,
     tricks,
     view,
+    work,
 )
 from perfkit.cli.options import examples
 from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE
@@ -98,6 +100,8 @@ calibrate.register(app)
 experiment.register(app)
 tricks.register(app)
 accept.register(app)
+engine.register(app)
+work.register(app)
 
 
 def run_app() -> int:

@@ -7,12 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
+from perfkit.cli.options import (
+    CloneOption,
+    EngineOption,
+    JsonOption,
+    LedgerOption,
+    MachineOption,
+    WaitOption,
+    examples,
+    ledger_at,
+)
 from perfkit.cli.output import show, tell
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
+    from perfkit.config import Project
+    from perfkit.jobs.backfill import BackfillRequest
     from perfkit.measure.launches import Slot
+
+_MOST_TOLD = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -21,45 +34,85 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "perfkit backfill HEAD~1 HEAD",
             "perfkit backfill HEAD~3 HEAD~2 HEAD~1 HEAD --launches 8 --select training_epoch",
+            "perfkit backfill v1..HEAD --every 10",
+            "perfkit backfill --around 4f0ee3ba --launches 8",
+            "perfkit backfill v1.. --tags --engine dask://scheduler:8786",
         )
     )(backfill)
 
 
 def backfill(
-    commits: list[str],
+    commits: Annotated[
+        list[str] | None, typer.Argument(help="Commits, or ranges such as v1..HEAD with both their ends.")
+    ] = None,
     *,
     launches: Annotated[int, typer.Option(help="Fresh processes per commit.")] = 5,
+    every: Annotated[
+        int | None, typer.Option(metavar="N", help="Only each N-th commit of a range, and its ends.")
+    ] = None,
+    around: Annotated[
+        str | None,
+        typer.Option(metavar="POINT", help="The commits about a change point of `perfkit history`."),
+    ] = None,
+    tags: Annotated[bool, typer.Option("--tags", help="Only commits of the ranges that have a tag.")] = False,
     benchmarks: Annotated[
         str | None, typer.Option(metavar="PATH", help="Default: the configured benchmarks.")
     ] = None,
+    own_benchmarks: Annotated[
+        bool,
+        typer.Option("--own-benchmarks", help="Each commit's own benchmark files, not those of today."),
+    ] = False,
     select: Annotated[
         str | None, typer.Option(metavar="EXPR", help="Only benchmarks that match, as pytest's -k.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what is in the ledger, or could not be measured before.")
+    ] = False,
+    engine: EngineOption = "local",
+    machine: MachineOption = None,
+    clone: CloneOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of the launches.")] = 0,
     wait: WaitOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Measure commits in alternation, every launch in a fresh process, and file them in the ledger.
+    """Measure commits, every launch in a fresh process, and file them in the ledger.
 
-    The log then shows the ratio of each commit to the one before it.
+    Commits that are named one by one are measured in alternation, and the log shows the ratio of each to the
+    one before it. Of ranges, and with any option that chooses among commits, each commit is a run of its own:
+    today's benchmarks are laid over it, what the ledger has is passed over, and a stopped command goes on.
     """
     from perfkit.config import load_project
-    from perfkit.identity import short_run_id
-    from perfkit.jobs.backfill import BackfillRequest, run_backfill
-    from perfkit.ledger.remote import told_place
-    from perfkit.views.gate.wording import after_waiting
+    from perfkit.jobs.backfill import BackfillRequest, Choice
+    from perfkit.jobs.engines import EngineChoice
 
     project = load_project(Path.cwd())
     request = BackfillRequest(
-        commits=tuple(commits),
+        commits=tuple(commits or ()),
         launches=launches,
         benchmarks=benchmarks or project.default_benchmarks() or project.config.benchmarks,
         select=select,
         ledger=ledger_at(ledger or project.ledger_place),
         seed=seed,
         wait_s=wait,
+        choice=Choice(
+            every=every,
+            around=around,
+            tags=tags,
+            own_benchmarks=own_benchmarks,
+            again=again,
+            engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
+        ),
     )
+    (_by_tasks if request.by_tasks else _in_alternation)(request, project, json)
+
+
+def _in_alternation(request: BackfillRequest, project: Project, json: str | None) -> None:
+    from perfkit.identity import short_run_id
+    from perfkit.jobs.backfill import run_backfill
+    from perfkit.ledger.remote import told_place
+    from perfkit.views.gate.wording import after_waiting
+
     result = run_backfill(
         request,
         project=project,
@@ -70,6 +123,20 @@ def backfill(
     tell(f"{measured} -> {told_place(result.file)}", result, json=json)
     if result.failures:
         raise NotMeasuredError("; ".join(result.failures))
+
+
+def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> None:
+    from perfkit.jobs.backfill import run_range_backfill
+    from perfkit.ledger.remote import mirrored_url
+    from perfkit.units import counted, listed
+
+    result = run_range_backfill(request, project=project, say=lambda text: show(text, to_json=json))
+    known = f", {result.known} in the ledger already" if result.known else ""
+    measured = f"{counted(result.commits, 'commit')}: {result.measured} measured{known}"
+    place = mirrored_url(result.ledger) or result.ledger
+    tell(f"{measured}; {result.rows} rows -> {place}", result, json=json)
+    if result.failures:
+        raise NotMeasuredError(listed(result.failures, _MOST_TOLD))
 
 
 def _say(number: int, of: int, slot: Slot, json: str | None) -> None:

@@ -10,7 +10,10 @@ import typer
 from perfkit.cli.options import (
     AlphaOption,
     BenchmarksOption,
+    CloneOption,
+    EngineOption,
     JsonOption,
+    MachineOption,
     MarginOption,
     RepoOption,
     SelectOption,
@@ -33,6 +36,7 @@ def register(app: typer.Typer) -> None:
             "perfkit calibrate",
             "perfkit calibrate --gates 60 --plant 3% --plant 5% --margin 1%",
             "perfkit calibrate --select loss --gates 5 --json calibration.json",
+            "perfkit calibrate --engine dask://scheduler:8786",
         )
     )(calibrate)
 
@@ -55,6 +59,9 @@ def calibrate(
     ] = None,
     wait: WaitOption = None,
     repo: RepoOption = None,
+    engine: EngineOption = "local",
+    machine: MachineOption = None,
+    clone: CloneOption = None,
     seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
     ledger: Annotated[
         str | None,
@@ -73,6 +80,7 @@ def calibrate(
     """
     from perfkit.config import parse_percent
     from perfkit.jobs.calibrate import CalibrateRequest, run_calibrate
+    from perfkit.jobs.engines import EngineChoice
     from perfkit.views.calibration import calibration_view
     from perfkit.views.progress import StageProgress
 
@@ -90,6 +98,7 @@ def calibrate(
         ledger=ledger_at(ledger or own),
         seed=seed,
         wait_s=wait,
+        engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
     with StageProgress() as progress:
         found = run_calibrate(request, project=project, progress=progress)

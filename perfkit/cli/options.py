@@ -99,6 +99,23 @@ WaitOption = Annotated[
         help="How long to wait while another perfkit measures on this machine (default: until it is done).",
     ),
 ]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="ENGINE",
+        help="Where to measure: local, or the machines of a Dask cluster at dask://HOST:PORT.",
+    ),
+]
+MachineOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID", help="Only on these machines of the cluster, as `perfkit engine check` names them."
+    ),
+]
+CloneOption = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="What workers clone (default: the code is sent to them)."),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="Fix an argument of the target; may be given often."),

@@ -96,11 +96,18 @@ def write_json(result: object, destination: str | None) -> None:
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.console import visible_json
 
-    text = visible_json(msgspec.json.format(msgspec.json.encode(result)).decode()) + "\n"
+    text = visible_json(msgspec.json.format(msgspec.json.encode(result, enc_hook=_place)).decode()) + "\n"
     if destination == STANDARD_OUTPUT:
         write_text(text)
     else:
         replace_text(Path(destination), text, option="--json")
+
+
+def _place(value: object) -> str:
+    """Return the text of a path, which JSON has no type for."""
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value).__name__)
 
 
 def write_text(text: str) -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from perfkit.compare.calibration import Case, plan_cases
 from perfkit.compare.engine import Record, Terms, compare_sides, settle_method
 from perfkit.compare.sides import Scope, check_selection, open_sides
 from perfkit.compare.survey import take_survey
-from perfkit.config import Project
+from perfkit.config import Project, load_project
+from perfkit.engines.tasks import Doing, file_once, unpack
 from perfkit.errors import NotMeasuredError, RunInterruptedError, UsageError
 from perfkit.identity import fingerprint
+from perfkit.jobs.engines import HERE, EngineChoice, needed_code, open_engine, told_classes
 from perfkit.jobs.surveying import surveyed_sides
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.records.policies import Rehearsal
 from perfkit.records.progress import Progress, Quiet
+from perfkit.records.tasks import Code, MachineClass, Task
 from perfkit.repo.sides import SidePair, identical_sides
 from perfkit.verdict.calibration import (
     Calibration,
@@ -49,6 +54,7 @@ class CalibrateRequest:
     ledger: Path
     seed: int
     wait_s: float | None = None
+    engine: EngineChoice = HERE
 
 
 def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Progress) -> Calibration:
@@ -69,7 +75,29 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
     if not names:
         raise UsageError("no benchmark that gates was found; widen --select or --benchmarks")
     cases = plan_cases(names, gates=request.gates, plants=request.plants, seed=request.seed)
-    study = _study(request, project, pair, names)
+    if request.engine.is_local:
+        study = _study(request, project, pair, names, machine_id=read_machine().machine_id)
+        _rehearse_here(cases, request, project, pair, study=study, progress=progress)
+    else:
+        study = _rehearse_elsewhere(cases, request, project, pair, names=names, progress=progress)
+    ledger.compact()
+    found = calibration_of(ledger.rows(), study=study, planned=len(cases))
+    if found is None:
+        raise NotMeasuredError("no gate of the calibration could be run")
+    return found
+
+
+def _rehearse_here(
+    cases: Sequence[Case],
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    study: str,
+    progress: Progress,
+) -> None:
+    """Run the gates that are left, one after another on this machine."""
+    ledger = Ledger(request.ledger)
     done = finished_cases(ledger.rows(), study)
     left = [case for case in cases if case.number not in done]
     if done:
@@ -86,11 +114,160 @@ def run_calibrate(request: CalibrateRequest, *, project: Project, progress: Prog
         raise RunInterruptedError(
             f"interrupted; {kept} of {len(cases)} gates are kept in {ledger.path}: the same command goes on"
         ) from None
-    ledger.compact()
-    found = calibration_of(ledger.rows(), study=study, planned=len(cases))
-    if found is None:
-        raise NotMeasuredError("no gate of the calibration could be run")
-    return found
+
+
+def _rehearse_elsewhere(
+    cases: Sequence[Case],
+    request: CalibrateRequest,
+    project: Project,
+    pair: SidePair,
+    *,
+    names: Sequence[str],
+    progress: Progress,
+) -> str:
+    """Run the gates that are left on the machines of an engine, all of one class, and return the study."""
+    head = pair.head.commit
+    code = needed_code(request.engine, project=project, head=head.sha, overlay=None, commits=[head.sha])
+    with open_engine(
+        request.engine,
+        project=project,
+        code=code,
+        commits=[head.sha],
+        wait_s=request.wait_s,
+        say=progress.say,
+    ) as engine:
+        machines = engine.classes()
+        if len(machines) > 1:
+            raise UsageError(
+                f"a calibration is of one class of machines, and there are {told_classes(machines)};"
+                " name one with --machine"
+            )
+        study = _study(request, project, pair, names, machine_id=machines[0].machine_id)
+        ledger = Ledger(request.ledger)
+        done = finished_cases(ledger.rows(), study)
+        if done:
+            progress.say(f"{len(done)} of {len(cases)} gates are done already")
+        made = partial(_task_of, request=request, code=code, stamp=head.time, study=study)
+        rest = _Cases(
+            [made(case, machines[0]) for case in cases if case.number not in done],
+            ledger=ledger,
+            total=len(cases),
+            progress=progress,
+        )
+        try:
+            engine.perform(rest)
+        except KeyboardInterrupt:
+            raise RunInterruptedError(f"interrupted; {rest.kept}: the same command goes on") from None
+        except NotMeasuredError as error:
+            raise NotMeasuredError(f"{error}; {rest.kept}") from error
+    return study
+
+
+class _Cases:
+    """The gates that an engine is to run, in their order."""
+
+    def __init__(self, tasks: Sequence[Task], *, ledger: Ledger, total: int, progress: Progress) -> None:
+        self._waiting = list(tasks)
+        self._ledger, self._total, self._progress = ledger, total, progress
+        self._finished = total - len(tasks)
+
+    def next(self, machine: MachineClass) -> Task | None:
+        """Return the next gate."""
+        if not self._waiting or self._waiting[0].machine != machine:
+            return None
+        return self._waiting.pop(0)
+
+    def left(self) -> int:
+        """Return how many gates have not been given out."""
+        return len(self._waiting)
+
+    def done(self, task: Task, content: bytes, *, seconds: float) -> None:
+        """File a gate."""
+        unpack(task, content)
+        file_once(self._ledger.path, task, content)
+        self._finished += 1
+        self._progress.say(f"gate {task.settings['case']} of {self._total}: {seconds:.0f} s")
+        self._progress.tell(self._finished / self._total)
+
+    def failed(self, task: Task, reason: str) -> None:
+        """Say why a gate could not be run; it is no part of the study then."""
+        self._progress.say(f"gate {task.settings['case']} of {self._total} could not be run: {reason}")
+
+    def give_back(self, task: Task) -> None:
+        """Take a gate back whose worker was lost."""
+        self._waiting.insert(0, task)
+
+    @property
+    def kept(self) -> str:
+        """How much is done, as the end of a sentence."""
+        return f"{self._finished} of {self._total} gates are kept in {self._ledger.path}"
+
+
+def _task_of(
+    case: Case,
+    machine: MachineClass,
+    *,
+    request: CalibrateRequest,
+    code: Code,
+    stamp: datetime | None,
+    study: str,
+) -> Task:
+    """Return a gate of the calibration as a task; what follows from the configuration is left out."""
+    settings = {
+        "study": study,
+        "case": case.number,
+        "plant": case.plant,
+        "planted": case.benchmark,
+        "margin": request.margin,
+        "alpha": request.alpha,
+        "budget": request.budget_s,
+    }
+    return Task(
+        kind="rehearsal",
+        commits=(code.head,),
+        machine=machine,
+        code=code,
+        stamp=stamp or datetime.fromtimestamp(0, UTC),
+        benchmarks=request.benchmarks or "",
+        select=request.select,
+        seed=request.seed,
+        settings={name: str(value) for name, value in settings.items() if value is not None},
+    )
+
+
+def rehearse_case(doing: Doing) -> None:
+    """Run the gate of a calibration that a task says, and record it.
+
+    Raises:
+        NotMeasuredError: the benchmarks cannot be collected.
+    """
+    task, said = doing.task, doing.task.settings
+    number = {name: float(said[name]) for name in ("plant", "margin", "alpha", "budget") if name in said}
+    request = CalibrateRequest(
+        gates=1,
+        plants=(),
+        benchmarks=task.benchmarks or None,
+        select=task.select,
+        margin=number.get("margin"),
+        alpha=number.get("alpha"),
+        budget_s=number.get("budget"),
+        ledger=doing.ledger,
+        seed=task.seed,
+    )
+    case = Case(number=int(said["case"]), plant=number.get("plant"), benchmark=said.get("planted"))
+    project = load_project(doing.project)
+    pair = identical_sides(doing.project, task.commits[0])
+    _rehearse(case, request, project, pair, study=said["study"], progress=_Told(doing.say))
+
+
+class _Told:
+    """Passes sentences on, and no shares."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def tell(self, share: float) -> None:
+        """Pass nothing on."""
 
 
 def _gating_benchmarks(request: CalibrateRequest, project: Project, pair: SidePair) -> tuple[str, ...]:
@@ -164,7 +341,9 @@ def _tell(
     )
 
 
-def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str]) -> str:
+def _study(
+    request: CalibrateRequest, project: Project, pair: SidePair, names: Sequence[str], *, machine_id: str
+) -> str:
     """Return a hash that identifies a study: gates of different studies are never counted together."""
     config = project.config
     # Studies that were begun before this could be configured keep their names.
@@ -172,7 +351,7 @@ def _study(request: CalibrateRequest, project: Project, pair: SidePair, names: S
     return fingerprint(
         {
             "commit": pair.head.commit.sha,
-            "machine": read_machine().machine_id,
+            "machine": machine_id,
             "benchmarks": "\n".join(names),
             "gates": str(request.gates),
             "plants": repr(request.plants),

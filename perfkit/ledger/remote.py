@@ -206,6 +206,33 @@ def put_published(file: Path) -> None:
         raise RecordingError(done.told)
 
 
+def put_once(file: Path) -> bool:
+    """Put a file that another machine may have put under the same name; False where that one stands.
+
+    The local file is then a copy of it. In a ledger that is a folder and no more the file stands as it is.
+
+    Raises:
+        RecordingError: it is not in the store; it is safe in the mirror, and pending.
+    """
+    mirror = _mirror_of(file)
+    if mirror is None:
+        return True
+    name, content = mirror.name_of(file), file.read_bytes()
+    try:
+        with mirror.held():
+            store = mirror.open(largest=len(content))
+            stands = content if store.create(name, content) else store.get(name)
+            if stands != content:
+                _write(file, stands)
+            mirror._note_stored([name])  # noqa: SLF001 (of this module)
+    except (_StoreError, _GoneError, OSError) as error:
+        raise RecordingError(
+            f"{file} is not yet in {mirror.url} ({error}); "
+            "the next perfkit command on that ledger tries again"
+        ) from error
+    return stands == content
+
+
 def settle_compacted(ledger: Path) -> None:
     """Put a compacted file into the store, and only then remove there what it replaces; a folder has no such.
 

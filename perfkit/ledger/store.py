@@ -205,6 +205,19 @@ class Ledger:
         question = 'SELECT DISTINCT "commit" FROM ledger WHERE starts_with(source, $prefix)'
         return frozenset(sha for (sha,) in self._questions.ask(question, prefix=IMPORT_PREFIX))
 
+    def outcomes_of_runs(self, source: str) -> dict[str, tuple[int, str]]:
+        """Return of each run of a source how many rows are measured, and why another is not.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        question = """
+        SELECT run_id, count(*) FILTER (status = 'ok'), coalesce(max(message) FILTER (status <> 'ok'), '')
+        FROM ledger WHERE source = $source GROUP BY run_id
+        """
+        found = self._questions.ask(question, source=source)
+        return {run_id: (measured, reason) for run_id, measured, reason in found}
+
     def runs(self) -> list[RunSummary]:
         """Return what each run measured in a line, oldest first.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfkit.agent import NO_COUNTS
@@ -19,6 +20,11 @@ from perfkit.temporary import temporary_folder
 
 _TAIL_LINES = 12
 _PYTEST_RAN = (0, 1)  # all passed; some failed, and each failure has a row
+# A file that does not import has a section of its own in the output, the error in lines that begin with E.
+_SECTION = re.compile(r"_+ ERROR collecting (.+?) _+")
+_ERROR = re.compile(r"E +(\S.*)")
+# Pytest cuts lines to the width of its terminal, which is 80 where it has none.
+_WIDE = {"COLUMNS": "400"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +40,14 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchResult:
-    """How a launch ended; ``tail`` is the end of its output, or says why it did not run."""
+    """How a launch ended; ``tail`` is the end of its output, or says why it did not run.
+
+    ``uncollected`` are the files that did not import where it was to go on without them, with the reasons.
+    """
 
     status: Status = "ok"
     tail: str = ""
+    uncollected: Mapping[str, str] = field(default_factory=dict)
 
 
 def plan_launches(shas: Sequence[str], launches: int, *, seed: int) -> list[Slot]:
@@ -70,15 +80,20 @@ def run_launch(
     ledger: Path,
     environment: Mapping[str, str],
     limit_s: float,
+    keeps_going: bool = False,
 ) -> LaunchResult:
     """Run a pytest session of the code in ``root`` in a fresh process; its rows go to ``ledger``.
 
-    After ``limit_s`` seconds it is ended. No process of the session outlives the call.
+    After ``limit_s`` seconds it is ended. No process of the session outlives the call. With ``keeps_going``
+    it goes on where a file does not import, and ``root`` is pytest's root whatever a commit configures.
     """
     # With "=" pytest does not take these paths for places in which to look for its root.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
     selection = ["-k", select] if select else []
     quiet = ["--quiet", "-p", "no:cacheprovider"]
+    if keeps_going:
+        quiet += ["--continue-on-collection-errors", f"--rootdir={root}"]
+        environment = {**environment, **_WIDE}
     with temporary_folder() as folder:
         if _is_asv(root / benchmarks, root):
             quiet += [*without_configuration(folder), f"--rootdir={root}"]
@@ -89,10 +104,11 @@ def run_launch(
             environment=launch_environment(environment, root=root, hash_seed=slot.hash_seed),
             folder=root,
         )
+        uncollected = _uncollected(folder / "output.log") if keeps_going else {}
     if ending.status is None:
         return LaunchResult(status="timeout", tail=f"it took longer than {limit_s:g} s, the limit")
     if ending.status in _PYTEST_RAN:
-        return LaunchResult()
+        return LaunchResult(uncollected=uncollected)
     if ending.status < 0:
         return LaunchResult(status="error", tail=f"its process {ending.words}")
     return LaunchResult(status="error", tail=" | ".join(ending.tail[-_TAIL_LINES:]))
@@ -102,6 +118,22 @@ def _is_asv(place: Path, root: Path) -> bool:
     """Tell whether benchmarks are those of a suite of asv."""
     suite = load_project(root).asv_suite()
     return suite is not None and place.is_relative_to(root / suite.folder)
+
+
+def _uncollected(output: Path) -> dict[str, str]:
+    """Return the files that pytest could not import, with the last line of each error."""
+    found: dict[str, str] = {}
+    file = None
+    for line in output.read_text(encoding="utf-8", errors="replace").splitlines():
+        section, error = _SECTION.fullmatch(line.strip()), _ERROR.match(line)
+        if section:
+            file = section[1]
+            found[file] = "it does not import"
+        elif error and file:
+            found[file] = error[1]
+        elif line.startswith("==="):
+            file = None
+    return found
 
 
 def launch_environment(environment: Mapping[str, str], *, root: Path, hash_seed: int) -> dict[str, str]:

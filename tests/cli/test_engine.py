@@ -1,0 +1,138 @@
+"""`--engine dask://…` and `perfkit engine check` as commands: real projects, real workers, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, cluster
+from gating import GitProject, benchmark, git_project, work
+
+from perfkit.engines.worker import own_class
+from perfkit.ledger.store import Ledger
+
+pytest.importorskip("distributed", reason="the extra `engine` is not installed")
+
+BENCHMARKS = "import work\n" + benchmark("one", "work.one")
+NOBODY = "dask://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster of two workers on this machine."""
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
+        made.wait_for_workers(2)
+        yield made
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> GitProject:
+    """Return a project of three commits; only the last has the benchmark, and it is not committed."""
+    made = git_project(tmp_path, {"work.py": work(one=5)})
+    made.commit({"work.py": work(one=6)})
+    made.commit({"work.py": work(one=7)})
+    (made.root / "tests").mkdir()
+    (made.root / "tests/test_speed.py").write_text(BENCHMARKS)
+    return made
+
+
+def _perfkit(project: GitProject, shared: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfkit", *arguments, "--ledger", str(project.ledger), "--json", "-"],
+        cwd=project.root,
+        env={**project.environment(), "PYTHONPATH": shared.environment()["PYTHONPATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, project: GitProject) -> None:
+    """Commits are measured in clones with an uncommitted benchmark; once more there is nothing to do."""
+    command = ("backfill", "..HEAD", "--launches", "1", "--benchmarks", "tests", "--engine", shared.url)
+
+    done = _perfkit(project, shared, *command)
+
+    assert 0 == done.returncode, done.stderr
+    rows = Ledger(project.ledger).rows()
+    assert 3 == len({row.commit.sha for row in rows}) == len({row.run_id for row in rows}) == len(rows)
+    assert {("ok", "tests/test_speed.py::test_one", False, own_class().machine_id)} == {
+        (row.outcome.status, row.outcome.benchmark.name, row.commit.dirty, row.machine.machine_id)
+        for row in rows
+    }
+    assert 1 == len(project.worktrees())
+    again = _perfkit(project, shared, *command)
+    said = json.loads(again.stdout)
+    assert (0, 0, 3) == (again.returncode, said["measured"], said["known"]), again.stderr
+    # Measured here, it is the same run of the same task.
+    here = _perfkit(project, shared, *command[:-2], "--every", "1")
+    assert 3 == json.loads(here.stdout)["known"], here.stderr
+
+
+def test_a_calibration_goes_to_workers(shared: Cluster, project: GitProject) -> None:
+    """Its gates run there, and the study goes on where it was: nothing is rehearsed twice."""
+    project.commit({}, "Keep the benchmark")
+    command = (
+        "calibrate", "--gates", "1", "--plant", "90%", "--margin", "40%", "--budget", "20",
+        "--benchmarks", "tests", "--engine", shared.url,
+    )  # fmt: skip
+
+    done = _perfkit(project, shared, *command)
+
+    report = json.loads(done.stdout)
+    assert (2, 2) == (report["planned"], report["gates"]), done.stderr
+    assert {"calibrate"} == {row.source for row in Ledger(project.ledger).rows()}
+    again = _perfkit(project, shared, *command)
+    assert "2 of 2 gates are done already" in again.stderr
+    assert report == json.loads(again.stdout)
+
+
+def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> None:
+    """The table names both workers and their class, and the exit code says that they may measure."""
+    command = [sys.executable, "-m", "perfkit", "engine", "check", shared.url]
+    done = subprocess.run(
+        command, cwd=project.root, env=shared.environment(), capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "2 of 2 workers may measure, on one class of machines" in done.stdout
+    assert 2 == done.stdout.count(own_class().machine_id)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("engine", "check", NOBODY), 2, "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        (
+            ("engine", "check", "somewhere"),
+            2,
+            "an engine must read local or dask://HOST:PORT, found somewhere",
+        ),
+        (("backfill", "HEAD", "--engine", "slurm"), 2, "an engine must read local or dask://HOST:PORT"),
+        (("backfill", "HEAD", "--machine", "abc"), 2, "need an engine of other machines"),
+        (("backfill", "HEAD", "--benchmarks", "."), 2, "is the whole project"),
+        (("backfill", "HEAD", "--benchmarks", "nowhere"), 2, "nowhere is not there"),
+        (("work", "nowhere.json", "--into", "."), 2, "cannot read the task nowhere.json"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(
+    project: GitProject, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    """No cluster, no such engine and no such place each have one line, and nothing is measured."""
+    more = ("--every", "1") if arguments[0] == "backfill" else ()
+    done = subprocess.run(
+        [sys.executable, "-m", "perfkit", *arguments, *more],
+        cwd=project.root,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert code == done.returncode, done.stderr
+    assert said in done.stderr
+    assert 1 == len(done.stderr.strip().splitlines()), done.stderr

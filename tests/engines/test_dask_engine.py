@@ -1,0 +1,184 @@
+"""A real cluster on this machine does tasks once, whoever dies meanwhile, and refuses workers in words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cluster import Cluster, Pile, cluster, recorded, simulated_tasks
+
+from perfkit.engines.dask import DaskEngine, scheduler_address
+from perfkit.engines.tasks import run_of
+from perfkit.engines.worker import own_class
+from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.records.tasks import Code, Task
+
+pytest.importorskip("distributed", reason="the extra `engine` is not installed")
+
+ROWS_OF_A_TASK = 3
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Return a cluster whose two workers nobody kills."""
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2) as made:
+        yield made
+
+
+def _expected(count: int) -> list[tuple[str, str, str]]:
+    return sorted(
+        (run_of(task), task.commits[0], f"simulated[{number}]")
+        for task in simulated_tasks(count, seconds=0)
+        for number in range(ROWS_OF_A_TASK)
+    )
+
+
+def test_two_workers_file_every_task_once(shared: Cluster, tmp_path: Path) -> None:
+    """Five tasks become five files with all their rows, at one worker or the other, one at a time each."""
+    tasks = simulated_tasks(5, seconds=0)
+    pile = Pile(waiting=tasks, ledger=tmp_path)
+
+    with DaskEngine(shared.url) as engine:
+        classes = engine.classes()
+        engine.perform(pile)
+
+    assert (own_class(),) == classes
+    assert [] == pile.failures
+    assert _expected(5) == recorded(tmp_path)
+
+
+def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Path) -> None:
+    """One of three tasks fails at each worker: the others are filed, and it has a line with the reason."""
+    said: list[str] = []
+    pile = Pile(waiting=simulated_tasks(3, seconds=0, fails=[1]), ledger=tmp_path)
+
+    with DaskEngine(shared.url, say=said.append) as engine:
+        engine.classes()
+        engine.perform(pile)
+
+    assert 4 == pile.given
+    assert ["1: it was told to fail"] == pile.failures
+    assert 2 == len(pile.filed)
+
+
+def test_workers_are_proven_fit(shared: Cluster) -> None:
+    """A check finds both workers fit, with the facts of this machine, and their tiny task came back."""
+    task = Task(
+        kind="check", commits=("0" * 40,), machine=own_class(), code=Code(head="0" * 40),
+        stamp=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+    with DaskEngine(shared.url) as engine:
+        found = engine.check(task)
+
+    assert [(True, own_class())] * 2 == [(one.fit, one.facts and one.facts.machine) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("resources", "program", "reason"),
+    [
+        (None, "", "it has no resource measure; start it with --resources measure=1"),
+        ("measure=2", "", "it has measure=2; start it with --resources measure=1"),
+        ("measure=1", "import sys; sys.modules['perfkit'] = None", "it has no perfkit"),
+        (
+            "measure=1",
+            "from perfkit.engines import worker; worker.own_version = lambda: '0.0.1'",
+            "it has perfkit 0.0.1, and this command has",
+        ),
+    ],
+)
+def test_a_worker_that_is_not_fit_is_refused_in_words(
+    tmp_path: Path, resources: str | None, program: str, reason: str
+) -> None:
+    """A cluster with no other worker measures nothing, and says what is wrong with it."""
+    with cluster(tmp_path / "cluster", workers=0) as made:
+        made.start_worker(resources=resources, program=program)
+
+        with DaskEngine(made.url) as engine, pytest.raises(NotMeasuredError) as caught:
+            engine.classes()
+
+    assert reason in str(caught.value)
+    assert "perfkit engine check" in str(caught.value)
+
+
+def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
+    """SIGKILL of a worker at work: its task is done by the other one, and every task is filed once."""
+    said: list[str] = []
+    with cluster(tmp_path / "cluster", workers=2) as made:
+        made.wait_for_workers(2)
+        pile = Pile(waiting=simulated_tasks(5, seconds=0.2), ledger=tmp_path / "ledger")
+        killer = threading.Thread(target=made.kill_worker_at_work)
+
+        with DaskEngine(made.url, say=said.append) as engine:
+            engine.classes()
+            killer.start()
+            engine.perform(pile)
+        killer.join()
+
+    assert [] == pile.failures
+    assert _expected_of(pile, 5, 0.2) == recorded(tmp_path / "ledger")
+    assert any("is lost; its task is done anew" in line for line in said), said
+
+
+def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What was filed stays, one line says what to do, and with a new scheduler only the rest is done."""
+    tasks = simulated_tasks(5, seconds=0.1)
+    ledger = tmp_path / "ledger"
+    with cluster(tmp_path / "cluster", workers=1) as made:
+        pile = Pile(waiting=list(tasks), ledger=ledger)
+        pile.on_done = lambda filed: made.kill_scheduler() if filed == 2 else None
+
+        with DaskEngine(made.url) as engine:
+            engine.classes()
+            with pytest.raises(NotMeasuredError, match=r"scheduler at .* is gone; start it again") as caught:
+                engine.perform(pile)
+
+        assert 4 == caught.value.exit_code
+        done = set(pile.filed)
+        made.start_scheduler()
+        made.start_worker()
+        rest = Pile(waiting=[task for task in tasks if task.commits[0] not in done], ledger=ledger)
+        with DaskEngine(made.url) as engine:
+            engine.classes()
+            engine.perform(rest)
+
+    assert "Traceback" not in capfd.readouterr().err
+    assert 2 == len(done)
+    assert 3 == len(rest.filed)
+    assert _expected_of(rest, 5, 0.1) == recorded(ledger)
+
+
+def _expected_of(pile: Pile, count: int, seconds: float) -> list[tuple[str, str, str]]:
+    assert [] == pile.failures
+    return sorted(
+        (run_of(task), task.commits[0], f"simulated[{number}]")
+        for task in simulated_tasks(count, seconds=seconds)
+        for number in range(ROWS_OF_A_TASK)
+    )
+
+
+def test_no_scheduler_is_a_line(tmp_path: Path) -> None:
+    """Where nobody listens, the command ends before anything is measured."""
+    nobody = Cluster(folder=tmp_path)
+
+    with (
+        pytest.raises(UsageError, match="no Dask scheduler answers at tcp://"),
+        DaskEngine(nobody.url, connect_s=0.5),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("url", ["dask://", "dask://host:port", "tcp://host:1", "dask://a/b:1"])
+def test_a_url_of_another_form_is_refused(url: str) -> None:
+    """An engine is local or a cluster by its scheduler."""
+    with pytest.raises(UsageError, match="an engine must read local or dask://HOST:PORT"):
+        scheduler_address(url)
+
+
+def test_the_port_may_be_left_out() -> None:
+    """Dask's own port holds where none is named."""
+    assert "tcp://host:8786" == scheduler_address("dask://host")

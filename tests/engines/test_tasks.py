@@ -1,0 +1,200 @@
+"""A task is the same run however often it is done, and is filed once; its code travels as a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cluster import simulated_tasks
+from object_server import BUCKET, object_server
+from repositories import Repository
+
+from perfkit.engines.code import bundle_name, clone_of, make_bundle, make_clone
+from perfkit.engines.tasks import decode, encode, file_name, file_once, pack, run_of, unpack
+from perfkit.engines.worker import own_class, own_version
+from perfkit.errors import NotMeasuredError, RepositoryError
+from perfkit.identity import short_run_id
+from perfkit.jobs.work import perform_here, run_work
+from perfkit.ledger.remote import ledger_folder
+from perfkit.ledger.soundness import check_file
+from perfkit.ledger.store import Ledger
+from perfkit.records.tasks import Code, Task
+from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
+
+BENCHMARKS = """
+import pytest
+
+
+@pytest.mark.parametrize('n', [1, 2])
+@pytest.mark.filterwarnings(
+    'ignore'
+)
+def test_plain(benchmark, n):
+    # A comment.
+    benchmark.pedantic(lambda: n, rounds=1)
+
+    # An end.
+
+class TestAll:
+    def test_inside(self, benchmark):
+        benchmark.pedantic(lambda: 1, rounds=1)
+
+    def test_no_benchmark(self):
+        pass
+"""
+
+
+@pytest.fixture
+def task() -> Task:
+    """Return a task that records a row and measures nothing."""
+    return dataclasses.replace(simulated_tasks(1, seconds=0)[0], kind="check")
+
+
+def _silent(_: str) -> None:
+    """Let a line pass."""
+
+
+def test_a_run_follows_from_what_is_measured(task: Task) -> None:
+    """Where its code lies and when it was made change nothing; each other field makes another run."""
+    later = dataclasses.replace(task, stamp=task.stamp + timedelta(days=1))
+    elsewhere = dataclasses.replace(task, code=Code(head="1" * 40, bundle="abc", address="git://host"))
+    others = [
+        dataclasses.replace(task, commits=("1" * 40,)),
+        dataclasses.replace(task, launches=2),
+        dataclasses.replace(task, settings={}),
+        dataclasses.replace(task, machine=dataclasses.replace(task.machine, torch="none")),
+        dataclasses.replace(task, code=dataclasses.replace(task.code, overlay="2" * 40)),
+    ]
+
+    assert {run_of(task)} == {run_of(later), run_of(elsewhere), run_of(decode(encode(task)))}
+    assert 6 == len({run_of(task), *map(run_of, others)})
+    assert f"20260102T030405Z-check-{short_run_id(run_of(task))}.parquet" == file_name(task)
+
+
+def test_a_task_done_twice_is_filed_once(task: Task, tmp_path: Path) -> None:
+    """The second file has the same name, and is left out; the first is sound and holds the task's run."""
+    first, second = (perform_here(task, tmp_path, _silent) for _ in range(2))
+
+    assert [True, False] == [file_once(tmp_path / "ledger", task, one) for one in (first, second)]
+    (file,) = Ledger(tmp_path / "ledger").files()
+    assert first == file.read_bytes()
+    assert () == check_file(file).problems
+    assert [run_of(task)] == [row.run_id for row in unpack(task, first)]
+
+
+def test_two_machines_file_a_task_into_a_store_once(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store keeps what came first, and the other machine's copy becomes that one."""
+    pytest.importorskip("moto")
+    url = f"s3://{BUCKET}/tasks"
+    contents = [perform_here(task, tmp_path, _silent) for _ in range(2)]
+    with object_server() as server:
+        for name, text in server.environment().items():
+            monkeypatch.setenv(name, text)
+        mirrors = []
+        for machine in ("one", "other"):
+            monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine))
+            mirrors.append(ledger_folder(url))
+        filed = [file_once(mirror, task, content) for mirror, content in zip(mirrors, contents, strict=True)]
+
+    assert [True, False] == filed
+    assert [[contents[0]]] * 2 == [[file.read_bytes() for file in Ledger(one).files()] for one in mirrors]
+
+
+def test_what_is_no_task_or_of_another_run_is_refused(task: Task, tmp_path: Path) -> None:
+    """A worker may send anything; only the whole file of that very task is taken."""
+    other = dataclasses.replace(task, seed=1)
+    content = perform_here(other, tmp_path, _silent)
+
+    with pytest.raises(NotMeasuredError, match="a file of another run"):
+        unpack(task, content)
+    with pytest.raises(NotMeasuredError, match="a damaged file"):
+        unpack(task, content[:-40])
+    with pytest.raises(NotMeasuredError, match="holds no task of this version"):
+        decode(b'{"kind": "check"}')
+    with pytest.raises(NotMeasuredError, match="ended without a row"):
+        pack(task, tmp_path / "empty")
+
+
+def test_a_task_for_other_machines_is_not_done(task: Task, tmp_path: Path) -> None:
+    """The class is looked at once more where the task is done; a kind that nobody brought has a line."""
+    foreign = dataclasses.replace(task, machine=dataclasses.replace(task.machine, machine_id="another"))
+    file = tmp_path / "task.json"
+    file.write_text(encode(foreign))
+
+    with pytest.raises(NotMeasuredError, match=r"for the machines another .* and this is"):
+        run_work(file, folder=tmp_path, into=tmp_path, say=_silent)
+    with pytest.raises(NotMeasuredError, match='no kind of task "unheard_of"'):
+        perform_here(dataclasses.replace(task, kind="unheard_of"), tmp_path, _silent)
+    assert own_class() == task.machine
+    assert own_version() == own_version()
+
+
+def test_code_travels_as_a_bundle_and_leaves_no_trace(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clone made of it has all commits, also one on no branch, and today's uncommitted benchmarks."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    old = repository.commit({"mycode.py": "1", "benchmarks/bench_a.py": "committed"})
+    repository.git.git.commit("--quiet", "--allow-empty", "--amend", "-m", "Another")
+    head = repository.git.head.commit.hexsha
+    (repository.root / "benchmarks/bench_a.py").write_text("today's")
+    refs = repository.git.git.for_each_ref()
+    status = repository.git.git.status("--porcelain")
+    files = benchmark_files(repository.root, repository.root, "benchmarks", ignored=())
+    overlay = commit_of_files(repository.root, files)
+    commits = [old, head, overlay]
+    code = Code(head=head, overlay=overlay, bundle=bundle_name(commits, ""))
+
+    clone = make_clone(code, make_bundle(repository.root, commits))
+
+    assert overlay == commit_of_files(repository.root, files)
+    assert (refs, status) == (repository.git.git.for_each_ref(), repository.git.git.status("--porcelain"))
+    assert clone == clone_of(code)
+    made = Repository(clone, type(repository.git)(clone))
+    assert head == made.git.head.commit.hexsha
+    assert "today's" == made.git.git.show(f"{overlay}:benchmarks/bench_a.py")
+    assert ["benchmarks/bench_a.py"] == made.git.git.ls_tree("-r", "--name-only", overlay).split()
+    assert "1" == made.git.git.show(f"{old}:mycode.py")
+
+
+def test_code_from_an_address_is_cloned(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers may clone themselves; a commit that is not there yet is named."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    head = repository.commit({"mycode.py": "1"})
+    address = str(repository.root)
+
+    clone = make_clone(Code(head=head, bundle="a", address=address), b"")
+
+    assert "1" == (clone / "mycode.py").read_text()
+    with pytest.raises(RepositoryError, match="has no commit 1111111111; push it there first"):
+        make_clone(Code(head="1" * 40, bundle="b", address=address), b"")
+    assert None is clone_of(Code(head="1" * 40, bundle="b", address=address))
+
+
+def test_versions_by_source_are_those_of_rows(repository: Repository) -> None:
+    """What is read from the text of a benchmark is what a session records of it."""
+    repository.commit({"bench/test_a.py": BENCHMARKS, "bench/test_broken.py": "def ("})
+    command = [sys.executable, "-m", "pytest", "bench/test_a.py", "--perfkit-ledger=ledger"]
+    subprocess.run(command, cwd=repository.root, check=True, capture_output=True)
+    rows = Ledger(repository.root / "ledger").rows()
+
+    found = benchmark_versions(sorted((repository.root / "bench").glob("*.py")), repository.root)
+
+    recorded = {(row.outcome.benchmark.name.partition("[")[0], row.outcome.benchmark.version) for row in rows}
+    assert recorded == set(found.items())
+
+
+def test_no_stamp_is_ever_in_the_way() -> None:
+    """Of a commit whose time git does not know, the name begins with the first second of all."""
+    (task,) = simulated_tasks(1, seconds=0)
+    unknown = dataclasses.replace(task, stamp=datetime.fromtimestamp(0, UTC))
+
+    assert file_name(unknown).startswith("19700101T000000Z-simulated-")
