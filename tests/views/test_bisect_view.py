@@ -20,6 +20,7 @@ from perfkit.records.bisection import (
 )
 from perfkit.records.comparisons import MovedCause
 from perfkit.views.bisect import BisectLine, answer_sentence, bisection_markdown, bisection_view
+from perfkit.views.markdown_table import escape
 
 COMMITS = [Commit(sha=digit * 40, time=START, subject=f"Change {digit}") for digit in "abcd"]
 
@@ -137,7 +138,7 @@ def test_the_answer_is_a_sentence(report: BisectionReport, sentence: str) -> Non
     """It comes first, in the terminal and in the document."""
     assert sentence == answer_sentence(report)
     assert " ".join(_shown(report).split()).startswith(sentence)
-    assert sentence in bisection_markdown(report)
+    assert f"\n\n{escape(sentence)}\n" in bisection_markdown(report)
 
 
 def test_the_commit_is_described() -> None:
