@@ -2,7 +2,7 @@
 
 From the doors down: ``cli`` and ``plugin``; ``jobs``, a straight path per command; the engines ``compare``,
 ``factorial``, ``tricks`` and ``history``; ``measure``, ``profiling``, ``reading``, ``ledger``, ``repo``,
-``machine``, ``views``, ``workloads``; ``verdict``, ``explain`` and ``stats``, which only compute.
+``machine``, ``views``, ``workloads``; ``verdict``, ``attribution`` and ``stats``, which only compute.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from perfkit.phases import phase
 
 if TYPE_CHECKING:
     from perfkit.interface.timing import timed
-    from perfkit.interface.verbs import gate, profile
+    from perfkit.interface.verbs import explain, gate, profile
     from perfkit.ledger.store import Ledger
 
-__all__ = ["gate", "open_ledger", "phase", "profile", "timed"]
+__all__ = ["explain", "gate", "open_ledger", "phase", "profile", "timed"]
 
 # These take longer to import than a training script should wait for a phase.
 _ELSEWHERE = {
+    "explain": "perfkit.interface.verbs",
     "gate": "perfkit.interface.verbs",
     "profile": "perfkit.interface.verbs",
     "timed": "perfkit.interface.timing",

@@ -7,13 +7,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.attribution.findings import findings_beside
+from perfkit.attribution.functions import function_section
+from perfkit.attribution.work import Work
 from perfkit.compare.prior import Prior
 from perfkit.compare.sequential import ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import OpenSides
 from perfkit.compare.survey import Survey
-from perfkit.explain.findings import findings_beside
-from perfkit.explain.functions import function_section
-from perfkit.explain.work import Work
 from perfkit.identity import short_run_id
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
 from perfkit.reading.names import CodeNames

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfkit.attribution.difference import CleanSteps, explain
+from perfkit.attribution.merging import merged
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.explain.difference import CleanSteps, explain
-from perfkit.explain.merging import merged
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec

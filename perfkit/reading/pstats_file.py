@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from perfkit.attribution.waits import fold_waits
 from perfkit.errors import UsageError
-from perfkit.explain.waits import fold_waits
 from perfkit.reading.names import CodeNames, is_absolute, printable
 from perfkit.reading.steps import steps_of_functions
 from perfkit.records.readings import Call, FunctionKind, FunctionTime, Reading

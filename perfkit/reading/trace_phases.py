@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.explain.waits import DEVICE
+from perfkit.attribution.waits import DEVICE
 from perfkit.reading.timeline import (
     MARKS,
     OPERATORS,

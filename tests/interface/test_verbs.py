@@ -98,7 +98,7 @@ def test_two_profiles_are_explained() -> None:
             record=False,
             progress=False,
         )
-    found = verbs.explain("here/a.stat", "here/b.stat", progress=False)
+    found = perfkit.explain("here/a.stat", "here/b.stat", progress=False)
 
     assert str(found)
     assert "<html" in found.to_html()
@@ -114,4 +114,4 @@ def test_mistakes_are_exceptions_with_the_exit_code_of_the_command() -> None:
     with pytest.raises(UsageError, match="missing"):
         perfkit.profile("missing:train", progress=False)
     with pytest.raises(PerfkitError):
-        verbs.explain("no.stat", "none.stat", progress=False)
+        perfkit.explain("no.stat", "none.stat", progress=False)

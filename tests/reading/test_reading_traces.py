@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.data import DataLoader, TensorDataset
 
-from perfkit.explain.waits import DEVICE
+from perfkit.attribution.waits import DEVICE
 from perfkit.records.readings import OperatorTime, Reading
 
 STEPS = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from explained import blamed, call, function, library
 
-from perfkit.explain.blame import Blame
-from perfkit.explain.pairing import pair_functions
-from perfkit.explain.work import Work
+from perfkit.attribution.blame import Blame
+from perfkit.attribution.pairing import pair_functions
+from perfkit.attribution.work import Work
 from perfkit.records.readings import FunctionTime
 
 STEP = Work(unit="step", base=1, head=1)

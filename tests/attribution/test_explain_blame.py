@@ -15,8 +15,8 @@ from explained import ITEM, LOCK, TickClock, blamed, call, function, library, re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.explain.blame import callee_name
-from perfkit.explain.waits import fold_waits, sink_of
+from perfkit.attribution.blame import callee_name
+from perfkit.attribution.waits import fold_waits, sink_of
 from perfkit.records.readings import FunctionTime
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfkit.explain.blame import Blame, blame
-from perfkit.explain.waits import sink_of
+from perfkit.attribution.blame import Blame, blame
+from perfkit.attribution.waits import sink_of
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
 from perfkit.records.differences import Difference, Part

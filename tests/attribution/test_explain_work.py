@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from explained import function, reading
 
+from perfkit.attribution.work import Work, equal_work
 from perfkit.errors import UsageError
-from perfkit.explain.work import Work, equal_work
 from perfkit.records.readings import Reading, StepTimes
 
 BASE = reading(function("f", own_s=6.0), steps=6, name="base.stat")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.explain.waits import DEVICE
-from perfkit.explain.work import Work
+from perfkit.attribution.waits import DEVICE
+from perfkit.attribution.work import Work
 from perfkit.records import RatioInterval
 from perfkit.records.differences import Amount, Part, Section, most_moved_first
 from perfkit.records.phases import RESIDUAL

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from perfkit.explain.blame import Blame
-from perfkit.explain.work import Work
+from perfkit.attribution.blame import Blame
+from perfkit.attribution.work import Work
 
 # A renamed function may differ by this share in its calls per unit of work.
 _SAME_CALLS = 0.1

@@ -13,7 +13,7 @@ from explained import ITEM, LOCK, TO, TickClock, call, function, part, read_tabl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.explain.difference import explain
+from perfkit.attribution.difference import explain
 from perfkit.reading.formats import read_bytes
 from perfkit.reading.names import CodeNames
 from perfkit.records.differences import Difference
@@ -414,7 +414,7 @@ def test_a_real_slow_callee_of_a_library_is_named_by_its_caller() -> None:
 
     base, head = run(10), run(3_000_000)
     found = explain(base, head)
-    place = f"tests/explain/{HERE.name}:{line_of('total', head)}"
+    place = f"tests/attribution/{HERE.name}:{line_of('total', head)}"
     assert saying(found, f"total ({place})")
     assert "builtins.sum" == part(found, "total").through[0].name
 
@@ -423,7 +423,7 @@ def test_a_real_item_more_is_named_by_its_count() -> None:
     """Each step reads its loss once more, and takes no longer for it."""
     head = profiled(reads=2)
     found = explain(profiled(), head)
-    place = f"tests/explain/{HERE.name}:{line_of('penalty', head)}"
+    place = f"tests/attribution/{HERE.name}:{line_of('penalty', head)}"
     assert (
         f"penalty ({place}) calls Tensor.item 2 times a step, on base 1: each may stand still for a device",
     ) == found.findings[1:]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.explain.waits import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
+from perfkit.attribution.waits import BACKWARD, DEVICE, LOADER_WORKERS, fold_waits, sink_of
 from perfkit.records.readings import Call, FunctionTime, WaitTime
 
 LOCK = "{method 'acquire' of '_thread.lock' objects}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfkit.explain.findings import findings
-from perfkit.explain.functions import function_section
-from perfkit.explain.work import Work, equal_work
+from perfkit.attribution.findings import findings
+from perfkit.attribution.functions import function_section
+from perfkit.attribution.work import Work, equal_work
 from perfkit.records import RatioInterval
 from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.records.phases import RESIDUAL

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from perfkit.explain.blame import Blame, Through, blame
-from perfkit.explain.pairing import Pair, pair_functions
-from perfkit.explain.waits import Account, sink_of, wait_accounts
-from perfkit.explain.work import Work
+from perfkit.attribution.blame import Blame, Through, blame
+from perfkit.attribution.pairing import Pair, pair_functions
+from perfkit.attribution.waits import Account, sink_of, wait_accounts
+from perfkit.attribution.work import Work
 from perfkit.records.differences import Amount, Part, PartKind, Section, most_moved_first
 from perfkit.records.readings import FunctionTime, Reading
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from explained import TickClock, call, function, read_table, reading
 
-from perfkit.explain.merging import merged
+from perfkit.attribution.merging import merged
 from perfkit.records.readings import Reading
 
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfkit.explain.blame import callee_name
+from perfkit.attribution.blame import callee_name
 from perfkit.records.readings import Call, FunctionTime, WaitTime
 
 LOADER_WORKERS = "the loader's workers"
