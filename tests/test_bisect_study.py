@@ -42,9 +42,9 @@ def test_the_document_is_what_came_out(
     scripts: Mapping[str, ModuleType], outcomes: Mapping[str, Any]
 ) -> None:
     """Rendering the outcomes again leaves the committed document as it is."""
-    document = DOCUMENT.read_text()
+    document, tables = DOCUMENT.read_text(), scripts["bisect_tables"]
 
-    assert document == scripts["bisect_tables"].render(document, outcomes)
+    assert document == tables.render(document, outcomes, tables.read_real(STUDY))
 
 
 def test_a_table_without_a_place_is_refused(
@@ -52,7 +52,7 @@ def test_a_table_without_a_place_is_refused(
 ) -> None:
     """A document that lost the place of a table does not lose the table silently."""
     with pytest.raises(ValueError, match="no place for the table pools"):
-        scripts["bisect_tables"].render("No table here.\n", outcomes)
+        scripts["bisect_tables"].render("No table here.\n", outcomes, [])
 
 
 @pytest.mark.parametrize("hours", ["quiet", "noisy"])

@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from bisect_tables import render
+from bisect_tables import read_real, render
 from recorded import BOTH, HELD_OUT, TUNED_ON, Hours, read_pool
 from searches import SEARCHES, Noise, Range, Weights, holds, is_exact
 
@@ -77,7 +77,7 @@ def main() -> None:
         return
     if sys.argv[1:] != ["--render"]:
         OUTCOMES.write_text(json.dumps(_outcomes(None), indent=1) + "\n")
-    DOCUMENT.write_text(render(DOCUMENT.read_text(), json.loads(OUTCOMES.read_text())))
+    DOCUMENT.write_text(render(DOCUMENT.read_text(), json.loads(OUTCOMES.read_text()), read_real(HERE)))
 
 
 def scenarios() -> Iterator[Scenario]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from recorded import BOTH, HELD_OUT, TUNED_ON
@@ -20,11 +23,25 @@ _NOISES = {
     "heavy tails": "a burst of 20 % in each tenth launch",
     "layout": "each commit is off by 0.5 % for good",
 }
+_ADDED: dict[str, str] = {
+    "+10 %": "about 10 % of a step",
+    "+5 %": "about 5 % of a step",
+    "operators": "an operator",
+    "syncs": "an `.item()`",
+    "allocated": "an allocation",
+}
 _USUAL = {"study": BOTH, "commits": 64, "noise": "as recorded", "weights": "equal"}
 
 
-def render(document: str, outcomes: Outcome) -> str:
+def read_real(folder: Path) -> list[Outcome]:
+    """Return the searches of real ranges that are kept in a folder."""
+    return [json.loads(line) for line in (folder / "real.jsonl").read_text().splitlines()]
+
+
+def render(document: str, outcomes: Outcome, real: Sequence[Outcome]) -> str:
     """Return the document with its tables in place of what stands between the marks of each.
+
+    ``outcomes`` are those of the study, ``real`` the searches of real ranges.
 
     Raises:
         ValueError: the document has no place for a table.
@@ -36,6 +53,7 @@ def render(document: str, outcomes: Outcome) -> str:
         "nothing": _nothing(scenarios),
         "others": _others(scenarios),
         "ledgers": _ledgers(scenarios),
+        "real": _real(real),
     }
     for name, lines in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
@@ -45,6 +63,19 @@ def render(document: str, outcomes: Outcome) -> str:
         table = "\n".join(lines)
         document = f"{before}{begin}{table}\n{end}{rest.partition(end)[2]}"
     return document
+
+
+def _real(searches: Sequence[Outcome]) -> Iterator[str]:
+    added = ["what one of 64 commits added", "sought by", "exact", "seconds: middle (longest)"]
+    yield from table_head([*added, "commits measured", "launches"])
+    for kind, metric in dict.fromkeys((one["kind"], one["metric"]) for one in searches):
+        own = [one for one in searches if one["kind"] == kind]
+        exact = f"{sum(one['exact'] for one in own)} / {len(own)}"
+        seconds = [one["seconds"] for one in own]
+        timed = f"{statistics.median(seconds):.0f} ({max(seconds):.0f})"
+        launches = str(statistics.median(one["launches"] for one in own)) if metric == "time" else "-"
+        measured = f"{statistics.median(one['measured'] for one in own):g}"
+        yield table_row([_ADDED[kind], metric, exact, timed, measured, launches])
 
 
 def _pools(pools: Sequence[Outcome]) -> Iterator[str]:

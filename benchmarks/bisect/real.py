@@ -4,7 +4,8 @@ A small training module is committed 64 times, as texts, tools and losses change
 by lot, adds an operation to a loss. Ten ranges are searched by time: the operation takes about 10 % of a step
 in five of them, and about 5 % in the other five. Twenty are searched by counts: an operator, a host sync or
 an allocation more. Each search adds a line to ``real.jsonl`` beside this file; those that are there already
-are not made again. It exits with 1 where another commit than that one was named, or none.
+are not made again, and the table in ``docs/bisect.md`` is made of all of them. It exits with 1 where another
+commit than that one was named, or none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+import bisect_study
+from bisect_tables import read_real, render
 from bisected import NODE, SYNC, TENTH, history
 
 KEPT = Path(__file__).with_name("real.jsonl")
@@ -101,7 +104,10 @@ def main() -> None:
             lines.append(json.dumps(search(case, Path(folder))))
         KEPT.write_text("\n".join(lines) + "\n")
         print(lines[-1], flush=True)
-    found = [json.loads(line) for line in lines]
+    document = bisect_study.DOCUMENT
+    outcomes = json.loads(bisect_study.OUTCOMES.read_text())
+    found = read_real(KEPT.parent)
+    document.write_text(render(document.read_text(), outcomes, found))
     right = sum(one["exact"] for one in found)
     print(f"{right} of {len(found)} searches named the commit, and no other")
     if right < len(found):
