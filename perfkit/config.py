@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import ConfigError
-from perfkit.records.comparisons import FailOn, Inconclusive
 
 DEFAULT_LEDGER = "benchmarks/ledger"
 # What can be counted, as rows and reports name it.

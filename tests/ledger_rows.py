@@ -10,6 +10,7 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from perfkit.agent.counting.model import Cause
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.records import (
     Benchmark,
     Commit,
@@ -22,7 +23,7 @@ from perfkit.records import (
     RowPolicy,
     Summary,
 )
-from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
+from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.experiments import Experiment, Factor, Fingerprint
 from perfkit.records.policies import (
     CalibrationPolicy,

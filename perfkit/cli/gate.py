@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.cli.options import (
     AlphaOption,
     BenchmarksOption,
@@ -28,8 +29,9 @@ from perfkit.cli.options import (
 )
 from perfkit.cli.output import tell
 from perfkit.errors import UsageError
-from perfkit.records import Side
-from perfkit.records.comparisons import FailOn, Inconclusive
+
+if TYPE_CHECKING:
+    from perfkit.records import Side
 
 
 def register(app: typer.Typer) -> None:

@@ -7,9 +7,9 @@ from typing import Annotated, get_args
 
 import typer
 
+from perfkit.choices import Service
 from perfkit.cli.options import JsonOption, RepoOption, examples, project_in
 from perfkit.cli.output import tell
-from perfkit.records.starting import Service
 
 
 def register(app: typer.Typer) -> None:

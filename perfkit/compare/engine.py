@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.compare.accepting import accept
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
@@ -39,7 +40,7 @@ from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.profiling.targets import Target
 from perfkit.records import SIDES, Row, Source
-from perfkit.records.comparisons import Comparison, ExactComparison, FailOn, Inconclusive, Policy
+from perfkit.records.comparisons import Comparison, ExactComparison, Policy
 from perfkit.records.policies import CalibrationPolicy, GatePolicy, JudgedPolicy, Rehearsal
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.environments import installed_facts

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.records import ProfileSummary
-from perfkit.records.comparisons import FailOn, GateReport, Inconclusive, Verdict
+from perfkit.records.comparisons import GateReport, Verdict
 from perfkit.records.differences import Difference
 
 if TYPE_CHECKING:

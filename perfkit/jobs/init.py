@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from perfkit.choices import Service
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.jobs.text_files import replace_texts
 from perfkit.processes.commands import run_command
-from perfkit.records.starting import Layout, PlannedFile, Service, StartingPlan
+from perfkit.records.starting import Layout, PlannedFile, StartingPlan
 from perfkit.repo.commands import try_git
 from perfkit.starting.candidates import find_candidates
 from perfkit.starting.files import (

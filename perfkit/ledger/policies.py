@@ -13,8 +13,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.records import RowPolicy
-from perfkit.records.comparisons import FailOn, Inconclusive, Policy, Verdict
+from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.experiments import Experiment, Fingerprint, Level
 from perfkit.records.policies import (
     BisectPolicy,

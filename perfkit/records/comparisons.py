@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.records import Benchmark, Commit, Environment, Machine, Metric, Side
 from perfkit.records.differences import Section
 
@@ -19,10 +20,6 @@ Verdict = Literal[
     "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
     "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
-# What fails a gate: a slowdown beyond the margin, or any that is proven to be above the noise floor.
-FailOn = Literal["margin", "proven"]
-# What a gate makes of a benchmark that its budget leaves undecided.
-Inconclusive = Literal["fail", "pass", "go on"]
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 

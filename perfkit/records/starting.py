@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-Service = Literal["github", "gitlab", "pre-commit"]
+from perfkit.choices import Service
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from perfkit.records.starting import FoundScript, Layout, Service
+from perfkit.choices import Service
+from perfkit.records.starting import FoundScript, Layout
 from perfkit.repo.commands import list_with_git
 from perfkit.repo.generated import version_files
 from perfkit.repo.preparing import build_command

@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfkit.records.starting import Layout, PlannedFile, Service
+from perfkit.choices import Service
+from perfkit.records.starting import Layout, PlannedFile
 from perfkit.repo.commands import try_git
 from perfkit.starting.files import new_file, read_as_is
 

@@ -54,7 +54,7 @@ def test_a_command_recovers_what_was_cut_off_and_says_so(
     assert 2 == sum(row.partial for row in Ledger(ledger).rows())
 
 
-@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git"])
+@pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git", "perfkit.records"])
 def test_help_imports_nothing_heavy(heavy: str) -> None:
     """The help is there at once: no library that costs time is loaded for it."""
     program = f"import sys, perfkit.cli.app; sys.exit({heavy!r} in sys.modules)"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.choices import FailOn, Inconclusive
 from perfkit.compare.engine import Terms, settle_method
 from perfkit.compare.survey import Survey
 from perfkit.config import Config, GateConfig, Project
-from perfkit.records.comparisons import FailOn, Inconclusive
 
 
 @pytest.mark.parametrize(

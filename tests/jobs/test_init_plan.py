@@ -10,10 +10,11 @@ import git
 import pytest
 from repositories import Repository, create_repository
 
+from perfkit.choices import Service
 from perfkit.config import load_project
 from perfkit.errors import ConfigError, RepositoryError, UsageError
 from perfkit.jobs.init import plan_start, write_plan
-from perfkit.records.starting import Service, StartingPlan
+from perfkit.records.starting import StartingPlan
 
 PROJECT = '[build-system]\nrequires = ["setuptools"]\n\n[project]\nname = "widgets"\nversion = "1"\n'
 LISTS = '''
