@@ -58,7 +58,8 @@ def _gate(folder: Path, seed: int) -> dict[str, object]:
         select=_SELECT,
         terms=Terms(budget_s=60.0),
         as_is=False,
-        ledger=folder / "ledger",
+        # A ledger of its own: in a common one each gate would go on with the one before it.
+        ledger=folder / f"ledger-{seed}",
         seed=seed,
         environments={"base": [str(wheels[0])], "head": [str(wheels[1])]},
     )
