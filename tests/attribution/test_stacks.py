@@ -1,0 +1,116 @@
+"""Stacks of calls are made of who called whom, and lose no time."""
+
+from __future__ import annotations
+
+import cProfile
+import math
+import pstats
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.attribution.stacks import stacks_of
+from perfkit.records.readings import Call, FunctionTime
+
+
+def _function(
+    name: str, own_s: float, cumulative_s: float, callers: Mapping[int, float] | None = None
+) -> FunctionTime:
+    return FunctionTime(
+        file="train.py",
+        line=1,
+        function=name,
+        kind="own",
+        calls=1,
+        primitive_calls=1,
+        own_s=own_s,
+        cumulative_s=cumulative_s,
+        callers=tuple(
+            Call(caller=caller, calls=1, own_s=0.0, cumulative_s=seconds)
+            for caller, seconds in (callers or {}).items()
+        ),
+    )
+
+
+def test_a_callee_stands_below_each_of_its_callers() -> None:
+    """Its time is parted as that of its calls is."""
+    functions = [
+        _function("main", 1.0, 10.0),
+        _function("forward", 2.0, 5.0, {0: 5.0}),
+        _function("backward", 3.0, 4.0, {0: 4.0}),
+        _function("matmul", 4.0, 4.0, {1: 3.0, 2: 1.0}),
+    ]
+
+    found = {stack.functions: stack.seconds for stack in stacks_of(functions)}
+
+    assert {(0,): 1.0, (0, 1): 2.0, (0, 1, 3): 3.0, (0, 2): 3.0, (0, 2, 3): 1.0} == pytest.approx(found)
+
+
+def test_a_function_that_calls_itself_stands_once_in_a_stack() -> None:
+    """Whether it does so at once, or by another one."""
+    functions = [
+        _function("main", 0.5, 3.0),
+        _function("walk", 1.5, 2.5, {0: 2.5, 1: 2.0, 2: 0.5}),
+        _function("visit", 1.0, 2.0, {1: 2.0}),
+    ]
+
+    found = stacks_of(functions)
+
+    assert all(len(set(stack.functions)) == len(stack.functions) for stack in found)
+    assert math.fsum(stack.seconds for stack in found) == pytest.approx(3.0)
+
+
+def test_what_is_called_within_a_cycle_alone_is_not_lost() -> None:
+    """Such functions are stacks by themselves."""
+    functions = [_function("a", 1.0, 2.0, {1: 2.0}), _function("b", 1.0, 2.0, {0: 2.0})]
+
+    assert math.fsum(stack.seconds for stack in stacks_of(functions)) == pytest.approx(2.0)
+    assert () == stacks_of([])
+
+
+_SECONDS = st.floats(min_value=0, max_value=1e3)
+
+
+@given(st.data(), st.integers(1, 6))
+def test_all_own_times_are_in_some_stack(data: st.DataObject, count: int) -> None:
+    """Whatever a file says of callers, times add up to those of the functions."""
+    functions = [
+        _function(
+            f"f{number}",
+            data.draw(_SECONDS),
+            data.draw(_SECONDS),
+            data.draw(st.dictionaries(st.integers(0, count - 1), _SECONDS, max_size=3)),
+        )
+        for number in range(count)
+    ]
+
+    found = stacks_of(functions)
+
+    told = math.fsum(stack.seconds for stack in found)
+    assert told == pytest.approx(math.fsum(one.own_s for one in functions), rel=1e-6, abs=1e-9)
+    assert all(stack.seconds > 0 for stack in found)
+
+
+def test_the_profile_of_a_program_adds_up() -> None:
+    """A real cProfile, with recursion in it."""
+
+    def fibonacci(number: int) -> int:
+        return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+
+    with cProfile.Profile() as profile:
+        sorted(fibonacci(number % 12) for number in range(200))
+    stats = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    numbers = {key: number for number, key in enumerate(stats)}
+    functions = [
+        _function(name, own, cumulative, {numbers[caller]: four[3] for caller, four in callers.items()})
+        for (_, _, name), (_, _, own, cumulative, callers) in stats.items()
+    ]
+
+    found = stacks_of(functions)
+
+    assert math.fsum(stack.seconds for stack in found) == pytest.approx(
+        math.fsum(one.own_s for one in functions), rel=1e-6
+    )
+    assert any("fibonacci" in functions[stack.functions[-1]].function for stack in found)
