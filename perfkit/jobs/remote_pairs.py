@@ -1,4 +1,4 @@
-"""Pairs of commits that workers of an engine measure: a task is a batch of launches, or the counts, of one."""
+"""Pairs of commits that workers of an engine measure: a task is a batch of launches of one, or its counts."""
 
 from __future__ import annotations
 
