@@ -23,7 +23,7 @@ from perfkit.engines.worker import own_class
 from perfkit.errors import NotMeasuredError
 from perfkit.jobs.remote_pairs import PairPlan, PairTerms, RemotePairMeter
 from perfkit.ledger.store import Ledger
-from perfkit.records import SIDES, Metric, Outcome, Row
+from perfkit.records import SIDES, Environment, Metric, Outcome, Row
 from perfkit.records.policies import BisectPolicy
 from perfkit.records.tasks import Code, MachineClass, Task
 from perfkit.repo.ranges import commit_range, find_benchmark
@@ -79,7 +79,13 @@ class FakeEngine:
         for sha in failed:
             row = build_row(1.0, name=FILE, sha=sha)
             said = dataclasses.replace(row.outcome.benchmark, version="")
-            yield made(row, outcome=Outcome(benchmark=said, status="skipped", message=self.broken[sha]))
+            # Of what did not import, torch's settings are not known.
+            bare = Environment(env_id="bare", facts=dict([*row.environment.facts.items()][:1]))
+            yield made(
+                row,
+                environment=bare,
+                outcome=Outcome(benchmark=said, status="skipped", message=self.broken[sha]),
+            )
         if failed:
             return
         for launch in range(task.launches):
@@ -147,7 +153,6 @@ def test_a_batch_is_asked_for_once_and_handed_out_by_launches(scene: Scene) -> N
         anew = meter.open_pair
 
     assert (None, (0, 3)) == (used_up, anew)
-
     assert [pytest.approx(math.log(4.0))] * 8 == found
     assert [8, 8] == [task.launches for task in engine.asked]
     assert [(scene.sha(0), scene.sha(3))] * 2 == [task.commits for task in engine.asked]
