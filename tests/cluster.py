@@ -143,7 +143,7 @@ class Cluster:
         self.scheduler = self._start(
             "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard"
         )  # fmt: skip
-        self._wait(self._listens)
+        self.wait_for(self._listens)
 
     def start_worker(
         self,
@@ -175,7 +175,7 @@ class Cluster:
             found[:] = [worker for worker in self.workers if _has_task(worker)]
             return bool(found)
 
-        self._wait(at_work)
+        self.wait_for(at_work)
         kill(found[0])
         self.workers.remove(found[0])
 
@@ -238,7 +238,8 @@ class Cluster:
         return False
 
     @staticmethod
-    def _wait(done: Callable[[], bool]) -> None:
+    def wait_for(done: Callable[[], bool]) -> None:
+        """Wait until something is so."""
         deadline = time.monotonic() + _LIMIT_S
         while not done():
             assert time.monotonic() < deadline

@@ -9,8 +9,11 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import (
+    CloneOption,
+    EngineOption,
     JsonOption,
     LedgerOption,
+    MachineOption,
     RepoOption,
     WaitOption,
     check_rates,
@@ -31,6 +34,7 @@ def register(app: typer.Typer) -> None:
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --budget 600",
             "perfkit bisect HEAD~64 HEAD --benchmark test_triplet --metric syncs",
             "perfkit bisect main~200 main --benchmark test_step --metric allocations --all-parents",
+            "perfkit bisect v1.2 HEAD --benchmark test_triplet --engine dask://scheduler:8786",
             "perfkit bisect --from-history 4f0ee3ba --markdown found.md",
         )
     )(bisect)
@@ -63,6 +67,9 @@ def bisect(
         bool,
         typer.Option("--all-parents", help="Look into merges, too; each is one commit otherwise."),
     ] = False,
+    engine: EngineOption = "local",
+    machine: MachineOption = None,
+    clone: CloneOption = None,
     wait: WaitOption = None,
     repo: RepoOption = None,
     markdown: Annotated[Path | None, output_option("Write the result as markdown.", "--markdown")] = None,
@@ -77,6 +84,7 @@ def bisect(
     measured.
     """
     from perfkit.jobs.bisect import BisectRequest, run_bisect
+    from perfkit.jobs.engines import EngineChoice
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.bisect import BisectLine, bisection_markdown, bisection_view
 
@@ -95,6 +103,7 @@ def bisect(
         all_parents=all_parents,
         ledger=ledger_at(ledger or project.ledger_place),
         wait_s=wait,
+        engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
     with BisectLine() as progress:
         report = run_bisect(request, project=project, progress=progress)

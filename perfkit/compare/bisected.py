@@ -96,7 +96,7 @@ def bisect_time(question: Question, meter: PairMeter, progress: BisectProgress) 
     found = search.run(weights)
     # Where it is undecided, the steps are only where one is likely.
     sure = found.steps if found.status == "found" else ()
-    if sure:
+    if sure and meter.profiles:
         progress.say("profiling what was found")
     steps = tuple(
         _timed_step(step, search, meter, question.commits, explained=number == 0)
@@ -209,7 +209,8 @@ def _weights(question: Question, meter: PairMeter, grown: dict[tuple[str, str], 
 
 def _growth(search: TimeSearch, meter: PairMeter, progress: BisectProgress) -> dict[tuple[str, str], float]:
     """Return which functions' times grew between the ends, where it is worth asking and there is time."""
-    if search.last - search.first < _WORTH_PROFILING or search.clock() >= search.deadline:
+    few = search.last - search.first < _WORTH_PROFILING
+    if few or not meter.profiles or search.clock() >= search.deadline:
         return {}
     progress.say("profiling both ends")
     found = meter.explain(search.first, search.last)

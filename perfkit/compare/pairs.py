@@ -161,15 +161,25 @@ class OpenPair:
 class PairMeter:
     """Measures pairs of places of a range; the last pair stays open until another one is asked for.
 
-    ``say`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known.
+    ``say`` hears which stage begins. After the first pair, ``benchmark`` and ``environment`` are known; one
+    that is known before is the only one that is measured. ``profiles`` says whether it can explain a pair.
     """
 
-    def __init__(self, wanted: Wanted, ledger: Ledger, *, say: Callable[[str], None]) -> None:
+    profiles = True
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        ledger: Ledger,
+        *,
+        say: Callable[[str], None],
+        benchmark: Benchmark | None = None,
+    ) -> None:
         self._wanted, self._ledger, self._say = wanted, ledger, say
         self._stack = ExitStack()
         self._pair: OpenPair | None = None
         self.open_pair: tuple[int, int] | None = None
-        self.benchmark: Benchmark | None = None
+        self.benchmark = benchmark
         self.environment = read_environment(_variables(), torch_settings={})
         self.machine = read_machine()
         self.reached: set[tuple[str, str]] = set()
@@ -277,7 +287,14 @@ class PairMeter:
     def earlier(self, metric: str) -> Earlier:
         """Return what earlier runs measured of the same ends, benchmark, machine and environment."""
         places, ends = self._wanted.commits.places(), (self._sha(0), self._sha(-1))
-        rows = [row for row in self._ledger.rows_on(places) if self._fits(row, ends)]
+        rows = self._ledger.rows_on(places)
+        return self._read(
+            [row for row in rows if row.run_id not in self.runs and self._fits(row, ends)], metric
+        )
+
+    def _read(self, rows: Sequence[Row], metric: str) -> Earlier:
+        """Return what rows of this bisection say, and keep the times and counts that reports are made of."""
+        places = self._wanted.commits.places()
         pairs: list[MeasuredPair] = []
         for run in dict.fromkeys(row.run_id for row in rows):
             own = [row for row in rows if row.run_id == run and not is_count(row)]
@@ -310,8 +327,15 @@ class PairMeter:
             and (row.policy.good, row.policy.bad) == ends
             and (one == self.benchmark or (one.is_file and one.name == self._wanted.source.file))
             and row.machine.machine_id == self.machine.machine_id
-            and row.environment.env_id == self.environment.env_id
+            and self._same_environment(row)
         )
+
+    def _same_environment(self, row: Row) -> bool:
+        """Tell whether a row is of this environment; what did not import says nothing of torch's settings."""
+        if row.environment.env_id == self.environment.env_id:
+            return True
+        old, now = row.environment.facts, self.environment.facts
+        return row.outcome.status == "skipped" and old.items() <= now.items()
 
     def _keep(self, base: int, head: int, pair: LaunchPair) -> None:
         base_s, head_s = map(statistics.median, pair.sides("typical"))

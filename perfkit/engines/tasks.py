@@ -24,7 +24,7 @@ from perfkit.temporary import temporary_folder
 
 _ID_BITS = 128
 # What a kind records is filed under this source.
-SOURCES = {"commit": "backfill", "rehearsal": "calibrate"}
+SOURCES = {"commit": "backfill", "rehearsal": "calibrate", "pair": "bisect"}
 
 
 class Work(Protocol):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.compare.bisected import TIME, Question, bisect_count, bisect_time, report_of
 from perfkit.compare.counts import check_valgrind
-from perfkit.compare.pairs import PairMeter, Wanted
+from perfkit.compare.pairs import Wanted
 from perfkit.config import COUNTS, Project, nearest_key
 from perfkit.errors import RunInterruptedError, UsageError
+from perfkit.jobs.engines import HERE, EngineChoice
 from perfkit.jobs.history import HistoryRequest, point_named, step_ranges
 from perfkit.jobs.measuring import measuring
+from perfkit.jobs.remote_pairs import PairPlan, open_pairs
 from perfkit.ledger.store import Ledger
 from perfkit.records.bisection import BisectionReport, BisectProgress
 from perfkit.repo.ranges import commit_range, find_benchmark
@@ -38,6 +41,7 @@ class BisectRequest:
     all_parents: bool = False
     ledger: Path
     wait_s: float | None = None
+    engine: EngineChoice = HERE
 
 
 def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProgress) -> BisectionReport:
@@ -45,9 +49,9 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
 
     Raises:
         RepositoryError: git does not know one of the commits.
-        UsageError: the range, the benchmark or the metric is none.
+        UsageError: the range, the benchmark or the metric is none, or the engine is not there.
         LedgerError: the ledger cannot be read or written.
-        NotMeasuredError: no two commits of the range can be measured.
+        NotMeasuredError: no two commits of the range can be measured, or the engine was lost.
         RunInterruptedError: the person stopped it; the same command goes on.
     """
     good, bad, benchmark, metric = _asked(request, project)
@@ -58,7 +62,8 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
     known = HistoryRequest(benchmarks=(benchmark,), metric=metric)
     steps = step_ranges(project, request.ledger, known, places=commits.places())
     try:
-        with measuring(progress.say, wait_s=request.wait_s), temporary_folder() as folder:
+        held = measuring(progress.say, wait_s=request.wait_s) if request.engine.is_local else nullcontext()
+        with held, temporary_folder() as folder:
             began = time.monotonic()
             progress.begin(commits.commits, benchmark)
             wanted = Wanted.laid(project, commits, benchmark, source, folder, alpha=1 - request.confidence)
@@ -69,7 +74,8 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
                 deadline=began + request.budget_s,
                 steps=steps,
             )
-            with PairMeter(wanted, ledger, say=progress.say) as meter:
+            plan = PairPlan(wanted=wanted, metric=metric, all_parents=request.all_parents)
+            with open_pairs(request.engine, plan, ledger, say=progress.say) as meter:
                 found = (bisect_time if metric == TIME else bisect_count)(question, meter, progress)
     except KeyboardInterrupt:
         raise RunInterruptedError("interrupted; the same command goes on") from None
@@ -80,20 +86,26 @@ def run_bisect(request: BisectRequest, *, project: Project, progress: BisectProg
 
 def _asked(request: BisectRequest, project: Project) -> tuple[str, str, str, str]:
     """Return the range, the benchmark and the metric that are asked for, as given or of a change point."""
+    request.engine.check()
     named = (request.good, request.bad, request.benchmark)
     if request.point is not None:
         if any(named):
             raise UsageError("--from-history names range and benchmark: leave GOOD, BAD and --benchmark out")
         point = point_named(request.point, project=project, ledger=request.ledger, metrics=(TIME, *COUNTS))
-        return point.last_before, point.first_after, point.benchmark, _known_metric(point.metric.name)
+        return (
+            point.last_before,
+            point.first_after,
+            point.benchmark,
+            _known_metric(point.metric.name, request),
+        )
     if not (request.good and request.bad and request.benchmark):
         raise UsageError("name GOOD, BAD and --benchmark ID, or --from-history POINT")
-    return request.good, request.bad, request.benchmark, _known_metric(request.metric)
+    return request.good, request.bad, request.benchmark, _known_metric(request.metric, request)
 
 
-def _known_metric(metric: str) -> str:
+def _known_metric(metric: str, request: BisectRequest) -> str:
     if metric != TIME and metric not in COUNTS:
         raise UsageError(f'--metric: there is no "{metric}"; {nearest_key(metric, [TIME, *COUNTS])}')
-    if metric == INSTRUCTIONS:
+    if metric == INSTRUCTIONS and request.engine.is_local:
         check_valgrind()
     return metric

@@ -39,6 +39,19 @@ class EngineChoice:
         """Whether everything is measured in this process."""
         return self.url == LOCAL
 
+    def check(self) -> None:
+        """Refuse a choice that means nothing.
+
+        Raises:
+            UsageError: it is no engine, or is told what only one of other machines needs.
+        """
+        if not self.is_local:
+            scheduler_address(self.url)
+        elif self.machines or self.address:
+            raise UsageError(
+                f"--machine and --clone need an engine of other machines: --engine {SCHEME}HOST:PORT"
+            )
+
 
 HERE = EngineChoice()
 
@@ -53,13 +66,9 @@ def needed_code(
     """
     top = Path(str(open_repository(project.root).working_tree_dir)).resolve()
     folder = "" if project.root == top else project.root.relative_to(top).as_posix()
+    choice.check()
     if choice.is_local:
-        if choice.machines or choice.address:
-            raise UsageError(
-                f"--machine and --clone need an engine of other machines: --engine {SCHEME}HOST:PORT"
-            )
         return Code(head=head, folder=folder, overlay=overlay)
-    scheduler_address(choice.url)
     if project.config.copy or project.config.link:
         raise UsageError(
             "[tool.perfkit] copy and link name generated files that a clone on a worker lacks; make them by a"

@@ -78,6 +78,14 @@ def _rehearsal(doing: Doing) -> None:
     rehearse_case(doing)
 
 
+def _pair(doing: Doing) -> None:
+    # What pairs import takes as long as all else.
+    from perfkit.jobs.remote_pairs import measure_pair
+
+    with measuring(doing.say, wait_s=None):
+        measure_pair(doing)
+
+
 def _check(doing: Doing) -> None:
     """Record a row of nothing: a check sends it there and back, and files it nowhere."""
     row = Row(
@@ -92,4 +100,4 @@ def _check(doing: Doing) -> None:
     Ledger(doing.ledger).append([row])
 
 
-KINDS: dict[str, Kind] = {"check": _check, "commit": _commit, "rehearsal": _rehearsal}
+KINDS: dict[str, Kind] = {"check": _check, "commit": _commit, "pair": _pair, "rehearsal": _rehearsal}
