@@ -430,6 +430,11 @@ class PairMeter:
             )
         if names:
             one = listed.found[names[0]]
+            if one.number:
+                raise UsageError(
+                    f"{names[0]} measures memory or a value of its own; only times and counts are bisected,"
+                    " and `perfkit gate` compares two commits"
+                )
             return one if self.benchmark in (None, one.benchmark) else _OTHER_SOURCE
         errors = {**listed.errors, **listed.skipped}
         said = (

@@ -185,3 +185,22 @@ def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
             check=False,
         )
         assert 0 == done.returncode, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
+    """The commit that made its work more is found; what is no time is refused in a line."""
+    project = git_project(tmp_path, asv_files())
+    good = project.commit({"NOTES": "one\n"}, "Note")
+    worse = project.commit({"work.py": WORSE}, "Make it worse")
+    bad = project.commit({"NOTES": "two\n"}, "Note more")
+
+    def bisect(benchmark: str) -> subprocess.CompletedProcess[str]:
+        command = [PERFKIT, "bisect", good, bad, "--benchmark", benchmark]
+        return subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+
+    found, refused = bisect("time_spin"), bisect("track_size")
+
+    assert 0 == found.returncode, found.stderr
+    assert found.stdout.startswith(f"{worse[:10]} made ")
+    assert 2 == refused.returncode
+    assert "only times and counts are bisected" in refused.stderr.splitlines()[-1]
