@@ -63,8 +63,8 @@ exactness: $(INSTALLED)
 # Fewer: make faults FAULTS="--kills 5 --kind gate" LEDGER_FAULTS="--kills 20 --part kill"
 faults: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python tests/faults/kills.py $(FAULTS)
-	PYTHONPATH=tests $(BIN)/python tests/faults/study.py $(LEDGER_FAULTS)
-	PYTHONPATH=tests $(BIN)/python tests/faults/study.py --report
+	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py $(LEDGER_FAULTS)
+	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py --report
 
 # Over a million inputs for all readers together, led by the lines that they reach: some hours on one core; goes on
 # where it stood. Fewer of one reader: make fuzz FUZZ="--inputs 10000 --target imports"

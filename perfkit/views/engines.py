@@ -12,12 +12,16 @@ from rich.text import Text
 from perfkit.records.tasks import CheckedWorker
 from perfkit.units import counted, human_bytes, human_seconds
 
+_ID_DIGITS = 12
 _COLUMNS = ("worker", "machine", "python", "torch", "git", "free disk", "task", "fit")
 
 
 def workers_view(workers: Sequence[CheckedWorker]) -> Group:
     """Return a table of the workers, what is to be said of each, and the decision last."""
-    table = Table(*_COLUMNS, box=SIMPLE, pad_edge=False)
+    table = Table(box=SIMPLE, pad_edge=False)
+    for name in _COLUMNS:
+        # A machine is looked for by its id, so that no narrow terminal may break it.
+        table.add_column(name, min_width=_ID_DIGITS if name == "machine" else None)
     for one in workers:
         table.add_row(*_cells(one))
     parts: list[RenderableType] = [table] if workers else []

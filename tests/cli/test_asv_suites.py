@@ -195,7 +195,7 @@ def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
     bad = project.commit({"NOTES": "two\n"}, "Note more")
 
     def bisect(benchmark: str) -> subprocess.CompletedProcess[str]:
-        command = [PERFKIT, "bisect", good, bad, "--benchmark", benchmark]
+        command = [str(PERFKIT), "bisect", good, bad, "--benchmark", benchmark]
         return subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
 
     found, refused = bisect("time_spin"), bisect("track_size")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from calls import IS_SUPPORTED, Plan, traced
 from damage import damaged_once, ledger_of_all_kinds, with_few_for_an_index
+from fault_study import DOCUMENT, RESULTS, table_of
 from killing import kill_after
 from ledger_files import add_run, add_runs, seen, whole
 from soak import soak
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
-from study import DOCUMENT, RESULTS, table_of
 from synthetic import START
 from writers import write_at_once
 
