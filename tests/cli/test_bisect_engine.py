@@ -145,6 +145,7 @@ def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_p
     assert not set(found.report["runs"]).intersection(again.report["runs"])
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_gone_is_told_and_the_same_command_goes_on(scene: Scene, tmp_path: Path) -> None:
     """The command ends with exit code 4 and one line; what was filed is used by the next one."""
     ledger = tmp_path / "ledger"

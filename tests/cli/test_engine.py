@@ -73,6 +73,7 @@ def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, pro
     assert 3 == json.loads(here.stdout)["known"], here.stderr
 
 
+@pytest.mark.slow
 def test_a_calibration_goes_to_workers(shared: Cluster, project: GitProject) -> None:
     """Its gates run there, and the study goes on where it was: nothing is rehearsed twice."""
     project.commit({}, "Keep the benchmark")

@@ -122,6 +122,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     assert any("is lost; its task is done anew" in line for line in said), said
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_killed_is_told_and_the_rest_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

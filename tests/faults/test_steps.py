@@ -88,6 +88,7 @@ def test_writers_a_compacting_and_readers_at_once(tmp_path: Path, *, store: bool
     assert 15 == facts["runs"]
 
 
+@pytest.mark.slow
 def test_nothing_grows(tmp_path: Path) -> None:
     """A day of appends, shortened; memory is judged over the whole day only."""
     problems, facts = soak(tmp_path, runs=40)
