@@ -132,7 +132,8 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
 
     result = run_range_backfill(request, project=project, say=lambda text: show(text, to_json=json))
     known = f", {result.known} in the ledger already" if result.known else ""
-    measured = f"{counted(result.commits, 'commit')}: {result.measured} measured{known}"
+    failed = f", {counted(len(result.failures), 'failure')}" if result.failures else ""
+    measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{known}{failed}"
     place = mirrored_url(result.ledger) or result.ledger
     tell(f"{measured}; {result.rows} rows -> {place}", result, json=json)
     if result.failures:
