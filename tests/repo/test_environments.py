@@ -149,7 +149,7 @@ def test_the_key_of_an_environment_follows_from_all_it_depends_on(
     listed.write_text("numpy==2")
     changed = _key(lines)
     assert known != changed
-    monkeypatch.setitem(os.environ, "PIP_INDEX_URL", "https://example.invalid/simple")
+    monkeypatch.setitem(os.environ, "PIP_INDEX_URL", listed.parent.as_uri())
     assert changed != _key(lines)
 
 
