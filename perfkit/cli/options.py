@@ -181,16 +181,12 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
         UsageError: the place is no folder and no URL of a store, or there is nothing to read.
         LedgerError: the store cannot be read.
     """
-    from perfkit.ledger.recording import recover
-    from perfkit.ledger.remote import put_pending
+    from perfkit.ledger.recording import settle_leftovers
     from perfkit.views.console import visible
 
     folder = _copied(place, to_read=to_read)
-    for recovered in recover(folder):
-        typer.echo(f"perfkit: {visible(recovered.told)}", err=True)
-    pending = put_pending(folder)
-    if pending is not None and pending.told:
-        typer.echo(f"perfkit: {visible(pending.told)}", err=True)
+    for told in settle_leftovers(folder):
+        typer.echo(f"perfkit: {visible(told)}", err=True)
     return folder
 
 

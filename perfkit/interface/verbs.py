@@ -293,11 +293,11 @@ def _project(repository: Folder | None) -> Project:
 
 def _ledger(place: Folder | None, project: Project) -> Path:
     """Return the folder of a ledger, once the rows of runs that were cut off are recovered."""
-    from perfkit.ledger.recording import recover
-    from perfkit.ledger.remote import ledger_folder, put_pending
+    from perfkit.ledger.recording import settle_leftovers
+    from perfkit.ledger.remote import ledger_folder
+    from perfkit.views.console import visible
 
     folder = ledger_folder(project.ledger_place if place is None else place)
-    for recovered in recover(folder):
-        print(f"perfkit: {recovered.told}", file=sys.stderr)  # noqa: T201 (as the commands say it)
-    put_pending(folder)
+    for told in settle_leftovers(folder):
+        print(f"perfkit: {visible(told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
     return folder

@@ -22,7 +22,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedErro
 from perfkit.history.gaps import Gaps, Levels
 from perfkit.identity import new_run_id
 from perfkit.jobs.engines import HERE, EngineChoice, needed_code, open_engine
-from perfkit.jobs.history import read_history
+from perfkit.jobs.history import points_beginning, read_history
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
@@ -37,8 +37,6 @@ from perfkit.repo.worktrees import worktrees
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
-_FEWEST_DIGITS = 4
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,9 +229,8 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
     point = request.choice.around
     if point is None:
         return
-    points = read_history(project, request.ledger).points
-    meant = {one.point_id: one for one in points if one.point_id.startswith(point)}
-    if len(meant) != 1 or len(point) < _FEWEST_DIGITS:
+    meant = points_beginning(point, read_history(project, request.ledger).points)
+    if len(meant) != 1:
         raise UsageError(f'--around "{point}" names no one change point; `perfkit history` lists their ids')
     (one,) = meant.values()
     yield f"{one.last_before}..{one.first_after}"

@@ -273,6 +273,13 @@ def _nothing_to_tell(ledger: Ledger, request: HistoryRequest, place: Path) -> st
     )
 
 
+def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, ChangePoint]:
+    """Return the change points whose ids begin with a text, by their ids; none where it is too short."""
+    if len(text) < _FEWEST_DIGITS:
+        return {}
+    return {one.point_id: one for one in points if one.point_id.startswith(text)}
+
+
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
     """Return the change point whose id begins with a text, of the first metric that has one.
 
@@ -287,7 +294,7 @@ def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[
             points = read_history(project, ledger, HistoryRequest(metric=metric)).points
         except NotMeasuredError:
             continue
-        meant = {one.point_id: one for one in points if one.point_id.startswith(text)}
+        meant = points_beginning(text, points)
         if len(meant) == 1:
             return next(iter(meant.values()))
         found |= meant.keys()

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ from perfkit.ledger.files import (
     sync_folder,
     write_table,
 )
-from perfkit.ledger.remote import put_published, told_place
+from perfkit.ledger.remote import put_pending, put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
@@ -413,3 +413,16 @@ def _let_go_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def settle_leftovers(ledger: Path) -> Iterator[str]:
+    """Recover runs that were cut off, put what is pending into the store, and yield what is to be told of it.
+
+    Raises:
+        LedgerError: the ledger cannot be written.
+    """
+    for recovered in recover(ledger):
+        yield recovered.told
+    pending = put_pending(ledger)
+    if pending is not None and pending.told:
+        yield pending.told

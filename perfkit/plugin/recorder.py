@@ -29,8 +29,8 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, Perfki
 from perfkit.identity import new_run_id, source_version
 from perfkit.internal_error import internal_error_lines, notes_of
 from perfkit.invocation import ended_like_ctrl_c
-from perfkit.ledger.recording import Run, recover
-from perfkit.ledger.remote import ledger_folder, put_pending, told_place
+from perfkit.ledger.recording import Run, settle_leftovers
+from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
@@ -103,11 +103,8 @@ class Recorder:
         ledger = Ledger(ledger_folder(place))
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
-        for recovered in recover(ledger.path):
-            print(f"perfkit: {visible(recovered.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
-        pending = put_pending(ledger.path)
-        if pending is not None and pending.told:
-            print(f"perfkit: {visible(pending.told)}", file=sys.stderr)  # noqa: T201 (likewise)
+        for told in settle_leftovers(ledger.path):
+            print(f"perfkit: {visible(told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,
