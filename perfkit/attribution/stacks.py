@@ -78,7 +78,7 @@ class _Walk:
         # Where times overlap, as those of recursion do, callees together get no more than there is.
         whole_s = max(one.cumulative_s, one.own_s + sum(seconds for _, seconds in below))
         for callee, seconds in below:
-            part_s = given_s * seconds / whole_s if whole_s else 0.0
+            part_s = given_s * (seconds / whole_s) if whole_s else 0.0
             if callee not in path and part_s > self.least_s:
                 yield callee, part_s
 
@@ -94,7 +94,8 @@ def _scaled(
     for path, given in seconds.items():
         told[path[-1]] += given
     found = {
-        path: given * functions[path[-1]].own_s / told[path[-1]]
+        # The quotient comes first, since a product of the smallest floats would be rounded.
+        path: functions[path[-1]].own_s * (given / told[path[-1]])
         for path, given in seconds.items()
         if told[path[-1]] > 0
     }

@@ -70,6 +70,13 @@ def test_what_is_called_within_a_cycle_alone_is_not_lost() -> None:
     assert () == stacks_of([])
 
 
+def test_the_smallest_times_are_not_rounded_up() -> None:
+    """A cumulative time of one smallest float does not make an own time of 1.5 s into 2 s."""
+    found = stacks_of([_function("main", 1.5, 5e-324)])
+
+    assert [(stack.functions, stack.seconds) for stack in found] == [((0,), 1.5)]
+
+
 _SECONDS = st.floats(min_value=0, max_value=1e3)
 
 
