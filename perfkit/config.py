@@ -69,7 +69,7 @@ class GateConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     alpha: float = 0.01
     seconds_per_benchmark: float = 20.0
-    most_seconds: float = 600.0
+    most_seconds: float = 240.0
     limit: float = 30.0
     select: str | None = None
     against: str | None = None

@@ -25,16 +25,38 @@ def strangers() -> Iterator[ModuleType]:
         yield importlib.import_module("strangers")
 
 
-def test_the_document_has_the_table_of_what_came_out(strangers: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def newcomers(strangers: ModuleType) -> Iterator[ModuleType]:
+    """Return the script that began with perfkit in some of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(strangers.HERE))
+        yield importlib.import_module("newcomers")
+
+
+@pytest.mark.parametrize("study", ["strangers", "newcomers"])
+def test_the_document_has_the_table_of_what_came_out(study: str, request: pytest.FixtureRequest) -> None:
     """Rendered anew from the kept outcomes it is the same text."""
-    outcomes = json.loads(strangers.OUTCOMES.read_text())
+    module = request.getfixturevalue(study)
+    outcomes = json.loads(module.OUTCOMES.read_text())
 
-    assert "\n".join(strangers.table(outcomes)) in strangers.DOCUMENT.read_text()
+    assert "\n".join(module.table(outcomes)) in request.getfixturevalue("strangers").DOCUMENT.read_text()
 
 
-def test_the_kept_launches_lead_to_the_verdicts(strangers: ModuleType) -> None:
+def test_newcomers_have_their_answer_within_five_minutes(newcomers: ModuleType) -> None:
+    """In each library `init` and the gate together."""
+    outcomes = json.loads(newcomers.OUTCOMES.read_text())
+
+    assert outcomes
+    for name, one in outcomes.items():
+        assert one["init"]["seconds"] + one["gate"]["seconds"] < newcomers.LIMIT_S, name
+
+
+@pytest.mark.parametrize("study", ["strangers", "newcomers"])
+def test_the_kept_launches_lead_to_the_verdicts(
+    study: str, request: pytest.FixtureRequest, strangers: ModuleType
+) -> None:
     """Each gate that was recorded is judged anew from its rows alone."""
-    outcomes = json.loads(strangers.OUTCOMES.read_text())
+    outcomes = json.loads(request.getfixturevalue(study).OUTCOMES.read_text())
     kept = Ledger(strangers.LEDGER)
     gates = {name: one["gate"] for name, one in outcomes.items() if one["gate"]["run_id"]}
 

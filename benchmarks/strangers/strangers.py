@@ -32,9 +32,9 @@ OUTCOMES = HERE / "outcomes.json"
 DOCUMENT = HERE.parents[1] / "docs" / "case-studies.md"
 _BEGIN, _END = "<!-- begin: strangers.py -->", "<!-- end: strangers.py -->"
 LEDGER = HERE / "ledger"
-BUDGET_S = 60
-_AUTHOR = Actor("A stranger", "stranger@example.org")
-_BIN = Path(sys.executable).parent
+_GATE = ("--base", "HEAD~1", "--head", "HEAD", "--budget=60")
+AUTHOR = Actor("A stranger", "stranger@example.org")
+BIN = Path(sys.executable).parent
 _LIMIT_S = 600.0
 # Rounds enough to be filed: how long they take in earnest is the suite's own business.
 _SHORT = ("--benchmark-max-time=0.05", "--benchmark-min-rounds=2")
@@ -53,7 +53,7 @@ def main() -> None:
         if asked.names and case["name"] not in asked.names:
             continue
         root = repository(case, asked.archives, asked.work)
-        outcomes[case["name"]] = {"recording": recorded(case, root), "gate": gated(case, root)}
+        outcomes[case["name"]] = {"recording": recorded(case, root), "gate": gated(case, root, *_GATE)}
         OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
         print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
     Ledger(LEDGER).compact()
@@ -76,8 +76,8 @@ def table(outcomes: dict[str, Any]) -> list[str]:
     for case in tomllib.loads((HERE / "cases.toml").read_text())["case"]:
         if case["name"] in outcomes:
             recording, gate = (outcomes[case["name"]][part] for part in ("recording", "gate"))
-            came_out = _listed(gate["verdicts"]) or gate["said"]
-            tests = " / ".join(_listed(recording[one]) or "none" for one in ("plain", "with_perfkit"))
+            came_out = listed(gate["verdicts"]) or gate["said"]
+            tests = " / ".join(listed(recording[one]) or "none" for one in ("plain", "with_perfkit"))
             lines.append(
                 f"| {case['name']} | {', '.join(case['versions'])} | {tests} | {recording['timed']},"
                 f" {recording['filed']} | {came_out} | {gate['seconds']:.0f} | {gate['exit_code']} |"
@@ -85,7 +85,8 @@ def table(outcomes: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _listed(counts: dict[str, int]) -> str:
+def listed(counts: dict[str, int]) -> str:
+    """Return how often there was what, as a text."""
     return ", ".join(f"{number} {kind}" for kind, number in counts.items())
 
 
@@ -107,7 +108,7 @@ def repository(case: dict[str, Any], archives: Path, work: Path) -> Path:
             file.rename(root / file.name)
         unpacked.rmdir()
         repo.git.add("--all")
-        repo.index.commit(f"{case['name']} {version}", author=_AUTHOR, committer=_AUTHOR)
+        repo.index.commit(f"{case['name']} {version}", author=AUTHOR, committer=AUTHOR)
     return root
 
 
@@ -120,8 +121,8 @@ def recorded(case: dict[str, Any], root: Path) -> dict[str, Any]:
     """Run the suite as its people do, then with perfkit: how many tests passed, and timings were filed."""
     ledger, saved = root.parent / f"{case['name']}.ledger", root.parent / f"{case['name']}.json"
     pytest = [sys.executable, "-m", "pytest", "-q", *_SHORT, *case["suite"]]
-    plain, plain_s = _run([*pytest, "-p", "no:perfkit", f"--benchmark-json={saved}"], case, root)
-    ours, ours_s = _run([*pytest, "--benchmark-autosave", f"--perfkit-ledger={ledger}"], case, root)
+    plain, plain_s = run([*pytest, "-p", "no:perfkit", f"--benchmark-json={saved}"], case, root)
+    ours, ours_s = run([*pytest, "--benchmark-autosave", f"--perfkit-ledger={ledger}"], case, root)
     rows = [row for row in Ledger(ledger).rows() if row.outcome.metric == WALL_TIME]
     filed = {row.outcome.benchmark.name for row in rows if row.outcome.status == "ok"}
     timed = json.loads(saved.read_text())["benchmarks"] if saved.exists() and saved.stat().st_size else []
@@ -135,16 +136,15 @@ def recorded(case: dict[str, Any], root: Path) -> dict[str, Any]:
     }
 
 
-def gated(case: dict[str, Any], root: Path) -> dict[str, Any]:
-    """Gate the two commits without configuration, and say what came out."""
+def gated(case: dict[str, Any], root: Path, *options: str) -> dict[str, Any]:
+    """Gate two commits by the command of a person, and say what came out."""
     report = root.parent / f"{case['name']}.gate.json"
     report.unlink(missing_ok=True)
     command = [
-        *(str(_BIN / "perfkit"), "gate", "--base", "HEAD~1", "--head", "HEAD", f"--budget={BUDGET_S}"),
-        *(f"--ledger={LEDGER}", f"--json={report}"),
+        *(str(BIN / "perfkit"), "gate", f"--ledger={LEDGER}", f"--json={report}", *options),
         *case.get("gate", []),
     ]
-    done, seconds = _run(command, case, root)
+    done, seconds = run(command, case, root)
     found = json.loads(report.read_text()) if report.exists() else {"comparisons": [], "run_id": None}
     return {
         "exit_code": done.returncode,
@@ -155,9 +155,10 @@ def gated(case: dict[str, Any], root: Path) -> dict[str, Any]:
     }
 
 
-def _run(
+def run(
     command: list[str], case: dict[str, Any], root: Path
 ) -> tuple[subprocess.CompletedProcess[str], float]:
+    """Run a command in a repository, and return what became of it, and the seconds it took."""
     begun = time.monotonic()
     try:
         done = subprocess.run(
@@ -183,7 +184,7 @@ def _sentence(done: subprocess.CompletedProcess[str], *, told: bool) -> str:
     """Return the sentence of the decision, or the line of an error."""
     if not told:
         return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
-    return " ".join(done.stdout.strip().partition("\n\n")[0].split())
+    return " ".join(done.stdout.strip().partition("\n\n")[0].partition("\ngate ")[0].split())
 
 
 if __name__ == "__main__":

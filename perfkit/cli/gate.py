@@ -112,7 +112,7 @@ def gate(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="For the whole gate, set-up included (default: 20 for each benchmark, 60 to 600 in all).",
+            help="For the whole gate, set-up included (default: 20 for each benchmark, 60 to 240 in all).",
         ),
     ] = None,
     fail_on: Annotated[

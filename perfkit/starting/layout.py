@@ -21,8 +21,31 @@ from perfkit.repo.working_tree import ignored_files
 # Folders at the top that hold no code of the project's own.
 _NO_PACKAGES = frozenset(
     {
-        *("asv_bench", "benchmark", "benchmarks", "build", "ci", "config", "configs", "data", "dist", "doc"),
-        *("docs", "env", "example", "examples", "notebooks", "scripts", "script", "test", "testing", "tests"),
+        *(
+            "asv_bench",
+            "bench",
+            "benchmark",
+            "benchmarks",
+            "build",
+            "ci",
+            "config",
+            "configs",
+            "data",
+            "dist",
+        ),
+        *(
+            "doc",
+            "docs",
+            "env",
+            "example",
+            "examples",
+            "notebooks",
+            "scripts",
+            "script",
+            "test",
+            "testing",
+            "tests",
+        ),
         *("tools", "venv"),
     }
 )
