@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
             "perfkit show old.prof new.trace.json.gz",
             "perfkit show first_profile.stat --filtered mypackage",
             "perfkit show trace.json --json - | jq .[0].phases",
+            "perfkit show rank0.json.gz rank1.json.gz",
             "perfkit show before.stat after.stat --speedscope both.json",
             "perfkit show env 4f0ee3ba4b6c",
             "perfkit show env HEAD~1 HEAD",
@@ -71,7 +72,7 @@ def show(
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
     from perfkit.jobs.text_files import replace_text
-    from perfkit.views.reading.terminal import reading_view
+    from perfkit.views.reading.terminal import ranks_view, reading_view
     from perfkit.views.reading.text import reading_text
     from perfkit.views.speedscope import speedscope_file
 
@@ -82,6 +83,8 @@ def show(
         as_text = txt or own
         view = reading_text(reading, own_only=bool(own)) if as_text else reading_view(reading)
         show_view(view, to_json=json)
+    if not txt and (ranks := ranks_view(readings)) is not None:
+        show_view(ranks, to_json=json)
     if speedscope is not None and flames is not None:
         replace_text(speedscope, flames, option="--speedscope")
     write_json(readings, json)

@@ -23,13 +23,17 @@ OPTIMIZER_STEP = "Optimizer.step#"
 
 
 class Event(NamedTuple):
-    """One timed event, in seconds on the trace's own clock."""
+    """One timed event, in seconds on the trace's own clock.
+
+    A ``correlation`` is the number that a launch and what it launched have in common, None where unknown.
+    """
 
     name: str
     category: str
     thread: str
     begin_s: float
     end_s: float
+    correlation: int | None = None
 
 
 class Window(NamedTuple):

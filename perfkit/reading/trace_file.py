@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from perfkit.errors import UsageError
+from perfkit.reading.device_time import devices_of
 from perfkit.reading.names import printable
-from perfkit.reading.timeline import Event, Timeline, window_of
+from perfkit.reading.timeline import DEVICE, RUNTIME, Event, Timeline, window_of
 from perfkit.reading.trace_phases import phases_of, waits_of
-from perfkit.records.readings import Reading, StepTimes
+from perfkit.records.readings import DeviceTime, Reading, StepTimes
 
 _MICROSECOND = 1e-6
 # Kineto writes such numbers, which JSON does not allow.
 _NO_NUMBER = re.compile(rb"([:,\[]\s*)-?(?:nan|inf|NaN|Infinity)\b")
 # A number of microseconds beyond the year 3000 is no time stamp.
 _LARGEST_TIME = 1e17
+_NOTHING = msgspec.Raw(b"")
+# What is launched, and what launches it.
+_CORRELATED = DEVICE | RUNTIME
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -30,6 +34,13 @@ class _Event(msgspec.Struct, gc=False):
     dur: float | None = 0.0
     pid: int | str | None = None
     tid: int | str | None = None
+    args: msgspec.Raw = _NOTHING
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    """The arguments of an event that are asked for; others may be whatever they are."""
+
+    correlation: int | None = None
 
 
 class _Distributed(msgspec.Struct):
@@ -63,12 +74,21 @@ def read_trace(data: bytes, name: str) -> Reading:
             thread=f"{one.pid}/{one.tid}",
             begin_s=(begin - origin) * _MICROSECOND,
             end_s=(begin - origin + lasting) * _MICROSECOND,
+            correlation=_correlation(one) if one.cat in _CORRELATED else None,
         )
         for one, begin, lasting in timed
     )
     if not timeline.events and not timeline.device:
         raise UsageError(f"{name} is a trace without a single timed event; profile again, with active steps")
     return _reading(timeline, trace, name)
+
+
+def _correlation(one: _Event) -> int | None:
+    """Return what ties a launch and what it launched together, None where it is missing or no number."""
+    try:
+        return msgspec.json.decode(one.args, type=_Arguments, strict=False).correlation
+    except msgspec.DecodeError:
+        return None
 
 
 def _is_time(microseconds: float | None) -> bool:
@@ -81,6 +101,7 @@ def _reading(timeline: Timeline, trace: _Trace, name: str) -> Reading:
     begin_s, end_s = window.begin_s, window.end_s
     operators = timeline.operators(begin_s, end_s)
     device_s = timeline.device_busy_s(begin_s, end_s)
+    devices = devices_of(timeline, window)
     return Reading(
         name=name,
         origin="torch trace",
@@ -93,17 +114,25 @@ def _reading(timeline: Timeline, trace: _Trace, name: str) -> Reading:
         phases=phases_of(timeline, window),
         waits=waits_of(timeline, window),
         device_busy_s=device_s if timeline.has_device else None,
+        devices=devices,
+        rank=trace.distributedInfo.rank if trace.distributedInfo else None,
         world_size=trace.distributedInfo.world_size if trace.distributedInfo else None,
-        warnings=tuple(_warnings(window.steps)),
+        warnings=tuple(_warnings(window.steps, devices)),
     )
 
 
-def _warnings(steps: Sequence[Event]) -> list[str]:
+def _warnings(steps: Sequence[Event], devices: Sequence[DeviceTime]) -> Iterator[str]:
     if not steps:
-        return [
+        yield (
             "the trace has no steps: call profiler.step() after each, or step an optimizer; times are totals"
-        ]
-    return []
+        )
+    for one in devices:
+        if one.launches_without_kernel or one.kernels_without_launch:
+            yield (
+                f"INCOMPLETE: {one.launches_without_kernel} of {one.launches} launches have no kernel in the"
+                f" trace, {one.kernels_without_launch} of {one.kernels} kernels no launch: the profiler lost"
+                " events, and times on the device are wrong; profile fewer steps at once"
+            )
 
 
 def _decoded(data: bytes, name: str) -> _Trace:

@@ -58,8 +58,7 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     covered: dict[str, list[tuple[float, float]]] = defaultdict(list)
     calls: Counter[str] = Counter()
     named = _Named.of(timeline, window)
-    for event, begin_s, end_s, inside in _outermost(timeline, window):
-        phase = _known_phase(event) or named.at(event.begin_s) or FORWARD_AND_LOSS
+    for phase, begin_s, end_s, inside in _phase_by_phase(timeline, window, named):
         covered[phase].append((begin_s, end_s))
         calls[phase] += inside
     own = [interval for found in covered.values() for interval in found]
@@ -74,6 +73,20 @@ def phases_of(timeline: Timeline, window: Window) -> tuple[PhaseTime, ...]:
     # Rounding can make the sum of the phases a little larger than the whole.
     found = [PhaseTime(name=name, seconds=seconds[name], calls=calls[name]) for name in _in_order(seconds)]
     return (*found, PhaseTime(name=RESIDUAL, seconds=max(whole_s - sum(one.seconds for one in found), 0.0)))
+
+
+def outermost_phases(timeline: Timeline, window: Window) -> Iterator[tuple[str, float, float]]:
+    """Yield when the thread of the steps was in which phase, in order of time; gaps are of no phase."""
+    for phase, begin_s, end_s, _ in _phase_by_phase(timeline, window, _Named.of(timeline, window)):
+        yield phase, begin_s, end_s
+
+
+def _phase_by_phase(
+    timeline: Timeline, window: Window, named: _Named
+) -> Iterator[tuple[str, float, float, int]]:
+    for event, begin_s, end_s, inside in _outermost(timeline, window):
+        phase = _known_phase(event) or named.at(event.begin_s) or FORWARD_AND_LOSS
+        yield phase, begin_s, end_s, inside
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Origin = Literal["cProfile", "torch trace", "perfkit summary"]
 FunctionKind = Literal["own", "library", "builtin"]
 Place = Literal["cpu", "device"]
+# Why a device was idle: the host had not launched its next work, or had waited for the device first; or the
+# work was launched in time and had not begun, since it waited for other work or for its start.
+IdleCause = Literal["host", "sync", "queue"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +90,36 @@ class WaitTime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeviceTime:
+    """What one device did within a trace's window, in seconds that add up to the window.
+
+    ``communication_s`` is the part of collectives in which nothing was computed, ``copy_s`` that of copies
+    and fills in which no kernel ran. ``waited_for`` are the phases that the host was in while the device
+    had nothing to do. ``short_kernels`` take less than 5 us. A launch without a kernel, or a kernel without
+    a launch, is missing in the trace.
+    """
+
+    name: str
+    compute_s: float
+    communication_s: float
+    copy_s: float
+    idle_s: Mapping[IdleCause, float]
+    waited_for: tuple[PhaseTime, ...]
+    launches: int
+    kernels: int
+    short_kernels: int
+    collectives_s: float
+    launches_without_kernel: int
+    kernels_without_launch: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """The content of a profile's file; parts that its format does not have are empty or None.
 
     ``total_s`` is all the time of the profiled thread, of a trace that of its window. ``phases`` add up to
     the steps' time together with their residual. ``device_busy_s`` is the time in which the device was
-    busy, within the window.
+    busy, within the window; ``devices`` say what each of them did, and ``rank`` is that of the process.
     """
 
     name: str
@@ -104,6 +132,8 @@ class Reading:
     phases: tuple[PhaseTime, ...] = ()
     waits: tuple[WaitTime, ...] = ()
     device_busy_s: float | None = None
+    devices: tuple[DeviceTime, ...] = ()
+    rank: int | None = None
     world_size: int | None = None
     samples: int | None = None
     warnings: tuple[str, ...] = ()

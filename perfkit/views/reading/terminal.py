@@ -12,13 +12,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.records.readings import FunctionTime, OperatorTime, Reading
+from perfkit.records.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.units import counted, human_percent, human_seconds
 
 _ENTRIES = 10
 _WORTH_TELLING = 0.001
 _FEW_STEPS = 3
 _COLUMNS = 80
+_FEW_RANKS = 2
+_MUCH_OF_A_STEP = 0.03
+_IDLE: tuple[tuple[IdleCause, str], ...] = (
+    ("host", "idle, its next work not launched"),
+    ("sync", "idle, the host waiting for it"),
+    ("queue", "idle, its next work launched"),
+)
 
 
 def reading_view(reading: Reading) -> Group:
@@ -27,11 +34,39 @@ def reading_view(reading: Reading) -> Group:
         _headline(reading),
         _phases(reading),
         _waits(reading),
+        *_devices(reading),
         *_functions(reading),
         *_operators(reading),
         _notes(reading),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections if section is not None))
+
+
+def ranks_view(readings: Sequence[Reading]) -> Group | None:
+    """Return what the ranks of one training were busy with, None for profiles that are no ranks of one.
+
+    Who waits least in collectives is whom the others wait for there.
+    """
+    ranks = sorted(
+        (one for one in readings if one.rank is not None and one.devices), key=lambda one: one.rank or 0
+    )
+    if len({one.rank for one in ranks}) != len(ranks) or len(ranks) < _FEW_RANKS:
+        return None
+    table = _table("rank", "a step", "computes", "in collectives", "idle")
+    for one in ranks:
+        parts = (_computes_s(one), _collectives_s(one), _idle_s(one))
+        row = (human_seconds(_each(one, seconds)) for seconds in (one.total_s, *parts))
+        table.add_row(f"{one.rank}  {one.name}", *row)
+    last = min(ranks, key=lambda one: _each(one, _collectives_s(one)))
+    others = [_each(one, _collectives_s(one)) for one in ranks if one is not last]
+    lead_s = statistics.median(others) - _each(last, _collectives_s(last))
+    told = "no rank is waited for: all are about as long in collectives"
+    if lead_s >= _MUCH_OF_A_STEP * _each(last, last.total_s):
+        told = (
+            f"rank {last.rank} is waited for: it is {human_seconds(lead_s)}"
+            f" {'a step' if last.steps else 'in all'} less in collectives than the others"
+        )
+    return Group(table, Padding(Text(textwrap.fill(told, _COLUMNS)), (0, 0, 1, 0)))
 
 
 def notes(reading: Reading) -> list[str]:
@@ -104,6 +139,46 @@ def _waits(reading: Reading) -> Table | None:
         step_s = human_seconds(_each(reading, wait.seconds)) if reading.steps else "-"
         table.add_row(name, f"{wait.calls:,}", human_seconds(wait.seconds), step_s, share)
     return table
+
+
+def _devices(reading: Reading) -> Iterator[RenderableType]:
+    for one in reading.devices:
+        table = _table(f"device {one.name}", "a step" if reading.steps else "seconds", "share")
+        parts = [
+            ("computes", one.compute_s),
+            ("communicates only", one.communication_s),
+            ("copies only", one.copy_s),
+            *((title, one.idle_s.get(cause, 0.0)) for cause, title in _IDLE),
+        ]
+        for title, seconds in parts:
+            if seconds >= _WORTH_TELLING * reading.total_s:
+                table.add_row(title, human_seconds(_each(reading, seconds)), _share(reading, seconds))
+        yield Group(table, Text(_device_told(one, reading), style="dim"))
+
+
+def _device_told(one: DeviceTime, reading: Reading) -> str:
+    """Return what the host did while the device had nothing to do, and how small its work is."""
+    each = reading.steps.count if reading.steps else 1
+    per = "a step" if reading.steps else "in all"
+    short = human_percent(one.short_kernels / one.kernels if one.kernels else None)
+    sentences = [f"{one.kernels / each:,.0f} kernels {per}, {short} of them shorter than 5 us"]
+    during = [part for part in one.waited_for if part.seconds >= _WORTH_TELLING * reading.total_s]
+    if during:
+        parts = (f"{human_seconds(_each(reading, part.seconds))} in {part.name}" for part in during[:3])
+        sentences.append(f"while it had nothing to do, the host was {', '.join(parts)}")
+    return textwrap.fill("; ".join(sentences), _COLUMNS)
+
+
+def _computes_s(reading: Reading) -> float:
+    return sum(one.compute_s for one in reading.devices)
+
+
+def _collectives_s(reading: Reading) -> float:
+    return sum(one.collectives_s for one in reading.devices)
+
+
+def _idle_s(reading: Reading) -> float:
+    return sum(sum(one.idle_s.values()) for one in reading.devices)
 
 
 def _functions(reading: Reading) -> Iterator[RenderableType]:
