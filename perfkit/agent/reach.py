@@ -14,25 +14,86 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
+_Node = FunctionType | type
 
-def reached_functions(starts: Iterable[object], root: Path) -> frozenset[tuple[str, str]]:
-    """Return the functions that ``starts`` may lead to: file, relative to ``root``, and qualified name.
 
-    A function that another one defines counts as that one.
+class Reach:
+    """The functions of a tree, and which of them lead to which: each is looked at once, for all benchmarks.
+
+    Functions that lead to one another reach the same ones. These groups are found by Tarjan's algorithm
+    (1972), and each has what it reaches as the bits of a number.
     """
-    top = f"{root}/"
-    seen: set[int] = set()
-    found: set[tuple[str, str]] = set()
-    waiting = [*starts]
-    while waiting:
-        value = waiting.pop()
-        for function in _functions_of(value, top):
-            file = function.__code__.co_filename
-            if id(function) not in seen and file.startswith(top):
-                seen.add(id(function))
-                found.add((file.removeprefix(top), function.__qualname__.partition(".<locals>")[0]))
-                waiting += _named_by(function, top)
-    return frozenset(found)
+
+    def __init__(self, root: Path) -> None:
+        self._top = f"{root}/"
+        self._names: list[tuple[str, str]] = []
+        # By identity, since a class may say that it equals another one; what is known is kept, so that no
+        # identity is given twice.
+        self._reached: dict[int, int] = {}
+        self._kept: list[_Node] = []
+
+    def of(self, starts: Iterable[object]) -> frozenset[tuple[str, str]]:
+        """Return the functions that ``starts`` may lead to: file, relative to the root, and qualified name.
+
+        A function that another one defines counts as that one.
+        """
+        bits = 0
+        for start in starts:
+            for node in _nodes_of(start, self._top):
+                if id(node) not in self._reached:
+                    self._follow(node)
+                bits |= self._reached[id(node)]
+        return self._named(bits)
+
+    def _follow(self, start: _Node) -> None:
+        """Find what a node reaches, and all nodes on the way."""
+        numbers, lowest = {id(start): 0}, {id(start): 0}
+        group, path = [start], [(start, 0, self._next(start))]
+        while path:
+            node, place, following = path[-1]
+            number = id(node)
+            for other in following:
+                if id(other) in self._reached:
+                    continue
+                if id(other) not in numbers:
+                    numbers[id(other)] = lowest[id(other)] = len(numbers)
+                    path.append((other, len(group), self._next(other)))
+                    group.append(other)
+                    break
+                lowest[number] = min(lowest[number], numbers[id(other)])
+            else:
+                path.pop()
+                if path:
+                    above = id(path[-1][0])
+                    lowest[above] = min(lowest[above], lowest[number])
+                if lowest[number] == numbers[number]:
+                    self._close(group[place:])
+                    del group[place:]
+
+    def _close(self, group: Sequence[_Node]) -> None:
+        """Give all nodes of a group what any of them is or leads to."""
+        bits = 0
+        for node in group:
+            if isinstance(node, FunctionType):
+                bits |= 1 << len(self._names)
+                file = node.__code__.co_filename.removeprefix(self._top)
+                self._names.append((file, node.__qualname__.partition(".<locals>")[0]))
+            for other in self._next(node):
+                bits |= self._reached.get(id(other), 0)
+        self._reached.update((id(node), bits) for node in group)
+        self._kept += group
+
+    def _next(self, node: _Node) -> Iterator[_Node]:
+        if isinstance(node, FunctionType):
+            values: Iterable[object] = _named_by(node, self._top)
+        else:
+            values = _members_of(node, self._top)
+        for value in values:
+            yield from _nodes_of(value, self._top)
+
+    @functools.cache  # noqa: B019 (a process collects once, and ends)
+    def _named(self, bits: int) -> frozenset[tuple[str, str]]:
+        return frozenset(name for number, name in enumerate(self._names) if bits >> number & 1)
 
 
 def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple[str, str]]) -> bool:
@@ -40,8 +101,8 @@ def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple
     return any(file in changed and _names_it(changed[file], name) for file, name in reached)
 
 
-def _functions_of(value: object, top: str) -> Iterator[FunctionType]:
-    """Yield the functions that calling or using a value may run."""
+def _nodes_of(value: object, top: str) -> Iterator[_Node]:
+    """Yield the functions that calling a value runs, or the class whose methods using it may run."""
     if isinstance(value, functools.partial):
         value = value.func
     value = inspect.unwrap(value) if callable(value) else value
@@ -49,17 +110,27 @@ def _functions_of(value: object, top: str) -> Iterator[FunctionType]:
         value = value.__func__
     if inspect.ismethod(value):
         value = value.__func__
-    if isinstance(value, FunctionType):
-        yield value
-    elif isinstance(value, property):
-        yield from (part for part in (value.fget, value.fset) if isinstance(part, FunctionType))
-    else:
-        kind = value if isinstance(value, type) else type(value)
-        for base in kind.__mro__:
-            if (_file_of(sys.modules.get(base.__module__)) or "").startswith(top):
-                for member in vars(base).values():
-                    if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
-                        yield from _functions_of(member, top)
+    parts: Iterable[object] = (value.fget, value.fset) if isinstance(value, property) else (value,)
+    for part in parts:
+        if isinstance(part, FunctionType):
+            if part.__code__.co_filename.startswith(top):
+                yield part
+        elif part is value:
+            kind = part if isinstance(part, type) else type(part)
+            if any(_is_in(base, top) for base in kind.__mro__):
+                yield kind
+
+
+def _members_of(kind: type, top: str) -> Iterator[object]:
+    for base in kind.__mro__:
+        if _is_in(base, top):
+            for member in vars(base).values():
+                if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
+                    yield member
+
+
+def _is_in(base: type, top: str) -> bool:
+    return (_file_of(sys.modules.get(base.__module__)) or "").startswith(top)
 
 
 def _named_by(function: FunctionType, top: str) -> Iterator[object]:

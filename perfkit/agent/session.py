@@ -16,7 +16,7 @@ from _pytest.mark.expression import Expression
 from . import COLLECTING, FIXTURE_NAME, MARKERS
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel
-from .reach import may_run, reached_functions
+from .reach import Reach, may_run
 from .reports import MESSAGE_LIMIT, judge, last_line
 from .source import source_of
 from .state import StateKeeper
@@ -308,7 +308,12 @@ def _reached(item: pytest.Item) -> frozenset[tuple[str, str]]:
 @functools.cache
 def _reached_by(function: object, fixtures: tuple[object, ...], root: Path) -> frozenset[tuple[str, str]]:
     """Return the functions that these may run, computed once for all parameters of a benchmark."""
-    return reached_functions((function, *fixtures), root)
+    return _reach(root).of((function, *fixtures))
+
+
+@functools.cache
+def _reach(root: Path) -> Reach:
+    return Reach(root)
 
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.agent.reach import may_run, reached_functions
+from perfkit.agent.reach import Reach, may_run
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",
@@ -85,7 +86,7 @@ def test_functions_are_reached_through_the_names_in_code(
     suite: object, tmp_path: Path, test: str, functions: set[tuple[str, str]]
 ) -> None:
     """The benchmark itself is always one of them."""
-    assert {(OWN, test), *functions} == reached_functions([getattr(suite, test)], tmp_path)
+    assert {(OWN, test), *functions} == Reach(tmp_path).of([getattr(suite, test)])
 
 
 @pytest.mark.parametrize(
@@ -102,6 +103,53 @@ def test_a_changed_function_that_is_reached_may_run(
     suite: object, tmp_path: Path, changed: dict[str, list[str] | None], *, runs: bool
 ) -> None:
     """Other functions of a file do not count, unless all of it does."""
-    reached = reached_functions([getattr(suite, "test_half")], tmp_path)  # noqa: B009 (a module is no type)
+    reached = Reach(tmp_path).of([getattr(suite, "test_half")])  # noqa: B009 (a module is no type)
 
     assert runs == may_run(changed, reached)
+
+
+RINGS = """
+class Odd(type):
+    def __eq__(cls, other):
+        raise RuntimeError("compared")
+    __hash__ = None
+
+class Shape(metaclass=Odd):
+    def area(self):
+        return first(0)
+
+def first(n): return second(n)
+def second(n): return third(n) or first(n)
+def third(n): return fourth(n) or second(n)
+def fourth(n): return n
+def fifth(n): return Shape().area() + sixth(n)
+def sixth(n): return sixth(n - 1)
+"""
+RING = {"first", "second", "third", "fourth"}
+
+
+@pytest.mark.parametrize(
+    ("start", "reached"),
+    [
+        ("second", RING),
+        ("fourth", {"fourth"}),
+        ("sixth", {"sixth"}),
+        ("Shape", RING | {"Shape.area"}),
+        ("fifth", RING | {"fifth", "sixth", "Shape.area"}),
+    ],
+)
+def test_functions_that_lead_to_one_another_reach_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, reached: set[str]
+) -> None:
+    """Whichever was asked for first, and whatever a class says that it equals."""
+    (tmp_path / "reachrings.py").write_text(RINGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "reachrings", raising=False)
+    module = importlib.import_module("reachrings")
+    reach = Reach(tmp_path)
+
+    for before in ("third", "fifth", start):
+        found = reach.of([vars(module)[before]])
+
+    assert reached == {name for _, name in found}
+    assert reached == {name for _, name in Reach(tmp_path).of([vars(module)[start]])}
