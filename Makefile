@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
+.PHONY: site links
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
 run: $(INSTALLED)
@@ -57,6 +58,15 @@ calibration-report: $(INSTALLED)
 # Twenty fresh processes count the whole suite: some ten minutes.
 exactness: $(INSTALLED)
 	$(BIN)/python benchmarks/exact/repeat.py
+
+# The documentation as a site, in build/site; a warning is an error.
+site: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html --doctree-dir build/site-cache docs build/site
+
+# Asks all addresses that the documents name; needs the internet.
+links: $(INSTALLED)
+	$(BIN)/python -m sphinx --builder linkcheck --doctree-dir build/site-cache docs build/links
 
 # Kills perfkit at moments drawn by lot and looks at what the next command makes of it: an hour. Then stops each step
 # of the ledger at its system calls, damages files, and lets many write at once: two hours. Goes on where it stood.

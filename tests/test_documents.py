@@ -20,13 +20,16 @@ DOCUMENTS = [
     "docs/experiments.md",
     "docs/gate.md",
     "docs/history.md",
+    "docs/howto/continuous-integration.md",
+    "docs/howto/read-a-profile.md",
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/start.md",
     "docs/trust.md",
 ]
 # Its lines run in a project with a suite of asv: tests/cli/test_asv_suites.py.
-ELSEWHERE = ["docs/asv.md"]
+# tests/test_site.py runs the tutorial from its first line to its last.
+ELSEWHERE = ["docs/asv.md", "docs/tutorial.md"]
 # Nothing in these is to be typed.
 TEXTS = [
     "docs/architecture.md",
@@ -34,7 +37,14 @@ TEXTS = [
     "docs/calibration.md",
     "docs/case-studies.md",
     "docs/change-points.md",
+    "docs/comparison.md",
     "docs/evidence.md",
+    "docs/howto/find-the-slow-commit.md",
+    "docs/howto/from-asv.md",
+    "docs/howto/from-pytest-benchmark.md",
+    "docs/howto/gpu.md",
+    "docs/howto/mixed-precision.md",
+    "docs/index.md",
     "docs/method.md",
     "docs/peers.md",
     "docs/python.md",
