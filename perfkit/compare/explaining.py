@@ -204,11 +204,13 @@ def doubtful_assumptions(timing: SequentialComparison) -> Iterator[str]:
 
 
 def _unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:
-    """Yield a note on the changed Python files that no measured process imported, where that is known."""
+    """Yield a note on the changed Python files that no measured process ran, where that is known."""
     if loaded is None:
         return
     folder = subfolder(sides.project, sides.pair, "head")
-    seen = {(folder / file).as_posix() for file in loaded}
+    target = sides.scope.target
+    ran = (target.script,) if target is not None and target.script is not None else ()
+    seen = {(folder / file).as_posix() for file in (*loaded, *ran)}
     unseen = [file for file in changed_files(sides.pair) or () if file.endswith(".py") and file not in seen]
     if unseen:
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ SHORT = ("--budget", "60")
 def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     """Return a project without benchmarks whose second commit is slower."""
     project = git_project(tmp_path_factory.mktemp("target"), FILES)
-    project.commit({"work.py": work(steady=10 * SLOWER), "scripts/later.py": SCRIPT})
+    changed = {"scripts/train.py": f"{SCRIPT}# A comment.\n", "scripts/later.py": SCRIPT}
+    project.commit({"work.py": work(steady=10 * SLOWER), **changed})
     return project
 
 
@@ -41,6 +43,8 @@ def test_a_script_is_a_benchmark(project: GitProject) -> None:
     assert {"test_train": "REGRESSED"} == gated.verdicts, gated.stderr
     assert 1 == gated.exit_code
     assert "" == project.repository.git.git.status("--porcelain")
+    # The script itself was run, though nothing imported it.
+    assert ["scripts/later.py"] == re.findall(r"loaded by no benchmark: (.*?);", gated.notes)
 
 
 def test_a_function_is_a_benchmark(project: GitProject) -> None:
