@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,9 @@ from .counting.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 
 
+NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
+
+
 class _EnoughSteps(BaseException):
     """Ends the loop after its last counted step; it is no Exception, since a loop may catch these."""
 
@@ -22,6 +26,8 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
 
     ``place`` is "package.module:function", or the path of a script. An optimizer's step ends a step.
     """
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        return {"problem": NO_TORCH}
     try:
         counts = _count(_load(place), TensorWatch(root), steps)
     except TargetError as error:

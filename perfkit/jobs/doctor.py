@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from perfkit.compare.engine import gate_policy
 from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
+from perfkit.extras import is_installed
 from perfkit.jobs.measuring import measuring
 from perfkit.machine.conditions import read_conditions
 from perfkit.machine.facts import read_machine
@@ -24,7 +25,7 @@ from perfkit.views.gate.wording import after_waiting
 
 # A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
 FAMILY = 6
-_SUITE = Path(__file__).parents[1] / "workloads" / "machine_check" / "bench_machine_check.py"
+_SUITES = Path(__file__).parents[1] / "workloads" / "machine_check"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ def run_doctor(
         RunInterruptedError: the person stopped it.
     """
     say("looking at the machine")
-    conditions = [_others(), *read_conditions()]
+    conditions = [_others(), *read_conditions(), *_torch()]
     config = project.config
     margin = request.margin or config.margin_share
     try:
@@ -95,11 +96,23 @@ def _others() -> Condition:
     return Condition(name="other perfkits", found="none", state="good")
 
 
+def _torch() -> Iterator[Condition]:
+    """Yield what a gate does without torch, where it is not installed."""
+    if not is_installed("torch"):
+        yield Condition(
+            name="torch",
+            found="absent: Python's calls are counted, and nothing that tensors do",
+            state="notable",
+            advice="`pip install 'perfkit[torch]'` if your code uses it; other code needs none",
+        )
+
+
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
+    suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
-            staged_launcher(_SUITE, folder, environment=os.environ, seed=request.seed)
+            staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
         alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
         return alike, _fork(launcher)
