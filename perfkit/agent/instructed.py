@@ -32,8 +32,8 @@ WITH_SETUP = "the set-up of its rounds would be counted with it"
 # A turn is long, so that work done once in it, such as tidying the heap, is a small part of all its calls.
 _TURN_S = 10.0
 _MOST_CALLS = 1000
-# What callgrind is asked to do, by the numbers of its header: to write down what it counted, and to begin or end
-# counting.
+# What callgrind is asked to do, by the numbers of its header: to write down what it counted, and to begin or
+# end counting.
 _DUMP, _TOGGLE = (0x43540000 + number for number in (0, 2))
 # A function for x86-64 that takes a request: rotations by 128 bits together, then a register exchanged with
 # itself. A processor does nothing in them; to Valgrind they are the sign that rax points to a request.
@@ -116,7 +116,7 @@ def _marks() -> tuple[_Mark, _Mark] | str:
 
 
 def marks_without_torch() -> tuple[_Mark, _Mark] | str:
-    """Return what begins and what ends the counting of a turn where there is no torch, or why nothing does."""
+    """Return what begins and what ends the counting of a turn without torch, or why nothing does."""
     if platform.machine() != "x86_64":
         return NO_REQUESTS
     try:

@@ -13,7 +13,6 @@ from .counting.model import Counts, as_message, with_texts
 from .counting.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
 
-
 NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
 
 

@@ -24,7 +24,6 @@ from perfkit.cli.options import (
     project_in,
 )
 from perfkit.cli.output import show, tell
-from perfkit.errors import UsageError
 from perfkit.extras import need
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ def _check_installed(workload: str) -> None:
         MissingLibraryError: they are not; it names the extra that brings them.
     """
     libraries = ("transformers",) if "text" in workload else ("PIL", "sklearn")
-    need(*libraries, by=f"the workload {workload}")
+    need("torch", *libraries, by=f"the workload {workload}")
 
 
 def _run(

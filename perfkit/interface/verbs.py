@@ -212,8 +212,8 @@ def profile(
     """Profile a training loop as ``perfkit profile`` does, and return what that learned.
 
     ``target`` is a configured name, "package.module:function" or a script, and ``arguments`` what that finds
-    in sys.argv. ``out`` is the .stat file; the other files lie beside it. ``wait_s`` is in seconds. ``passes``
-    are clean, balance, counts, cprofile and torch by default, without torch those that need none of it.
+    in sys.argv. ``out`` is the .stat file; the other files lie beside it. ``wait_s`` is in seconds.
+    All passes but that of lines are made by default, without torch only clean and cprofile.
 
     Raises:
         PerfkitError: it could not be profiled; its ``exit_code`` is the command's.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from perfkit.errors import RunInterruptedError
 from perfkit.extras import is_installed
 from perfkit.jobs.measuring import measuring
 from perfkit.machine.conditions import read_conditions
+from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import who_measures
 from perfkit.measure.lockstep.launcher import Launcher
@@ -25,6 +27,8 @@ from perfkit.views.gate.wording import after_waiting
 
 # A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
 FAMILY = 6
+# The extra of perfkit asks for no older one, but a project may have its own.
+OLDEST_TORCH = (2, 8)
 _SUITES = Path(__file__).parents[1] / "workloads" / "machine_check"
 
 
@@ -97,14 +101,22 @@ def _others() -> Condition:
 
 
 def _torch() -> Iterator[Condition]:
-    """Yield what a gate does without torch, where it is not installed."""
+    """Yield what is missed where torch is not installed, or older than those that perfkit is tested with."""
+    install = "`pip install 'perfkit[torch]'`"
     if not is_installed("torch"):
         yield Condition(
             name="torch",
             found="absent: Python's calls are counted, and nothing that tensors do",
             state="notable",
-            advice="`pip install 'perfkit[torch]'` if your code uses it; other code needs none",
+            advice=f"{install} if your code uses it; other code needs none",
         )
+        return
+    version = read_environment(torch_settings={}).facts["torch"]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers and numbers < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        found = f"{version}, older than {oldest}: what counts operators was not tried with it"
+        yield Condition(name="torch", found=found, state="notable", advice=install)
 
 
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:

@@ -228,7 +228,7 @@ def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRat
 def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding, ...]]]:
     """Return base, head and findings of each gate as its rows say, without judging anything anew."""
     found: dict[str, tuple[str, str, tuple[GateFinding, ...]]] = {}
-    for run_id, benchmark, metric, unit, exact, verdict, gating, run_base, run_head in kept.ask(_KEPT_VERDICTS):
+    for run_id, benchmark, metric, unit, exact, verdict, gating, *commits in kept.ask(_KEPT_VERDICTS):
         base, head, findings = found.get(run_id, ("", "", ()))
         finding = GateFinding(
             benchmark=benchmark,
@@ -237,7 +237,7 @@ def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding,
             gating=gating == "true",
             message=f"`perfkit gate --from-ledger {run_id[-12:]}` tells by how much",
         )
-        found[run_id] = (run_base or base, run_head or head, (*findings, finding))
+        found[run_id] = (commits[0] or base, commits[1] or head, (*findings, finding))
     return found
 
 

@@ -85,7 +85,7 @@ def _gpu_models() -> list[str]:
 
 
 def _gpus_named_by_driver(root: Path = Path("/")) -> list[str]:
-    """Return the names that the driver shows by itself: the library reads the same ones, so that they agree."""
+    """Return the names under which the driver lists its devices, by their places on the bus."""
     named = {}
     for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
         fields = (line.partition(":") for line in _text(file).splitlines())
