@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import tomllib
 import venv
@@ -58,8 +59,9 @@ class LightEnvironment:
         return [(code, said, told) for code, said, told in json.loads(done.stdout)]
 
     def run(self, *command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run any command."""
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        """Run any command; what the caller's PYTHONPATH names is not found in it."""
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
 
 
 def light_environment(place: Path) -> LightEnvironment:

@@ -8,6 +8,7 @@ import json
 import sys
 import tomllib
 import types
+import venv
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from repositories import Repository, create_repository
 
+from perfkit.agent.training import NO_TORCH, count_steps
 from perfkit.errors import EXIT_USAGE
 from perfkit.extras import EXTRAS, MissingLibraryError, is_installed, need
 from perfkit.jobs.doctor import OLDEST_TORCH
@@ -113,6 +115,13 @@ def test_a_module_made_by_hand_counts_as_installed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
 
     assert [True, False] == [is_installed("torch"), is_installed("no_such_library")]
+
+
+def test_steps_are_not_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is told in place of an import error, before the target is loaded."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    assert {"problem": NO_TORCH} == count_steps("no_such_module:main", root=tmp_path, steps=3)
 
 
 def test_gpus_are_named_by_the_driver_without_the_library(tmp_path: Path) -> None:
@@ -222,3 +231,39 @@ def test_a_data_frame_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for call in (ledger.to_pandas, lambda: ledger.sql("SELECT 1"), lambda: ledger.series("test_a")):
         with pytest.raises(MissingLibraryError, match="a data frame needs pandas, found none"):
             call()
+
+
+@pytest.mark.slow
+def test_a_wheel_gates_a_project_of_plain_python(tmp_path: Path) -> None:
+    """Built and installed as anyone would, it needs neither this repository nor any extra."""
+    place = LightEnvironment(bin=tmp_path / "environment" / "bin")
+    venv.create(tmp_path / "environment", with_pip=True)
+    pip = [place.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    built = place.run(*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT), cwd=tmp_path)
+    if built.returncode:
+        pytest.skip(f"no index to build and install from: {built.stderr.splitlines()[-1]}")
+    (wheel,) = tmp_path.glob("perfkit-*.whl")
+    installed = place.run(*pip, "install", "-c", str(ROOT / "constraints.txt"), str(wheel), cwd=tmp_path)
+    assert 0 == installed.returncode, installed.stderr
+    found = place.run(place.python, "-c", "import perfkit; print(perfkit.__file__)", cwd=tmp_path)
+    assert Path(found.stdout.strip()).is_relative_to(tmp_path)
+    root = tmp_path / "project"
+    root.mkdir()
+    made = Repository(root, create_repository(root))
+    made.commit({"words.py": WORDS, "pyproject.toml": '[project]\nname = "words"\nversion = "1"\n'}, "Begin")
+
+    begun = place.perfkit("init", "--yes", cwd=root)
+    made.commit({}, "Measure performance with perfkit")
+    made.commit({"words.py": WORDS.replace("text.split()", "sorted(text.split() * 9)")}, "Sort")
+    gated = place.perfkit("gate", "--base", "HEAD~1", "--json", "gate.json", cwd=root)
+    commands = (("log",), ("history",), ("doctor", "--seconds", "1", "--margin", "10000%"))
+    done = [place.perfkit(*command, cwd=root) for command in commands]
+    profiled = place.perfkit("profile", "words:main", cwd=root)
+
+    assert 0 == begun.returncode, begun.stderr
+    assert 1 == gated.returncode, gated.stderr
+    report = json.loads((root / "gate.json").read_text())
+    assert {"REGRESSED"} == {one["verdict"] for one in report["comparisons"]}
+    assert [0, 0, 0] == [one.returncode for one in done], [one.stderr for one in done]
+    assert "absent: Python's calls are counted" in done[-1].stdout
+    assert 0 == profiled.returncode, profiled.stderr

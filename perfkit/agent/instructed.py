@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import mmap
 import multiprocessing
 import os
 import platform
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +16,7 @@ from .channel import Message
 from .counted import OTHER_PROCESSES
 from .counting.counting import OWN_THREADS, TOO_FEW_CALLS
 from .counting.interventions import StartedThreads, without_garbage_collection
+from .torch_settings import has_torch
 
 if TYPE_CHECKING:
     # Imported before pytest has started, pytest-benchmark could not have its assertions rewritten.
@@ -104,7 +103,7 @@ def _marks() -> tuple[_Mark, _Mark] | str:
 
     Torch's own Timer counts with the functions that torch has for it.
     """
-    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+    if not has_torch():
         return marks_without_torch()
     import torch
 

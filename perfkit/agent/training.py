@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from .channel import Message
 from .counting.model import Counts, as_message, with_texts
 from .counting.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
+from .torch_settings import has_torch
 
 NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
 
@@ -25,7 +25,7 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
 
     ``place`` is "package.module:function", or the path of a script. An optimizer's step ends a step.
     """
-    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+    if not has_torch():
         return {"problem": NO_TORCH}
     try:
         counts = _count(_load(place), TensorWatch(root), steps)

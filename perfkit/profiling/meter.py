@@ -188,7 +188,7 @@ def _recorded_event() -> torch.cuda.Event | None:
 
 
 def _wait_for_accelerator() -> tuple[torch.cuda.Event | None, float]:
-    if "torch" not in sys.modules:
+    if sys.modules.get("torch") is None:
         return None, time.perf_counter()
     import torch
 
