@@ -9,6 +9,7 @@ import sys
 import tomllib
 import types
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -228,7 +229,12 @@ def test_a_data_frame_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "pandas", None)
     ledger = Ledger(tmp_path)
 
-    for call in (ledger.to_pandas, lambda: ledger.sql("SELECT 1"), lambda: ledger.series("test_a")):
+    calls: tuple[Callable[[], object], ...] = (
+        ledger.to_pandas,
+        lambda: ledger.sql("SELECT 1"),
+        lambda: ledger.series("test_a"),
+    )
+    for call in calls:
         with pytest.raises(MissingLibraryError, match="a data frame needs pandas, found none"):
             call()
 
@@ -238,7 +244,7 @@ def test_a_wheel_gates_a_project_of_plain_python(tmp_path: Path) -> None:
     """Built and installed as anyone would, it needs neither this repository nor any extra."""
     place = LightEnvironment(bin=tmp_path / "environment" / "bin")
     venv.create(tmp_path / "environment", with_pip=True)
-    pip = [place.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [place.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     built = place.run(*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT), cwd=tmp_path)
     if built.returncode:
         pytest.skip(f"no index to build and install from: {built.stderr.splitlines()[-1]}")
