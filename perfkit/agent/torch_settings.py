@@ -1,8 +1,14 @@
-"""The settings of torch that decide how fast it computes."""
+"""Whether there is torch, and the settings of it that decide how fast it computes."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+
+
+def has_torch() -> bool:
+    """Tell whether torch is loaded or could be imported."""
+    return sys.modules.get("torch") is not None or importlib.util.find_spec("torch") is not None
 
 
 def read_torch_settings() -> dict[str, str]:

@@ -11,6 +11,9 @@ from .channel import Message
 from .counting.model import Counts, as_message, with_texts
 from .counting.tensors import TensorWatch
 from .loading import TargetError, compile_script, is_script, load_function, script_call
+from .torch_settings import has_torch
+
+NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
 
 
 class _EnoughSteps(BaseException):
@@ -22,6 +25,8 @@ def count_steps(place: str, *, root: Path, steps: int) -> Message:
 
     ``place`` is "package.module:function", or the path of a script. An optimizer's step ends a step.
     """
+    if not has_torch():
+        return {"problem": NO_TORCH}
     try:
         counts = _count(_load(place), TensorWatch(root), steps)
     except TargetError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from perfkit.cli.options import (
     project_in,
 )
 from perfkit.cli.output import show, tell
-from perfkit.errors import UsageError
+from perfkit.extras import need
 
 if TYPE_CHECKING:
     from perfkit.jobs.experiment import Measured
@@ -191,15 +190,10 @@ def _check_installed(workload: str) -> None:
     """Refuse a workload whose libraries are not there, before anything else is done.
 
     Raises:
-        UsageError: they are not; it names the extra that brings them.
+        MissingLibraryError: they are not; it names the extra that brings them.
     """
-    extra, libraries = ("text", ["transformers"]) if "text" in workload else ("workloads", ["PIL", "sklearn"])
-    missing = [name for name in libraries if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"the workload {workload} needs {' and '.join(missing)}, found none;"
-            f" install it: pip install 'perfkit[{extra}]'"
-        )
+    libraries = ("transformers",) if "text" in workload else ("PIL", "sklearn")
+    need("torch", *libraries, by=f"the workload {workload}")
 
 
 def _run(
@@ -215,6 +209,7 @@ def _run(
     from perfkit.verdict.effects import exit_code_of
     from perfkit.views.progress import StageProgress
 
+    need("torch", by="perfkit experiment")
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_place)
     with StageProgress() as progress:

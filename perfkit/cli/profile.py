@@ -41,8 +41,12 @@ def profile(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="End each pass after this many optimizer steps.")] = None,
     passes: Annotated[
-        str, typer.Option(help="Which passes to make.")
-    ] = "clean,balance,counts,cprofile,torch",
+        str | None,
+        typer.Option(
+            help="Which passes to make (default: clean,balance,counts,cprofile,torch; without torch"
+            " clean,cprofile)."
+        ),
+    ] = None,
     lines: Annotated[
         list[str] | None,
         typer.Option(metavar="FUNCTION", help="Time package.module:function by line; auto: your slowest."),
@@ -71,9 +75,7 @@ def profile(
         arguments=tuple(arguments or ()),
         out=out or project.path(project.config.profiles) / f"{Path(target.rpartition(':')[2]).stem}.stat",
         steps=steps,
-        passes=cast(
-            "tuple[PassName, ...]", tuple(name.strip() for name in passes.split(",") if name.strip())
-        ),
+        passes=None if passes is None else _names(passes),
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
@@ -81,3 +83,8 @@ def profile(
     )
     summary = run_profile(request, project=project)
     tell(render_report(summary, folder=request.out.parent), summary, json=json)
+
+
+def _names(passes: str) -> tuple[PassName, ...]:
+    """Return the passes that are named; whether there are such is looked at with the request."""
+    return cast("tuple[PassName, ...]", tuple(name.strip() for name in passes.split(",") if name.strip()))

@@ -25,6 +25,7 @@ from perfkit.cli.options import (
 )
 from perfkit.cli.output import tell
 from perfkit.errors import UsageError
+from perfkit.extras import need
 
 # Default budgets, within which most tricks are decided on two cores.
 _APART_S, _ON_LOOP_S = 240.0, 600.0
@@ -85,6 +86,8 @@ def tricks(
     Both sides are checked to give the same, measured in turns and judged by the gate's rule. Exit code: 0
     tried, 4 a trick failed or its sides do not give the same.
     """
+    # Even to show what was recorded, the catalogue is read, whose tricks are code for torch.
+    need("torch", by="perfkit tricks")
     from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
     from perfkit.factorial.definition import parse_level
     from perfkit.jobs.tricks import TricksRequest, codes, recorded_tricks, run_tricks, write_document

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Folder = str | Path
 Passes = Sequence[Literal["clean", "balance", "counts", "cprofile", "torch", "lines"]]
-_PASSES: Passes = ("clean", "balance", "counts", "cprofile", "torch")
 
 
 class _Shown:
@@ -201,7 +200,7 @@ def profile(
     *,
     out: Folder | None = None,
     steps: int | None = None,
-    passes: Passes = _PASSES,
+    passes: Passes | None = None,
     lines: Sequence[str] = (),
     trace_all: bool = False,
     wait_s: float | None = None,
@@ -214,6 +213,7 @@ def profile(
 
     ``target`` is a configured name, "package.module:function" or a script, and ``arguments`` what that finds
     in sys.argv. ``out`` is the .stat file; the other files lie beside it. ``wait_s`` is in seconds.
+    All passes but that of lines are made by default, without torch only clean and cprofile.
 
     Raises:
         PerfkitError: it could not be profiled; its ``exit_code`` is the command's.
@@ -227,7 +227,7 @@ def profile(
         arguments=tuple(arguments),
         out=Path(out) if out is not None else project.path(project.config.profiles) / f"{stem}.stat",
         steps=steps,
-        passes=tuple(passes),
+        passes=None if passes is None else tuple(passes),
         lines=tuple(lines),
         trace_all=trace_all,
         wait_s=wait_s,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,10 @@ from perfkit.compare.engine import gate_policy
 from perfkit.compare.sides import staged_launcher
 from perfkit.config import Project
 from perfkit.errors import RunInterruptedError
+from perfkit.extras import is_installed
 from perfkit.jobs.measuring import measuring
 from perfkit.machine.conditions import read_conditions
+from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.lock import who_measures
 from perfkit.measure.lockstep.launcher import Launcher
@@ -24,7 +27,9 @@ from perfkit.views.gate.wording import after_waiting
 
 # A gate shares its error among its benchmarks. The doctor's answers hold for a gate with this many of them.
 FAMILY = 6
-_SUITE = Path(__file__).parents[1] / "workloads" / "machine_check" / "bench_machine_check.py"
+# The extra of perfkit asks for no older one, but a project may have its own.
+OLDEST_TORCH = (2, 8)
+_SUITES = Path(__file__).parents[1] / "workloads" / "machine_check"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +60,7 @@ def run_doctor(
         RunInterruptedError: the person stopped it.
     """
     say("looking at the machine")
-    conditions = [_others(), *read_conditions()]
+    conditions = [_others(), *read_conditions(), *_torch()]
     config = project.config
     margin = request.margin or config.margin_share
     try:
@@ -95,11 +100,31 @@ def _others() -> Condition:
     return Condition(name="other perfkits", found="none", state="good")
 
 
+def _torch() -> Iterator[Condition]:
+    """Yield what is missed where torch is not installed, or older than those that perfkit is tested with."""
+    install = "`pip install 'perfkit[torch]'`"
+    if not is_installed("torch"):
+        yield Condition(
+            name="torch",
+            found="absent: Python's calls are counted, and nothing that tensors do",
+            state="notable",
+            advice=f"{install} if your code uses it; other code needs none",
+        )
+        return
+    version = read_environment(torch_settings={}).facts["torch"]
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers and numbers < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        found = f"{version}, older than {oldest}: what counts operators was not tried with it"
+        yield Condition(name="torch", found=found, state="notable", advice=install)
+
+
 def _measure(request: DoctorRequest, tell: Callable[[float], None]) -> tuple[Alike, Condition | None]:
+    suite = _SUITES / f"bench_{'machine_check' if is_installed('torch') else 'without_torch'}.py"
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         launcher = stack.enter_context(
-            staged_launcher(_SUITE, folder, environment=os.environ, seed=request.seed)
+            staged_launcher(suite, folder, environment=os.environ, seed=request.seed)
         )
         alike = measure_alike(launcher, seconds=request.seconds, seed=request.seed, tell=tell)
         return alike, _fork(launcher)

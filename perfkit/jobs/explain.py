@@ -11,6 +11,7 @@ from perfkit.attribution.difference import CleanSteps, explain
 from perfkit.attribution.merging import merged
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
+from perfkit.extras import is_installed
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec
@@ -141,8 +142,8 @@ def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, .
 def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
     """Profile a training loop at two commits and return what differs.
 
-    Clean and balance passes of both sides take turns, a few steps at a time; cProfiles are made one after the
-    other, each side twice.
+    Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
+    are made one after the other, each side twice.
 
     Raises:
         RepositoryError: a commit cannot be found or checked out.
@@ -169,8 +170,11 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
 def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> Difference:
     voice.say("clean passes, by turns")
     clean = scene.side_by_side("clean")
-    voice.say("balance passes, by turns")
-    balance = scene.side_by_side("balance")
+    balance: SideBySide | None = None
+    if is_installed("torch"):
+        # Without torch a loop has no steps, and nothing that a step is made of.
+        voice.say("balance passes, by turns")
+        balance = scene.side_by_side("balance")
     readings: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     workers: dict[Side, list[Reading]] = {side: [] for side in SIDES}
     code = code_names(scene.project, scene.request.own)
@@ -180,7 +184,11 @@ def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> Difference:
         readings[side].append(read_profile(stat, code))
         workers[side] += [found] if (found := _workers(stat, code)) else []
     base, head = (
-        _side_reading(readings[side], _title(pair.side(side).commit), balance.results[place].balance)
+        _side_reading(
+            readings[side],
+            _title(pair.side(side).commit),
+            None if balance is None else balance.results[place].balance,
+        )
         for place, side in enumerate(SIDES)
     )
     base_workers, head_workers = (

@@ -162,8 +162,8 @@ def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryRepor
 def _metrics(kept: Ledger) -> list[str]:
     """Return the metrics that runs of commits have, the time first."""
     changed = ", ".join(f"'{source}'" for source in sorted((*OF_CHANGED_CODE, "experiment", "profile")))
-    frame = kept.sql(f"SELECT DISTINCT metric FROM ledger WHERE source NOT IN ({changed}) ORDER BY metric")  # noqa: S608 (perfkit's own words)
-    others = [str(name) for name in frame["metric"] if name not in {WALL_TIME.name, "typical time"}]
+    found = kept.ask(f"SELECT DISTINCT metric FROM ledger WHERE source NOT IN ({changed}) ORDER BY metric")  # noqa: S608 (perfkit's own words)
+    others = [str(name) for (name,) in found if name not in {WALL_TIME.name, "typical time"}]
     return [WALL_TIME.name, *others]
 
 
@@ -228,16 +228,16 @@ def _finding(found: Comparison | ExactComparison, metric: Metric, ratio: GateRat
 def _kept_verdicts(kept: Ledger) -> dict[str, tuple[str, str, tuple[GateFinding, ...]]]:
     """Return base, head and findings of each gate as its rows say, without judging anything anew."""
     found: dict[str, tuple[str, str, tuple[GateFinding, ...]]] = {}
-    for row in kept.sql(_KEPT_VERDICTS).itertuples():
-        base, head, findings = found.get(str(row.run_id), ("", "", ()))
+    for run_id, benchmark, metric, unit, exact, verdict, gating, *commits in kept.ask(_KEPT_VERDICTS):
+        base, head, findings = found.get(run_id, ("", "", ()))
         finding = GateFinding(
-            benchmark=str(row.benchmark),
-            metric=Metric(name=str(row.metric), unit=str(row.unit), exact=bool(row.exact)),
-            verdict=row.verdict if isinstance(row.verdict, str) else None,  # type: ignore[arg-type]  # one of its words
-            gating=bool(row.gating == "true"),
-            message=f"`perfkit gate --from-ledger {str(row.run_id)[-12:]}` tells by how much",
+            benchmark=benchmark,
+            metric=Metric(name=metric, unit=unit, exact=exact),
+            verdict=verdict,
+            gating=gating == "true",
+            message=f"`perfkit gate --from-ledger {run_id[-12:]}` tells by how much",
         )
-        found[str(row.run_id)] = (str(row.base or base), str(row.head or head), (*findings, finding))
+        found[run_id] = (commits[0] or base, commits[1] or head, (*findings, finding))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.errors import UsageError
+from perfkit.extras import need
 from perfkit.reading.files import read_profile
 from perfkit.reading.names import CodeNames, printable
 
@@ -36,8 +36,7 @@ def view_command(file: Path, *, server: bool) -> Sequence[str]:
             f"{printable(str(file))} names functions that would run as code in snakeviz's page; "
             "`perfkit show` tells what it says"
         )
-    if importlib.util.find_spec("snakeviz") is None:
-        raise UsageError("snakeviz is not installed; `pip install snakeviz`")
+    need("snakeviz", by="perfkit view")
     options = ["--server"] if server or not has_browser() else []
     # An absolute path is no option, whatever the file is called.
     return [sys.executable, "-m", "snakeviz", "--hostname", "127.0.0.1", *options, str(file.absolute())]

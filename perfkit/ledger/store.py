@@ -6,9 +6,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfkit.errors import LedgerError
+from perfkit.extras import need
 from perfkit.ledger.files import (
     OnStep,
     present_files,
@@ -36,6 +37,8 @@ from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_FRAME = "a data frame"
 
 
 class Ledger:
@@ -235,6 +238,14 @@ class Ledger:
         wanted = "SELECT run_id FROM ledger WHERE filename = $file GROUP BY run_id ORDER BY min(recorded_at)"
         return [run for (run,) in self._questions.ask(wanted, file=str(self.path / file.name))]
 
+    def ask(self, question: str) -> list[tuple[Any, ...]]:
+        """Return the rows of the answer to a question of perfkit's own in SQL, which selects from ``ledger``.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return self._questions.ask(question)
+
     def to_pandas(
         self,
         *,
@@ -250,9 +261,10 @@ class Ledger:
         those to read, all by default: without ``values`` a large ledger takes a fraction of the time.
 
         Raises:
-            UsageError: there is no such column.
+            UsageError: there is no such column, or pandas is not installed.
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
+        need("pandas", by=_FRAME)
         found = select_rows(
             self._questions, columns, benchmark=benchmark, commit=commit, source=source, since=since
         )
@@ -266,9 +278,10 @@ class Ledger:
         "values", "group" and "order" are written in quotes.
 
         Raises:
-            UsageError: the question is not understood.
+            UsageError: the question is not understood, or pandas is not installed.
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
+        need("pandas", by=_FRAME)
         frame: pd.DataFrame = self._questions.answer(question).to_pandas()
         return frame
 
@@ -279,8 +292,10 @@ class Ledger:
         uncommitted changes are left out. ``benchmark`` is a node id or the end of one.
 
         Raises:
+            UsageError: pandas is not installed.
             LedgerError: a file is damaged or was written by a newer perfkit.
         """
+        need("pandas", by=_FRAME)
         import pandas as pd
 
         wanted = Wanted(benchmarks=(benchmark,), metric=metric, since=since)

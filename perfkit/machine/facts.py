@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
 from perfkit.records import Machine
 
@@ -68,6 +69,8 @@ def _governor() -> dict[str, str]:
 
 def _gpu_models() -> list[str]:
     """Return the names of NVIDIA devices, without initialising CUDA in this process."""
+    if not is_installed("pynvml"):
+        return _gpus_named_by_driver()
     import pynvml
 
     try:
@@ -79,3 +82,19 @@ def _gpu_models() -> list[str]:
         return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
     finally:
         pynvml.nvmlShutdown()
+
+
+def _gpus_named_by_driver(root: Path = Path("/")) -> list[str]:
+    """Return the names under which the driver lists its devices, by their places on the bus."""
+    named = {}
+    for file in (root / "proc/driver/nvidia/gpus").glob("*/information"):
+        fields = (line.partition(":") for line in _text(file).splitlines())
+        named[file.parent.name] = next((text.strip() for name, _, text in fields if name == "Model"), "")
+    return [named[place] for place in sorted(named) if named[place]]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

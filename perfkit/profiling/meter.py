@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfkit.extras import is_installed
 from perfkit.records import PassName, PassSummary
 
 if TYPE_CHECKING:
@@ -52,14 +54,11 @@ class Meter:
         self._nested = False
 
     def start(self) -> None:
-        """Hook the optimizers and loaders, and start the clock."""
-        from torch.optim.optimizer import register_optimizer_step_post_hook
-
-        self._step_hook = register_optimizer_step_post_hook(self._on_step)
-        if self._loaders:
-            self._watch_loaders()
-        # A forked process that trains by itself is not this training loop.
-        os.register_at_fork(after_in_child=self._step_hook.remove)
+        """Hook the optimizers and loaders, where there is torch, and start the clock."""
+        if is_installed("torch"):
+            self._watch_steps()
+            if self._loaders:
+                self._watch_loaders()
         self._begins = [_Mark(time.perf_counter(), None)]
 
     def finish(self, name: PassName, *, result: object, profiled_from: int = 0) -> PassSummary:
@@ -96,6 +95,13 @@ class Meter:
         if self._limit is not None and self.steps >= self._limit:
             raise EnoughSteps
         self._begins.append(_Mark(time.perf_counter(), _recorded_event()) if paused else end)
+
+    def _watch_steps(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        hook = register_optimizer_step_post_hook(self._on_step)
+        # A forked process that trains by itself is not this training loop.
+        os.register_at_fork(after_in_child=hook.remove)
 
     def _watch_loaders(self) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -139,7 +145,10 @@ def import_torch() -> None:
     """Import torch, and what it imports with the first optimizer: seconds that are no part of the loop.
 
     To be called before the target's folder is searched for modules: a ``glob.py`` there must not break torch.
+    Where torch is not installed there is nothing to import.
     """
+    if not is_installed("torch"):
+        return
     importlib.import_module("torch")
     with contextlib.suppress(ImportError):
         importlib.import_module("torch._dynamo")
@@ -179,6 +188,8 @@ def _recorded_event() -> torch.cuda.Event | None:
 
 
 def _wait_for_accelerator() -> tuple[torch.cuda.Event | None, float]:
+    if sys.modules.get("torch") is None:
+        return None, time.perf_counter()
     import torch
 
     last = _recorded_event()

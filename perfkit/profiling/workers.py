@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from perfkit.agent.thread_profile import profile_of_this_thread
+from perfkit.extras import is_installed
 from perfkit.profiling.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"
@@ -55,7 +56,12 @@ class FetchTimes:
 
 
 def profile_workers(folder: Path) -> None:
-    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder."""
+    """Have each worker, and the thread that pins memory, leave a cProfile of itself in the folder.
+
+    Without torch there are no such workers.
+    """
+    if not is_installed("torch"):
+        return
     _replace(_worker_module(), "_worker_loop", profiled_worker, folder)
     if sys.version_info < _ONE_PROFILER:
         _replace(_pin_module(), "_pin_memory_loop", profiled_pin_memory, folder)
@@ -68,6 +74,8 @@ def time_workers(folder: Path) -> None:
 
 def end_workers() -> None:
     """End the workers of all loaders, persistent ones too: each leaves its file when it ends."""
+    if not is_installed("torch"):
+        return
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
     for iterator in (one for one in gc.get_objects() if isinstance(one, _MultiProcessingDataLoaderIter)):

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from perfkit.agent.counting.model import Cause, Count
-from perfkit.records import Balance, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records import ABSENT, Balance, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.records.phases import DATA
 from perfkit.records.readings import WaitTime
 from perfkit.units import counted, human_percent, human_seconds
@@ -68,9 +68,8 @@ def waiting_share(summary: ProfileSummary) -> float | None:
 
 def _headline(summary: ProfileSummary) -> str:
     main = summary.main_pass
-    lines = [
-        f"{summary.target}: {human_seconds(main.total_s)} in all, {counted(main.steps, 'optimizer step')}"
-    ]
+    steps = "" if _has_no_torch(summary) else f", {counted(main.steps, 'optimizer step')}"
+    lines = [f"{summary.target}: {human_seconds(main.total_s)} in all{steps}"]
     if main.step_s:
         lines.append(f"  time per step     {human_seconds(main.typical_step_s)}  ({_basis(main)})")
     if main.sample_s is not None:
@@ -332,7 +331,12 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
     main = summary.main_pass
     if main.name != "clean":
         yield f"no clean pass was made: all times above carry the cost of {_PASS_TITLES[main.name]}"
-    if main.steps == 0:
+    if _has_no_torch(summary):
+        yield (
+            "torch is not installed: there are no steps of an optimizer, no operators and no trace;"
+            " pip install 'perfkit[torch]' for code that trains"
+        )
+    elif main.steps == 0:
         yield "no optimizer step was seen in this process: there is no time per step"
     elif main.steps < _FEW_STEPS:
         yield (
@@ -345,6 +349,10 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
         yield "tracked files differ from the commit this is filed under"
     if summary.commit is None:
         yield "not filed under a commit"
+
+
+def _has_no_torch(summary: ProfileSummary) -> bool:
+    return summary.environment.facts.get("torch") == ABSENT
 
 
 def _files(summary: ProfileSummary, folder: Path) -> str:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import platform
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +18,9 @@ from perfkit.agent.benchmark_fixture import Work
 from perfkit.agent.callgrind import instructions_by_function
 from perfkit.agent.counted import OTHER_PROCESSES
 from perfkit.agent.counting.counting import OWN_THREADS, TOO_FEW_CALLS
-from perfkit.agent.instructed import TURNS, WITH_SETUP, make_counted_calls
+from perfkit.agent.instructed import NO_REQUESTS, TURNS, WITH_SETUP, make_counted_calls
 
+ROOT = Path(__file__).parents[2]
 # Nobody has to be told to begin counting where nobody counts.
 NO_CONTROL = ("true",)
 
@@ -82,6 +88,56 @@ def test_what_cannot_be_counted_says_why(
     )
 
     assert {"problem": problem} == answer
+
+
+def test_without_torch_valgrind_is_asked_by_perfkit_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The turns are made as ever, and where nobody counts the requests do nothing."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    made: list[None] = []
+    answer = make_counted_calls(work(lambda: made.append(None)), control=NO_CONTROL, most_calls=math.inf)
+
+    assert {"calls": 1000} == answer
+    assert 2 + TURNS * 1000 == len(made)
+
+
+def test_without_torch_other_processors_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests are code of one kind of processor."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    answer = make_counted_calls(work(int), control=NO_CONTROL, most_calls=math.inf)
+
+    assert {"problem": NO_REQUESTS} == answer
+
+
+COUNTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from perfkit.agent.instructed import marks_without_torch
+
+begin, end = marks_without_torch()
+for _ in range(4):
+    begin()
+    sorted(range(1000, 0, -7))
+    end()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="Valgrind is not installed")
+def test_requests_of_its_own_are_counted_to_the_digit(tmp_path: Path) -> None:
+    """Each turn leaves a dump with its instructions alone, and equal turns have equally many."""
+    under = ("valgrind", "-q", "--tool=callgrind", "--collect-atstart=no")
+    subprocess.run(
+        [*under, f"--callgrind-out-file={tmp_path}/counted", sys.executable, "-S", "-c", COUNTED, ROOT],
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
+    )
+    dumps = [(tmp_path / f"counted.{turn}").read_text().splitlines(keepends=True) for turn in (1, 2, 3, 4)]
+    turns = [instructions_by_function(lines) for lines in dumps]
+
+    assert turns[2] == turns[3]
+    assert turns[3]["list_sort_impl"] > 0
+    assert not (tmp_path / "counted.5").exists()
 
 
 DUMP = """

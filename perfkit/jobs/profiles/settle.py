@@ -10,6 +10,7 @@ from typing import get_args
 
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
+from perfkit.extras import is_installed, need
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
@@ -18,6 +19,8 @@ from perfkit.records import Commit, Machine, PassName
 from perfkit.repo.commits import read_commit
 
 DEFAULT_PASSES: tuple[PassName, ...] = ("clean", "balance", "counts", "cprofile", "torch")
+# They watch torch at work. Without it there is nothing that they could see.
+TORCH_PASSES: tuple[PassName, ...] = ("balance", "counts", "torch")
 
 # Given in place of a function's name, it stands for the functions with the most own time.
 AUTO = "auto"
@@ -41,6 +44,7 @@ class ProfileRequest:
     """What is to be profiled and where the results go.
 
     ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
+    ``passes`` None stands for the default ones, of which those that watch torch need it installed.
     Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
     ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
     """
@@ -49,7 +53,7 @@ class ProfileRequest:
     out: Path
     arguments: tuple[str, ...] = ()
     steps: int | None = None
-    passes: tuple[PassName, ...] = DEFAULT_PASSES
+    passes: tuple[PassName, ...] | None = None
     lines: tuple[str, ...] = ()
     trace_all: bool = False
     ledger: Path | None = None
@@ -103,19 +107,30 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
 
 def _passes(request: ProfileRequest) -> tuple[PassName, ...]:
     known = get_args(PassName)
-    wrong = [name for name in request.passes if name not in known]
+    given = _default_passes() if request.passes is None else request.passes
+    wrong = [name for name in given if name not in known]
     if wrong:
         raise UsageError(f'unknown pass "{wrong[0]}"; passes are {", ".join(known)}')
     if request.steps is not None and request.steps < 1:
         raise UsageError(f"steps must be at least 1, found {request.steps}")
-    if "lines" in request.passes and not request.lines:
+    if "lines" in given and not request.lines:
         raise UsageError("the lines pass needs functions; name them with --lines package.module:function")
-    if AUTO in request.lines and "cprofile" not in request.passes:
+    if AUTO in request.lines and "cprofile" not in given:
         raise UsageError("--lines auto takes its functions from the cprofile pass; make that as well")
-    asked = {*request.passes, *(("lines",) if request.lines else ())}
+    asked = {*given, *(("lines",) if request.lines else ())}
     if not asked:
         raise UsageError(f"no pass was asked for; passes are {', '.join(known)}")
+    for name in TORCH_PASSES:
+        if name in asked:
+            need("torch", by=f"the {name} pass")
+    if "lines" in asked:
+        need("line_profiler", by="--lines")
     return tuple(name for name in known if name in asked)
+
+
+def _default_passes() -> tuple[PassName, ...]:
+    left_out = () if is_installed("torch") else TORCH_PASSES
+    return tuple(name for name in DEFAULT_PASSES if name not in left_out)
 
 
 def _output_file(out: Path) -> Path:

@@ -1,1 +1,1 @@
-"""Two small steady benchmarks, by which the doctor measures how much the machine makes times scatter."""
+"""Small steady benchmarks, with torch or without, by which the doctor measures how much times scatter."""

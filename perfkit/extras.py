@@ -1,0 +1,50 @@
+"""The libraries that perfkit can do without: which are installed, and how the others are.
+
+All of perfkit that a gate needs works without them; what does not asks here before it begins.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from perfkit.errors import UsageError
+
+# The extra of perfkit that brings each library, by the name that code imports.
+EXTRAS: Mapping[str, str] = {
+    "PIL": "workloads",
+    "line_profiler": "profile",
+    "pandas": "pandas",
+    "pynvml": "gpu",
+    "sklearn": "workloads",
+    "snakeviz": "profile",
+    "torch": "torch",
+    "transformers": "text",
+}
+
+
+class MissingLibraryError(UsageError):
+    """What was asked for needs a library that is not installed."""
+
+
+def is_installed(library: str) -> bool:
+    """Tell whether a library can be imported, without importing it."""
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ValueError:
+        # A module that somebody made by hand is loaded, and has nothing that tells where it is from.
+        return True
+
+
+def need(*libraries: str, by: str) -> None:
+    """Refuse to go on where a library is missing; ``by`` says what needs it, "perfkit view" for example.
+
+    Raises:
+        MissingLibraryError: one is missing; the message says how it is installed.
+    """
+    missing = [library for library in libraries if not is_installed(library)]
+    if missing:
+        extras = ",".join(dict.fromkeys(EXTRAS[library] for library in missing))
+        raise MissingLibraryError(
+            f"{by} needs {' and '.join(missing)}, found none; install it: pip install 'perfkit[{extras}]'"
+        )

@@ -1,0 +1,275 @@
+"""A gate needs no library of perfkit's extras, and what needs one says so in a line."""
+
+from __future__ import annotations
+
+import cProfile
+import importlib.metadata
+import json
+import sys
+import tomllib
+import types
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gating import CONFIGURATION
+from light_environment import ROOT, LightEnvironment, core_distributions, light_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from repositories import Repository, create_repository
+
+from perfkit.agent.training import NO_TORCH, count_steps
+from perfkit.errors import EXIT_USAGE
+from perfkit.extras import EXTRAS, MissingLibraryError, is_installed, need
+from perfkit.jobs.doctor import OLDEST_TORCH
+from perfkit.ledger.store import Ledger
+from perfkit.machine.facts import _gpus_named_by_driver
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORDS = """
+def count(text):
+    found = {}
+    for word in text.split():
+        found[word] = found.get(word, 0) + 1
+    return found
+
+
+def main():
+    for _ in range(100):
+        count("The quick brown fox jumps over the lazy dog. " * 20)
+"""
+FILES = {
+    "pyproject.toml": CONFIGURATION.replace("count = false", "count = true"),
+    "words.py": WORDS,
+    "conftest.py": "",
+    "benchmarks/test_words.py": "from words import main\n\ndef test_words(benchmark):\n    benchmark(main)\n",
+}
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> LightEnvironment:
+    """Return an environment without any extra."""
+    return light_environment(tmp_path_factory.mktemp("light"))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """Return a project of plain Python whose second commit splits twice."""
+    root = tmp_path_factory.mktemp("plain") / "project"
+    root.mkdir()
+    made = Repository(root, create_repository(root))
+    made.commit(FILES, "Begin")
+    made.commit({"words.py": WORDS.replace("text.split()", '" ".join(text.split()).split()')}, "Split twice")
+    return made
+
+
+def test_the_extras_bring_what_perfkit_says_they_bring() -> None:
+    """Each library that perfkit can do without is in the extra that a message would name, and in no other."""
+    distributions = importlib.metadata.packages_distributions()
+    extras = {
+        extra: {canonicalize_name(Requirement(line).name) for line in lines}
+        for extra, lines in PROJECT["optional-dependencies"].items()
+        if extra not in ("dev", "all")
+    }
+
+    for library, extra in EXTRAS.items():
+        (name,) = {canonicalize_name(name) for name in distributions[library]}
+        assert {extra} == {one for one, names in extras.items() if name in names}
+    core = {canonicalize_name(one.name) for one in core_distributions()}
+    assert set() == core & {canonicalize_name(name) for one in EXTRAS for name in distributions[one]}
+
+
+def test_everything_that_it_once_brought_is_in_all() -> None:
+    """`pip install 'perfkit[all]'` has what the whole of perfkit on one machine uses."""
+    (named,) = (Requirement(line) for line in PROJECT["optional-dependencies"]["all"])
+    brought = [PROJECT["dependencies"], *(PROJECT["optional-dependencies"][extra] for extra in named.extras)]
+    names = {Requirement(line).name for lines in brought for line in lines}
+
+    wanted = {"torch", "pytest-benchmark", "snakeviz", "line_profiler", "pandas", "gitpython"}
+    assert wanted | {"nvidia-ml-py", "scipy", "duckdb"} <= names
+
+
+def test_the_doctor_knows_the_oldest_torch_of_the_extra() -> None:
+    """What it calls too old is what the extra does not take."""
+    (line,) = PROJECT["optional-dependencies"]["torch"]
+
+    assert f">={'.'.join(map(str, OLDEST_TORCH))}" == str(Requirement(line).specifier)
+
+
+def test_what_is_missing_is_told_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line says what needs it, what it is, and what to type; the exit code is that of a mistake."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "snakeviz", None)
+
+    need("line_profiler", by="this")
+    with pytest.raises(MissingLibraryError) as told:
+        need("torch", "line_profiler", "snakeviz", by="this")
+
+    said = "this needs torch and snakeviz, found none; install it: pip install 'perfkit[torch,profile]'"
+    assert said == str(told.value)
+    assert EXIT_USAGE == told.value.exit_code
+
+
+def test_a_module_made_by_hand_counts_as_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of a project may put one in the place of a library."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+
+    assert [True, False] == [is_installed("torch"), is_installed("no_such_library")]
+
+
+def test_steps_are_not_counted_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is told in place of an import error, before the target is loaded."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    assert {"problem": NO_TORCH} == count_steps("no_such_module:main", root=tmp_path, steps=3)
+
+
+def test_gpus_are_named_by_the_driver_without_the_library(tmp_path: Path) -> None:
+    """A machine keeps its identity: the names come in the order of the bus."""
+    for place, model in (("0000:4e:00.0", "NVIDIA A100-SXM4-80GB"), ("0000:0f:00.0", "Tesla T4")):
+        file = tmp_path / "proc/driver/nvidia/gpus" / place / "information"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"Model: \t\t {model}\nIRQ:   \t\t 55\nGPU UUID: \t GPU-0\n")
+    (tmp_path / "proc/driver/nvidia/gpus/0000:ff:00.0").mkdir()
+
+    assert ["Tesla T4", "NVIDIA A100-SXM4-80GB"] == _gpus_named_by_driver(tmp_path)
+    assert [] == _gpus_named_by_driver(tmp_path / "none")
+
+
+def test_a_session_is_recorded_and_rendered(light: LightEnvironment, project: Repository) -> None:
+    """The ledger says that there was no torch; Python's calls are counted, and what tensors do is not."""
+    session = light.run(
+        *(light.python, "-m", "pytest", "-q", "benchmarks", "--benchmark-autosave", "--perfkit-counts"),
+        *("--benchmark-max-time=0.1",),
+        cwd=project.root,
+    )
+    done = light.several(
+        *(["log"], ["history"], ["ledger", "list"], ["ledger", "verify"], ["report", "--out", "site"]),
+        cwd=project.root,
+    )
+
+    assert 0 == session.returncode, session.stdout + session.stderr
+    assert [0] * 5 == [code for code, _, _ in done], done
+    rows = Ledger(project.root / "benchmarks/ledger").rows()
+    assert {"absent"} == {row.environment.facts["torch"] for row in rows}
+    assert {"time", "python_calls", "python_peak"} <= {row.outcome.metric.name for row in rows}
+    assert "test_words" in (project.root / "perf_log.md").read_text()
+    assert (project.root / "site/index.html").is_file()
+
+
+def test_a_gate_counts_and_its_comment_is_written(
+    light: LightEnvironment, project: Repository, tmp_path: Path
+) -> None:
+    """Both sides are checked out, collected and counted; the comment reads what the gate wrote."""
+    report, ledger = tmp_path / "gate.json", tmp_path / "ledger"
+    gated = light.perfkit(
+        *("gate", "--exact-only", "--base", "HEAD~1", "--json", str(report), "--ledger", str(ledger)),
+        cwd=project.root,
+    )
+    comment = light.perfkit("comment", "--from", str(report), "--gitlab", cwd=project.root)
+
+    assert 0 == gated.returncode, gated.stderr
+    counted = {one["metric"]["name"] for one in json.loads(report.read_text())["exact"]}
+    assert {"python_calls", "python_peak"} <= counted
+    assert {"absent"} == {row.environment.facts["torch"] for row in Ledger(ledger).rows()}
+    assert "no job of GitLab's" in comment.stderr
+
+
+def test_a_profile_has_the_passes_that_need_no_torch(
+    light: LightEnvironment, project: Repository, tmp_path: Path
+) -> None:
+    """Times and the cProfile are there; what is left out is told, and no step is missed."""
+    done = light.perfkit(
+        *("profile", "words:main", "--out", str(tmp_path / "it.stat"), "--no-ledger"), cwd=project.root
+    )
+
+    assert 0 == done.returncode, done.stderr
+    told = json.loads((tmp_path / "it.json").read_text())
+    assert ["clean", "cprofile"] == [one["name"] for one in told["passes"]]
+    assert "absent" == told["environment"]["facts"]["torch"]
+    assert "warning: torch is not installed" in done.stdout
+    assert "optimizer step was seen" not in done.stdout
+
+
+def test_commands_that_need_an_extra_say_so(
+    light: LightEnvironment, project: Repository, tmp_path: Path
+) -> None:
+    """Exit code 2 and one line, before anything is measured or written."""
+    profile = tmp_path / "some.stat"
+    profiler = cProfile.Profile()
+    profiler.runcall(sorted, [2, 1])
+    profiler.dump_stats(profile)
+    needs = {
+        ("profile", "words:main", "--passes", "clean,torch"): ("the torch pass", "torch", "torch"),
+        ("profile", "words:main", "--lines", "words:main"): ("--lines", "line_profiler", "profile"),
+        ("tricks",): ("perfkit tricks", "torch", "torch"),
+        ("tricks", "--from-ledger"): ("perfkit tricks", "torch", "torch"),
+        ("experiment", "augmentation"): (
+            "the workload metric_learning",
+            "torch and PIL and sklearn",
+            "torch,workloads",
+        ),
+        ("view", str(profile)): ("perfkit view", "snakeviz", "profile"),
+    }
+    before = sorted(project.root.rglob("*"))
+
+    done = light.several(*needs, cwd=project.root)
+
+    told = (
+        f"perfkit: {what} needs {library}, found none; install it: pip install 'perfkit[{extra}]'\n"
+        for what, library, extra in needs.values()
+    )
+    assert [(2, "", line) for line in told] == done
+    assert before == sorted(project.root.rglob("*"))
+
+
+def test_a_data_frame_needs_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told by the call that would make one, not by whoever opens the ledger."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    ledger = Ledger(tmp_path)
+
+    calls: tuple[Callable[[], object], ...] = (
+        ledger.to_pandas,
+        lambda: ledger.sql("SELECT 1"),
+        lambda: ledger.series("test_a"),
+    )
+    for call in calls:
+        with pytest.raises(MissingLibraryError, match="a data frame needs pandas, found none"):
+            call()
+
+
+@pytest.mark.slow
+def test_a_wheel_gates_a_project_of_plain_python(tmp_path: Path) -> None:
+    """Built and installed as anyone would, it needs neither this repository nor any extra."""
+    place = LightEnvironment(bin=tmp_path / "environment" / "bin")
+    venv.create(tmp_path / "environment", with_pip=True)
+    pip: list[str | Path] = [place.python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    built = place.run(*pip, "wheel", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT), cwd=tmp_path)
+    if built.returncode:
+        pytest.skip(f"no index to build and install from: {built.stderr.splitlines()[-1]}")
+    (wheel,) = tmp_path.glob("perfkit-*.whl")
+    installed = place.run(*pip, "install", "-c", str(ROOT / "constraints.txt"), str(wheel), cwd=tmp_path)
+    assert 0 == installed.returncode, installed.stderr
+    found = place.run(place.python, "-c", "import perfkit; print(perfkit.__file__)", cwd=tmp_path)
+    assert Path(found.stdout.strip()).is_relative_to(tmp_path)
+    root = tmp_path / "project"
+    root.mkdir()
+    made = Repository(root, create_repository(root))
+    made.commit({"words.py": WORDS, "pyproject.toml": '[project]\nname = "words"\nversion = "1"\n'}, "Begin")
+
+    begun = place.perfkit("init", "--yes", cwd=root)
+    made.commit({}, "Measure performance with perfkit")
+    made.commit({"words.py": WORDS.replace("text.split()", "sorted(text.split() * 9)")}, "Sort")
+    gated = place.perfkit("gate", "--base", "HEAD~1", "--json", "gate.json", cwd=root)
+    commands = (("log",), ("history",), ("doctor", "--seconds", "1", "--margin", "10000%"))
+    done = [place.perfkit(*command, cwd=root) for command in commands]
+    profiled = place.perfkit("profile", "words:main", cwd=root)
+
+    assert 0 == begun.returncode, begun.stderr
+    assert 1 == gated.returncode, gated.stderr
+    report = json.loads((root / "gate.json").read_text())
+    assert {"REGRESSED"} == {one["verdict"] for one in report["comparisons"]}
+    assert [0, 0, 0] == [one.returncode for one in done], [one.stderr for one in done]
+    assert "absent: Python's calls are counted" in done[-1].stdout
+    assert 0 == profiled.returncode, profiled.stderr
