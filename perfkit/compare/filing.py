@@ -11,6 +11,8 @@ from perfkit.compare.counts import CountedPair
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
     SIDES,
     TYPICAL_TIME,
     WALL_TIME,
@@ -68,6 +70,8 @@ def launch_rows(
     context: RunContext,
 ) -> Iterator[Row]:
     """Yield rows for each launch of each benchmark and side: for all calls, and for typical ones if known.
+
+    On an accelerator the times of the device and of the host are rows of their own.
 
     They have no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
@@ -129,6 +133,11 @@ def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ..
     typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
     if typical_s:
         yield TYPICAL_TIME, typical_s
+    device = timing.devices.get(side)
+    if device is not None and device.device_s:
+        yield DEVICE_TIME, device.device_s
+    if device is not None and device.host_s:
+        yield HOST_TIME, device.host_s
 
 
 def _launch_row(
@@ -160,6 +169,8 @@ def _launch_row(
         gating=compared.gating,
         faults=round(timing.faults_per_iteration[side], 1),
     )
+    if side in timing.devices:
+        policy = replace(policy, marks=timing.devices[side].marks)
     return replace(_row(outcome, placement, policy, context), recorded_at=one.at)
 
 

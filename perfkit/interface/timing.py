@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar
 
-from perfkit.agent.clock import synchronised
+from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
@@ -27,7 +28,16 @@ from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Outcome, Placement, Row
+from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
+    WALL_TIME,
+    Benchmark,
+    Outcome,
+    Placement,
+    Row,
+    RowPolicy,
+)
 from perfkit.repo.commits import read_commit
 from perfkit.units import counted, human_seconds
 
@@ -36,7 +46,7 @@ Returned = TypeVar("Returned")
 
 _PREFIX = "timed:"
 _BLOCK = "block"
-_read_clock = synchronised(time.perf_counter)
+_read_clock = time.perf_counter
 _unfiled: list[timed] = []
 
 
@@ -45,22 +55,24 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     As a context manager the same object is entered again and again: ``step = perfkit.timed("step")``, then
     ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
-    that is in use is waited for at both ends, so that its work is part of the time. The first ``warmup``
-    times are kept apart. What raises is not counted. Unless they were filed before by ``file()``, the times
-    of a process are filed when it ends, in the ledger that is configured for the folder in which the first
-    part was named. Parts of one name, as in a cell of a notebook that is run again, are filed as a row each.
+    that is in use is waited for once at both ends, so that its work is part of the time; the time of the
+    device's own work is kept beside it. With ``flush_l2`` the device's second-level cache is emptied before
+    each block. The first ``warmup`` times are kept apart. What raises is not counted. Unless they were filed
+    before by ``file()``, the times of a process are filed when it ends, in the ledger that is configured for
+    the folder in which the first part was named. Parts of one name, as in a cell of a notebook that is run
+    again, are filed as a row each.
 
     Raises:
         UsageError: the name is empty, or the number of first times negative.
     """
 
-    def __init__(self, name: str, *, warmup: int = 0) -> None:
+    def __init__(self, name: str, *, warmup: int = 0, flush_l2: bool = False) -> None:
         if not name.strip():
             raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
         if warmup < 0:
             raise UsageError(f"warmup is a number of first times to keep apart, at least 0, found {warmup}")
-        self.name, self.warmup, self.version = name, warmup, _BLOCK
-        self._seconds: list[float] = []
+        self.name, self.warmup, self.flush_l2, self.version = name, warmup, flush_l2, _BLOCK
+        self._spans: list[Span] = []
         self._begun = threading.local()
         _expect_the_end()
         _unfiled.append(self)
@@ -68,7 +80,19 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     @property
     def seconds(self) -> tuple[float, ...]:
         """The times in seconds, in the order of their ends, without those of the warm-up."""
-        return tuple(self._seconds[self.warmup :])
+        return tuple(one.wall_s for one in self._timed)
+
+    @property
+    def device(self) -> DeviceTimes | None:
+        """The same times on an accelerator, and their marks; None where no part of them was on one."""
+        if not self._timed or all(one.device_s is None and one.host_s == one.wall_s for one in self._timed):
+            return None
+        found = device_times(self._timed)
+        return replace(found, marks=(*found.marks, L2_FLUSHED)) if self.flush_l2 else found
+
+    @property
+    def _timed(self) -> list[Span]:
+        return self._spans[self.warmup :]
 
     @property
     def mean(self) -> float | None:
@@ -82,15 +106,20 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def __enter__(self) -> Self:
         begun = self._begun.__dict__.setdefault("stack", [])
-        begun.append(_read_clock())
+        clock = BlockClock(_read_clock)
+        if self.flush_l2:
+            clock.flush()
+        begun.append((clock, clock.read()))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        begun = self._begun.stack.pop()
+        clock, begun_s = self._begun.stack.pop()
         if kind is None:
-            self._seconds.append(_read_clock() - begun)
+            wall_s = clock.read() - begun_s
+            host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
+            self._spans.append(clock.spans[-1] if clock.spans else host_only)
 
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Return the function, timed at each call; this is what a decorator does."""
@@ -115,7 +144,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def forget(self) -> None:
         """Begin anew, without the times until now."""
-        self._seconds.clear()
+        self._spans.clear()
 
     def __repr__(self) -> str:
         if self.mean is None:
@@ -158,12 +187,6 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     met: Counter[str] = Counter()
     with ledger.run(source="timed", run_id=run_id, recorded_at=now) as run:
         for one in parts:
-            outcome = Outcome(
-                benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
-                warmup=one.warmup,
-                loops=1,
-                values=one.seconds,
-            )
             run.add(
                 [
                     Row(
@@ -175,10 +198,28 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
                         environment=environment,
                         outcome=outcome,
                         placement=Placement(launch=met[one.name]),
+                        policy=RowPolicy(marks=one.device.marks if one.device else ()),
                     )
+                    for outcome in _outcomes(one)
                 ]
             )
             met[one.name] += 1
     for one in parts:
         one.forget()
     return run_id
+
+
+def _outcomes(one: timed) -> Iterator[Outcome]:
+    """Yield the times of a part, and those of the device and the host where an accelerator was in use."""
+    whole = Outcome(
+        benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
+        metric=WALL_TIME,
+        warmup=one.warmup,
+        loops=1,
+        values=one.seconds,
+    )
+    yield whole
+    if one.device is not None:
+        for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
+            if values:
+                yield replace(whole, metric=metric, values=values)

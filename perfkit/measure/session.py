@@ -7,20 +7,36 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
+from perfkit.agent.clock import DeviceTimes
 from perfkit.agent.counting.model import Count, Counts
 from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
+from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
+    Benchmark,
+    Commit,
+    Environment,
+    Machine,
+    Outcome,
+    Row,
+    RowPolicy,
+    Status,
+)
 from perfkit.records.policies import PytestPolicy
 from perfkit.verdict.from_rows import count_outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One benchmark or count of the session, when it ended, and the settings it was measured with."""
+    """One benchmark or count of the session, when it ended, and the settings it was measured with.
+
+    ``device`` are its rounds on an accelerator, None where none was in use.
+    """
 
     outcome: Outcome
     at: datetime
     policy: RowPolicy = field(default_factory=RowPolicy)
+    device: DeviceTimes | None = None
 
 
 @dataclass
@@ -46,7 +62,10 @@ class SessionRecord:
             message=message,
         )
         policy = _policy(reading) if reading else RowPolicy()
-        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy)
+        device = reading.device if reading else None
+        if device is not None:
+            policy = replace(policy, marks=device.marks)
+        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy, device=device)
 
     def add_number(self, benchmark: Benchmark, number: Count) -> None:
         """Keep the number that a test measured instead of a time."""
@@ -74,6 +93,7 @@ class SessionRecord:
     ) -> list[Row]:
         """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
         names = [name for name in self.findings if only in (None, name)]
+        timed = [one for name in names for one in (self.findings[name], *_on_device(self.findings[name]))]
         counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
         return [
             Row(
@@ -86,7 +106,7 @@ class SessionRecord:
                 outcome=finding.outcome,
                 policy=finding.policy,
             )
-            for finding in (*(self.findings[name] for name in names), *counted)
+            for finding in (*timed, *counted)
         ]
 
     def _counted(self, name: str) -> Iterator[Finding]:
@@ -94,6 +114,16 @@ class SessionRecord:
         if timed.outcome.status == "ok":
             for outcome in count_outcomes(timed.outcome.benchmark, self.counts[name]):
                 yield Finding(outcome=outcome, at=timed.at)
+
+
+def _on_device(finding: Finding) -> Iterator[Finding]:
+    """Yield the times of the device and of the host, which have rows of their own."""
+    device = finding.device
+    if device is None or finding.outcome.status != "ok":
+        return
+    for metric, values in ((DEVICE_TIME, device.device_s), (HOST_TIME, device.host_s)):
+        if values:
+            yield replace(finding, outcome=replace(finding.outcome, metric=metric, values=values))
 
 
 def _policy(reading: Reading) -> PytestPolicy:

@@ -17,7 +17,9 @@ from perfkit.records.profiles import (
 )
 from perfkit.records.results import (
     ABSENT,
+    DEVICE_TIME,
     GATES,
+    HOST_TIME,
     IMPORT_PREFIX,
     OF_CHANGED_CODE,
     OF_PAIRS,
@@ -44,7 +46,9 @@ from perfkit.records.results import (
 
 __all__ = [
     "ABSENT",
+    "DEVICE_TIME",
     "GATES",
+    "HOST_TIME",
     "IMPORT_PREFIX",
     "OF_CHANGED_CODE",
     "OF_PAIRS",

@@ -179,3 +179,35 @@ def test_what_perfkit_lacks_is_an_attribute_error() -> None:
     """A misspelt name is told as Python tells it."""
     with pytest.raises(AttributeError, match="module 'perfkit' has no attribute 'gates'"):
         _ = perfkit.gates
+
+
+ON_A_DEVICE = """
+import sys
+sys.path.insert(0, FOLDER)
+from fake_devices import FakeAccelerator
+from perfkit.agent import clock
+from perfkit.interface import timing
+import perfkit
+
+device = FakeAccelerator()
+timing._read_clock = device.read_clock
+clock.BlockClock.__init__.__defaults__ = (lambda: device,)
+step = perfkit.timed("step", warmup=1, flush_l2=True)
+for _ in range(3):
+    with step:
+        device.launch(0.125, 0.5)
+"""
+
+
+def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Path) -> None:
+    """Wall, device and host time are a row each, and say that the cache was emptied before each block."""
+    agent = Path(__file__).parent.parent / "agent"
+
+    done = _run(project, ON_A_DEVICE.replace("FOLDER", repr(str(agent))))
+
+    rows = {row.outcome.metric.name: row for row in _rows(project / "benchmarks/ledger")}
+    assert 0 == done.returncode, done.stderr
+    assert {"time": (0.625,) * 2, "device time": (0.625,) * 2, "host time": (0.125,) * 2} == {
+        name: row.outcome.values for name, row in rows.items()
+    }
+    assert {("L2 flushed",)} == {row.policy.marks for row in rows.values()}

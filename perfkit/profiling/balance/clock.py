@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfkit.agent.clock import Accelerator, accelerator_in_use
 from perfkit.records import Balance, PhaseSeconds
 
 _Label = str | None
@@ -145,17 +147,16 @@ def host_now() -> HostMoment:
     return HostMoment(time.perf_counter())
 
 
-def choose_clock() -> Callable[[], Moment]:
-    """Return the device's clock where CUDA is in use, else the host's."""
-    import torch
+def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) -> Callable[[], Moment]:
+    """Return the device's clock where an accelerator with events is in use, else the host's."""
+    device = in_use()
+    if device is None or device.event() is None:
+        return host_now
+    return functools.partial(_device_now, device)
 
-    cuda: Any = torch.cuda
-    return _device_now if cuda.is_initialized() and not cuda.is_current_stream_capturing() else host_now
 
-
-def _device_now() -> DeviceMoment:
-    import torch
-
-    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def _device_now(device: Accelerator) -> DeviceMoment:
+    event = device.event()
+    assert event is not None  # noqa: S101 (a device that had events has them)
     event.record()
     return DeviceMoment(event)
