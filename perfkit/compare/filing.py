@@ -14,6 +14,7 @@ from perfkit.records import (
     DEVICE_TIME,
     HOST_TIME,
     SIDES,
+    TIME_SET_ASIDE,
     TYPICAL_TIME,
     WALL_TIME,
     Benchmark,
@@ -77,7 +78,7 @@ def launch_rows(
     """
     for one in measured:
         for side in SIDES:
-            for timed in _timed(one.timing, side):
+            for timed in _set_aside(one.timing, side) if one.set_aside else _timed(one.timing, side):
                 yield _launch_row(one, side, compared[one.node], timed, context)
 
 
@@ -140,6 +141,10 @@ def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ..
         yield HOST_TIME, device.host_s
 
 
+def _set_aside(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
+    yield TIME_SET_ASIDE, timing.base_s if side == "base" else timing.head_s
+
+
 def _launch_row(
     one: MeasuredLaunch,
     side: Side,
@@ -169,9 +174,13 @@ def _launch_row(
         gating=compared.gating,
         faults=round(timing.faults_per_iteration[side], 1),
     )
-    if side in timing.devices:
-        policy = replace(policy, marks=timing.devices[side].marks)
-    return replace(_row(outcome, placement, policy, context), recorded_at=one.at)
+    on_device = timing.devices[side].marks if side in timing.devices else ()
+    if marks := (*on_device, *one.marks):
+        policy = replace(policy, marks=marks)
+    row = _row(outcome, placement, policy, context)
+    if one.facts:
+        row = replace(row, machine=replace(row.machine, facts={**row.machine.facts, **one.facts}))
+    return replace(row, recorded_at=one.at)
 
 
 def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: RunContext) -> Row:

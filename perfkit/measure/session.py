@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -30,13 +30,15 @@ from perfkit.verdict.from_rows import count_outcomes
 class Finding:
     """One benchmark or count of the session, when it ended, and the settings it was measured with.
 
-    ``device`` are its rounds on an accelerator, None where none was in use.
+    ``device`` are its rounds on an accelerator, None where none was in use, ``facts`` those of the devices
+    meanwhile.
     """
 
     outcome: Outcome
     at: datetime
     policy: RowPolicy = field(default_factory=RowPolicy)
     device: DeviceTimes | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -47,9 +49,19 @@ class SessionRecord:
     counts: dict[str, Counts] = field(default_factory=dict)
 
     def add(
-        self, benchmark: Benchmark, reading: Reading | None, *, status: Status, message: str | None
+        self,
+        benchmark: Benchmark,
+        reading: Reading | None,
+        *,
+        status: Status,
+        message: str | None,
+        facts: Mapping[str, str] | None = None,
+        marks: tuple[str, ...] = (),
     ) -> None:
-        """Keep what one phase of a test said; the first failure of a test stands."""
+        """Keep what one phase of a test said; the first failure of a test stands.
+
+        ``facts`` and ``marks`` are of the devices meanwhile.
+        """
         known = self.findings.get(benchmark.name)
         if known is not None and known.outcome.status != "ok":
             return
@@ -63,9 +75,10 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         device = reading.device if reading else None
-        if device is not None:
-            policy = replace(policy, marks=device.marks)
-        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy, device=device)
+        policy = replace(policy, marks=(*(device.marks if device else ()), *marks))
+        self.findings[benchmark.name] = Finding(
+            outcome=outcome, at=utc_now(), policy=policy, device=device, facts=facts or {}
+        )
 
     def add_number(self, benchmark: Benchmark, number: Count) -> None:
         """Keep the number that a test measured instead of a time."""
@@ -101,7 +114,7 @@ class SessionRecord:
                 recorded_at=finding.at,
                 source="pytest",
                 commit=commit,
-                machine=machine,
+                machine=replace(machine, facts={**machine.facts, **finding.facts}),
                 environment=environment,
                 outcome=finding.outcome,
                 policy=finding.policy,

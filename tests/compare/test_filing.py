@@ -31,7 +31,7 @@ from perfkit.records import (
 )
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
 from perfkit.records.policies import GatePolicy, judged_policy
-from perfkit.verdict.from_rows import comparison_of
+from perfkit.verdict.from_rows import comparison_of, pairs_of
 from perfkit.verdict.judge import compare
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
@@ -214,3 +214,18 @@ def test_what_earlier_gates_had_decided_is_no_failure() -> None:
     row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), CONTEXT)
 
     assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, judged_policy(row).verdict)
+
+
+def test_a_launch_that_was_set_aside_is_kept_and_not_judged() -> None:
+    """Its times are a metric of their own, marked, with what is known of the devices meanwhile."""
+    spoilt = replace(
+        _measured(5), set_aside=True, marks=("throttled",), facts={"gpu0_temperature_c_after": "90"}
+    )
+
+    rows = _settled([spoilt, _measured(5)])
+
+    assert [("time set aside", ("throttled",), "90")] * 2 + [("time", (), None)] * 2 == [
+        (row.outcome.metric.name, row.policy.marks, row.machine.facts.get("gpu0_temperature_c_after"))
+        for row in rows
+    ]
+    assert 1 == len(pairs_of(rows))
