@@ -43,7 +43,12 @@ class RemoteConductor:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
         share = self._plants.get(work.node)
         if share is not None:
-            work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
+            # What is planted is waiting, of which the device knows nothing.
+            work = replace(
+                work,
+                block=slowed(work.block, share, more_calls=work.loops is None),
+                device=lambda *_: None,
+            )
         self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
