@@ -35,6 +35,7 @@ TEXTS = [
     "docs/case-studies.md",
     "docs/change-points.md",
     "docs/evidence.md",
+    "docs/gpu.md",
     "docs/method.md",
     "docs/peers.md",
     "docs/python.md",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Literal, ParamSpec, Self, TypeVar
 
 from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
 from perfkit.config import load_project
@@ -29,6 +29,7 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.records import (
+    COLD_START,
     DEVICE_TIME,
     HOST_TIME,
     WALL_TIME,
@@ -39,6 +40,7 @@ from perfkit.records import (
     RowPolicy,
 )
 from perfkit.repo.commits import read_commit
+from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
 
 Parameters = ParamSpec("Parameters")
@@ -57,25 +59,41 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
     that is in use is waited for once at both ends, so that its work is part of the time; the time of the
     device's own work is kept beside it. With ``flush_l2`` the device's second-level cache is emptied before
-    each block. The first ``warmup`` times are kept apart. What raises is not counted. Unless they were filed
-    before by ``file()``, the times of a process are filed when it ends, in the ledger that is configured for
-    the folder in which the first part was named. Parts of one name, as in a cell of a notebook that is run
-    again, are filed as a row each.
+    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes until
+    the times have settled, and the first one of all is filed as the cold start. What raises is not counted.
+    Unless they were filed before by ``file()``, the times of a process are filed when it ends, in the ledger
+    that is configured for the folder in which the first part was named. Parts of one name, as in a cell of a
+    notebook that is run again, are filed as a row each.
 
     Raises:
         UsageError: the name is empty, or the number of first times negative.
     """
 
-    def __init__(self, name: str, *, warmup: int = 0, flush_l2: bool = False) -> None:
+    def __init__(self, name: str, *, warmup: int | Literal["settle"] = 0, flush_l2: bool = False) -> None:
         if not name.strip():
             raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
-        if warmup < 0:
-            raise UsageError(f"warmup is a number of first times to keep apart, at least 0, found {warmup}")
-        self.name, self.warmup, self.flush_l2, self.version = name, warmup, flush_l2, _BLOCK
+        if warmup != "settle" and (isinstance(warmup, str) or warmup < 0):
+            raise UsageError(
+                f'warmup is a number of first times to keep apart, at least 0, or "settle", found {warmup}'
+            )
+        self.name, self._warmup, self.flush_l2, self.version = name, warmup, flush_l2, _BLOCK
         self._spans: list[Span] = []
         self._begun = threading.local()
         _expect_the_end()
         _unfiled.append(self)
+
+    @property
+    def warmup(self) -> int:
+        """How many first times are kept apart; all of them where they have not settled yet."""
+        if self._warmup != "settle":
+            return self._warmup
+        found = settled_from([one.wall_s for one in self._spans])
+        return len(self._spans) if found is None else found
+
+    @property
+    def cold_start_s(self) -> float | None:
+        """The seconds of the first time, compiling and tuning included; None where none was kept apart."""
+        return self._spans[0].wall_s if self._spans and self.warmup else None
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -89,6 +107,16 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
             return None
         found = device_times(self._timed)
         return replace(found, marks=(*found.marks, L2_FLUSHED)) if self.flush_l2 else found
+
+    @property
+    def settles(self) -> bool:
+        """Whether it waits until the times have settled."""
+        return self._warmup == "settle"
+
+    @property
+    def unsettled(self) -> int:
+        """How many times there are where they have not settled yet; 0 where nothing waits for that."""
+        return len(self._spans) if self.settles and not self._timed else 0
 
     @property
     def _timed(self) -> list[Span]:
@@ -163,6 +191,10 @@ def _expect_the_end() -> None:
 
 def _file_the_rest(folder: Path) -> None:
     left = [one for one in _unfiled if one.seconds]
+    for one in _unfiled:
+        if one.unsettled:
+            told = f'"{one.name}" has not settled in {counted(one.unsettled, "time")}'
+            print(f"perfkit: {told}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
     if not left:
         return
     names = ", ".join(repr(one)[1:-1].removeprefix("perfkit.timed ") for one in left)
@@ -176,6 +208,11 @@ def _file_the_rest(folder: Path) -> None:
 
 def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:
     """Record the times of parts as one run."""
+    if waiting := [one for one in parts if one.unsettled]:
+        times = counted(waiting[0].unsettled, "time")
+        raise NotMeasuredError(
+            f'the times of "{waiting[0].name}" have not settled in {times}: time more of it'
+        )
     if empty := [one.name for one in parts if not one.seconds]:
         raise NotMeasuredError(f'nothing was timed as "{empty[0]}" yet, so there is nothing to file')
     project = load_project(folder)
@@ -219,6 +256,8 @@ def _outcomes(one: timed) -> Iterator[Outcome]:
         values=one.seconds,
     )
     yield whole
+    if one.cold_start_s is not None and one.settles:
+        yield replace(whole, metric=COLD_START, warmup=0, values=(one.cold_start_s,))
     if one.device is not None:
         for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
             if values:

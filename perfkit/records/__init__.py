@@ -17,6 +17,7 @@ from perfkit.records.profiles import (
 )
 from perfkit.records.results import (
     ABSENT,
+    COLD_START,
     DEVICE_TIME,
     GATES,
     HOST_TIME,
@@ -47,6 +48,7 @@ from perfkit.records.results import (
 
 __all__ = [
     "ABSENT",
+    "COLD_START",
     "DEVICE_TIME",
     "GATES",
     "HOST_TIME",

@@ -104,6 +104,8 @@ TYPICAL_TIME = Metric(name="typical time", unit="s")
 # On an accelerator: the time of the device's own work, gaps included, and the time until the calls returned.
 DEVICE_TIME = Metric(name="device time", unit="s")
 HOST_TIME = Metric(name="host time", unit="s")
+# The first call of all, with compiling, tuning and the first growth of memory in it.
+COLD_START = Metric(name="cold start", unit="s")
 # Times of a launch that a throttled device spoilt, and that was made once more.
 TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
 
