@@ -72,7 +72,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     def __init__(self, name: str, *, warmup: int | Literal["settle"] = 0, flush_l2: bool = False) -> None:
         if not name.strip():
             raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
-        if warmup != "settle" and (isinstance(warmup, str) or warmup < 0):
+        if warmup != "settle" and not (isinstance(warmup, int) and warmup >= 0):
             raise UsageError(
                 f'warmup is a number of first times to keep apart, at least 0, or "settle", found {warmup}'
             )
