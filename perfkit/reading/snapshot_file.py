@@ -14,8 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from perfkit.errors import UsageError
+from perfkit.reading.names import printable
 from perfkit.records.memory import MemorySnapshot, StackMemory
 
+# No device has as much; larger numbers could not be handed on.
+_MOST_BYTES = 1 << 60
 _IN_USE, _FREE = "active_allocated", "inactive"
 # The states in which a block waits for other streams; their name changed once.
 _WAITING = frozenset({"active_pending_free", "active_awaiting_free"})
@@ -55,17 +58,19 @@ def read_snapshot(data: bytes, name: str) -> MemorySnapshot:
         found = _PlainUnpickler(io.BytesIO(data)).load()
     except _Refused as error:
         raise UsageError(
-            f"{name} is a pickle that would call {error}, so it was not opened further; a snapshot of"
-            " torch.cuda.memory._dump_snapshot has plain values only"
+            f"{name} is a pickle that would call {printable(str(error))}, so it was not opened further;"
+            " a snapshot of torch.cuda.memory._dump_snapshot has plain values only"
         ) from None
     except _DAMAGE as error:
-        raise UsageError(f"{name} is a damaged pickle ({error}); dump the snapshot again") from None
+        raise UsageError(
+            f"{name} is a damaged pickle ({printable(str(error))}); dump the snapshot again"
+        ) from None
     try:
         return _snapshot(found, name)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise UsageError(
-            f"{name} is a pickle, but no memory snapshot ({type(error).__name__}: {error}); expected what"
-            " torch.cuda.memory._dump_snapshot writes"
+            f"{name} is a pickle, but no memory snapshot ({type(error).__name__}: {printable(str(error))});"
+            " expected what torch.cuda.memory._dump_snapshot writes"
         ) from None
 
 
@@ -80,7 +85,7 @@ def _snapshot(found: Any, name: str) -> MemorySnapshot:  # noqa: ANN401 (anybody
     reserved: dict[int, int] = defaultdict(int)
     allocated: dict[int, int] = defaultdict(int)
     for segment in segments:
-        device, total = int(segment.get("device", 0)), _size(segment["total_size"])
+        device, total = _size(segment.get("device", 0)), _size(segment["total_size"])
         reserved[device] += total
         blocks = list(_blocks(segment, total))
         idle = all(state == _FREE for state, *_ in blocks)
@@ -141,7 +146,7 @@ def _blocks(segment: Mapping[str, Any], total: int) -> Iterator[tuple[str, int, 
 def _stack(frames: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Return the places of a stack; those of C++ that nobody could name are left out."""
     named = ((str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames)
-    return tuple(f"{file}:{line} {name}" for file, line, name in named if file != "??")
+    return tuple(printable(f"{file}:{line} {name}") for file, line, name in named if file != "??")
 
 
 def _peaks(trace: Iterable[Mapping[str, Any]], reserved: int, allocated: int) -> tuple[int, int]:
@@ -158,6 +163,6 @@ def _peaks(trace: Iterable[Mapping[str, Any]], reserved: int, allocated: int) ->
 
 
 def _size(value: object) -> int:
-    if not isinstance(value, int) or value < 0:
+    if not isinstance(value, int) or not 0 <= value <= _MOST_BYTES:
         raise TypeError(f"{str(value)[:40]} is no number of bytes")
     return value

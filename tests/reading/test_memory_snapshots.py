@@ -150,6 +150,16 @@ def test_other_pickles_are_refused_in_a_line(found: object, told: str) -> None:
     assert "\n" not in message
 
 
+def test_names_cannot_steer_a_terminal() -> None:
+    """Texts of a file are anybody's; numbers beyond all devices are refused."""
+    hostile = frames(("/home/\x1b[31mme.py", 1, "a\nb\ud800"))
+
+    (one,) = _read(snapshot(segment(block(MIB, at=hostile)))).stacks
+
+    assert one.stack[0].isprintable()
+    assert "is no number of bytes" in _message(pickle.dumps(snapshot(segment(block(1 << 70)))))
+
+
 @pytest.mark.parametrize("data", [b"\x80", b"\x80\x04", pickle.dumps(TWO_SEGMENTS)[:200], b"\x80\x04h\x05."])
 def test_a_damaged_pickle_is_told(data: bytes) -> None:
     """Cut short or not a pickle at all, it is one line."""
