@@ -14,8 +14,11 @@ import pytest
 import torch
 from repositories import Repository
 
+from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.compare.survey import _with_marker
 from perfkit.factorial.definition import read_experiment
 from perfkit.ledger.store import Ledger
+from perfkit.records import Benchmark
 
 ROOT = Path(__file__).parent.parent
 STUDY = ROOT / "benchmarks" / "gpu"
@@ -91,6 +94,18 @@ def test_the_suite_runs_on_the_cpu_as_well() -> None:
     )  # fmt: skip
 
     assert "6 passed" in done.stdout, done.stdout
+
+
+def test_a_gate_understands_the_markers_of_the_suite() -> None:
+    """Emptying the cache is a setting of the benchmark itself, and changes nothing of how it is judged."""
+    benchmark = ComparedBenchmark(
+        benchmark=Benchmark(name="gpu_suite.py::test_sum_without_cache", version="v1"),
+        margin=0.02,
+        gating=True,
+        limit_s=30.0,
+    )
+
+    assert benchmark == _with_marker(benchmark, {"flush_l2": "True"})
 
 
 @pytest.mark.slow

@@ -392,7 +392,7 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
             gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
             limit=float(settings["limit"]) if "limit" in settings else None,
         )
-        if settings.keys() <= {"margin", "gate", "limit", "sentinel"}:
+        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2"}:
             return _with_rule(one, rule)
     except (KeyError, ValueError, ConfigError):
         pass
