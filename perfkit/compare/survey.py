@@ -399,7 +399,7 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
     said = ", ".join(f"{key}={text}" for key, text in settings.items())
     raise ConfigError(
         f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
-        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True)'
+        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
     )
 
 
