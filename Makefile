@@ -7,6 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site links
+.PHONY: gpu
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
 run: $(INSTALLED)
@@ -153,6 +154,11 @@ peers-history: change-points
 versions: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[versions]'
 	$(BIN)/python tests/versions.py $(VERSIONS)
+
+# What docs/gpu.md leaves open, on a machine with a CUDA device: some three hours; goes on where it stood. On another
+# machine it says so and ends with exit code 2. One part only: make gpu GPU="--part operators"
+gpu: $(INSTALLED)
+	$(BIN)/python benchmarks/gpu/gpu_study.py $(GPU)
 
 clean:
 	rm -rf $(VENV) .versions .mypy_cache .pytest_cache .ruff_cache .faults .import_linter_cache .hypothesis .benchmarks

@@ -39,6 +39,7 @@ TEXTS = [
     "docs/change-points.md",
     "docs/comparison.md",
     "docs/evidence.md",
+    "docs/gpu.md",
     "docs/howto/find-the-slow-commit.md",
     "docs/howto/from-asv.md",
     "docs/howto/from-pytest-benchmark.md",

@@ -8,8 +8,8 @@ returns make all calls but the last one, which gives the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 # It is imported by name, so that tests which replace the clock in its module do not change it here.
 from time import perf_counter
@@ -18,10 +18,13 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
-from .clock import synchronised
+from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised
 from .counting.model import Count
 
 Value = TypeVar("Value")
+
+# A fixture has this attribute where the device's cache is emptied before each call.
+_FLUSHES = "_perfkit_flushes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class Reading:
     """What a used fixture holds: seconds per iteration in measured order, and how they were taken.
 
     Of the options, times are in seconds; one that this version of pytest-benchmark does not have is None.
+    ``device`` are the same rounds on an accelerator, None where none was in use.
     """
 
     values: tuple[float, ...]
@@ -39,6 +43,7 @@ class Reading:
     min_rounds: int | None
     max_time_s: float | None
     min_time_s: float | None
+    device: DeviceTimes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,8 @@ class Work:
     a round must have, None where any number is allowed; ``rounds`` how many rounds the benchmark allows in
     one process, None where there is no limit. ``call`` runs one iteration untimed. ``keep`` adds a round, its
     iterations and seconds, to the benchmark's own statistics. ``number`` measures something else than time,
-    once; where it is given, nothing is timed.
+    once; where it is given, nothing is timed. ``device`` returns what an accelerator says of rounds, given
+    the seconds of an iteration of each and their iterations; None where none is in use.
     """
 
     node: str
@@ -59,6 +65,7 @@ class Work:
     loops: int | None = None
     rounds: int | None = None
     number: Callable[[], Count] | None = None
+    device: Callable[[Sequence[float], int], DeviceTimes | None] = lambda *_: None
 
 
 class OutOfTimeError(Exception):
@@ -120,7 +127,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (the host's own)
         super().__init__(*arguments, **options)
-        synchronise_timer(self)
+        synchronise_timer(self, options.get("node") or next(iter(arguments), None))
 
     def _raw(self, function_to_benchmark: Callable[..., object], *args: object, **kwargs: object) -> object:
         runner = self._make_runner(function_to_benchmark, args, kwargs)
@@ -132,7 +139,9 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         def call() -> object:
             return function_to_benchmark(*args, **kwargs)
 
-        self.conductor.conduct(Work(node=self.fullname, block=block, call=call, keep=self._keep))
+        self.conductor.conduct(
+            Work(node=self.fullname, block=block, call=call, keep=self._keep, device=self._device)
+        )
         return call()
 
     def _raw_pedantic(
@@ -158,6 +167,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             loops=iterations,
             # Without a setup a call may use up what the next one needs, so no more are made than asked for.
             rounds=None if setup else rounds,
+            device=self._device,
         )
         self.conductor.conduct(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
@@ -168,6 +178,9 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         if self.stats is None:
             self._make_stats(iterations)
         self.stats.update(seconds)
+
+    def _device(self, values: Sequence[float], loops: int) -> DeviceTimes | None:
+        return device_times_of(self, values, loops=loops)
 
 
 class _Pedantic:
@@ -283,6 +296,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
                 call=rounds.call,
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
                 loops=rounds.loops,
+                device=fixture._device,  # noqa: SLF001 (likewise)
             )
         )
     elif fixture.disabled:
@@ -363,10 +377,64 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
     fixture._raw = raw_and_use  # noqa: SLF001 (likewise)
 
 
-def synchronise_timer(fixture: object) -> None:
-    """Make a fixture wait for the accelerator before each reading of its clock."""
-    if isinstance(fixture, BenchmarkFixture):
-        fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the seam)
+def synchronise_timer(fixture: object, node: object = None) -> None:
+    """Make a fixture wait for the accelerator before each reading of its clock.
+
+    Where the marker of its test's ``node`` asks for it, the device's second-level cache is emptied before
+    each call.
+    """
+    if not isinstance(fixture, BenchmarkFixture):
+        return
+    fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the seam)
+    clock = clock_of(fixture._timer)  # noqa: SLF001 (likewise)
+    if clock is not None:
+        clock.spans.clear()
+    if _asks_to_flush(node) and not hasattr(fixture, _FLUSHES):
+        setattr(fixture, _FLUSHES, True)
+        _flush_before_calls(fixture)
+
+
+def _asks_to_flush(node: object) -> bool:
+    marker = getattr(node, "get_closest_marker", lambda _: None)("perfkit")
+    return marker is not None and bool(marker.kwargs.get("flush_l2"))
+
+
+def _flush_before_calls(fixture: BenchmarkFixture) -> None:
+    make_runner = fixture._make_runner  # noqa: SLF001 (the seam)
+
+    def make_flushing(*arguments: object) -> Callable[..., object]:
+        runner = make_runner(*arguments)
+        clock = clock_of(fixture._timer)  # noqa: SLF001 (likewise)
+
+        def run(loops_range: range | None) -> object:
+            if clock is None:
+                return runner(loops_range)
+            if not loops_range:
+                clock.flush()
+                return runner(loops_range)
+            seconds = 0.0
+            for _ in loops_range:
+                clock.flush()
+                seconds += runner(range(1))
+            joined = clock.join(len(loops_range))
+            return seconds if joined is None else joined
+
+        return run
+
+    fixture._make_runner = make_flushing  # noqa: SLF001 (likewise)
+
+
+def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> DeviceTimes | None:
+    """Return the rounds of a fixture on an accelerator, None where none was in use.
+
+    ``values`` are seconds per iteration. Rounds that another clock timed are not known, and marked.
+    """
+    if not isinstance(fixture, BenchmarkFixture) or not values:
+        return None
+    found = block_times(fixture._timer, values, loops=loops)  # noqa: SLF001 (the seam)
+    if found is None or not hasattr(fixture, _FLUSHES):
+        return found
+    return replace(found, marks=(*found.marks, L2_FLUSHED))
 
 
 def is_benchmark(fixture: object) -> bool:
@@ -384,9 +452,11 @@ def read_fixture(fixture: object) -> Reading | None:
         value = metadata.options.get(name)
         return None if value is None else kind(value)
 
+    values = tuple(float(value) for value in metadata.stats.data)
     return Reading(
-        values=tuple(float(value) for value in metadata.stats.data),
+        values=values,
         loops=metadata.iterations,
+        device=device_times_of(fixture, values, loops=int(metadata.iterations)),
         warmup=_warmup(fixture),
         mode=str(fixture._mode),  # noqa: SLF001 (the seam)
         disable_gc=option("disable_gc", bool),

@@ -1,22 +1,130 @@
-"""Timers that synchronise the accelerator before each reading."""
+"""The clock of timed blocks: it waits for the accelerator once at both ends, and asks for the device's time.
+
+Everything goes through the parts of torch that all accelerators share, so that CUDA, ROCm, XPU, MPS and
+backends that register themselves are timed alike.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import sys
-from collections.abc import Callable
-from types import ModuleType
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 Timer = Callable[[], float]
 
+# The marks of a row, which say how its values came about.
+LAUNCH_BOUND = "launch-bound"
+UNSYNCHRONISED = "unsynchronised"
+L2_FLUSHED = "L2 flushed"
+# A block whose calls return only after this share of the device's time is paced by the host.
+_HOST_SHARE = 0.9
+# Rounds of a benchmark are some thousands; the oldest blocks of a clock that nobody asks are dropped.
+_MOST_SPANS = 200_000
+_MS = 1e-3
+# A buffer of this size replaces what the second-level cache of any present device holds.
+_LEAST_FLUSHED_BYTES = 256 << 20
+_FLUSHED_CACHES = 4
 
-def uses_accelerator() -> bool:
-    """Tell whether an accelerator is in use, which each reading of a clock has to wait for."""
-    return _accelerator() is not None
+
+class DeviceEvent(Protocol):
+    """A point in a device's queue, as ``torch.Event`` is one."""
+
+    def record(self) -> None:
+        """Put the point behind all work that is in the queue now."""
+
+    def elapsed_time(self, other: Any, /) -> float:  # noqa: ANN401 (another event of the same device)
+        """Return how many milliseconds later the device reached the other event; both must be reached."""
 
 
-def _accelerator() -> ModuleType | None:
-    """Return what to synchronise, None where no accelerator is in use.
+class Accelerator(Protocol):
+    """What a clock needs of an accelerator that this process uses."""
+
+    def synchronise(self) -> None:
+        """Wait until the devices have done all their work."""
+
+    def event(self) -> DeviceEvent | None:
+        """Return a new event that can be timed; None where the device has none."""
+
+    def flush(self) -> None:
+        """Queue work that replaces what the device's second-level cache holds."""
+
+
+class TorchAccelerator:
+    """An accelerator by the functions that torch has for all kinds of them, such as "cuda" or "xpu"."""
+
+    def __init__(self, torch: Any, kind: str) -> None:  # noqa: ANN401 (the module, which this one never imports)
+        self._torch, self.kind = torch, kind
+        self._module = getattr(torch, kind, None) or torch.get_device_module(kind)
+        self._has_events = True
+        self._buffer: Any = None
+
+    @property
+    def module(self) -> Any:  # noqa: ANN401 (torch.cuda, torch.xpu and the like)
+        """The functions of this kind alone."""
+        return self._module
+
+    def is_initialised(self) -> bool:
+        """Tell whether this process has used it; looking must not begin to."""
+        ask = getattr(self._module, "is_initialized", None) or self._module.is_available
+        return bool(ask())
+
+    def is_capturing(self) -> bool:
+        """Tell whether a graph is captured at present, in which nothing may be waited for."""
+        ask = getattr(self._module, "is_current_stream_capturing", None)
+        try:
+            return bool(ask and ask())
+        except RuntimeError:
+            # A torch that was built without this kind cannot capture.
+            return False
+
+    def synchronise(self) -> None:
+        """Wait for the present device, and for each other one that holds memory of this process."""
+        wait = getattr(self._module, "synchronize", None) or self._torch.accelerator.synchronize
+        others = self._others()
+        wait()
+        for index in others:
+            wait(index)
+
+    def event(self) -> DeviceEvent | None:
+        """Return a new event that can be timed; None where this kind has none."""
+        if not self._has_events:
+            return None
+        try:
+            event: DeviceEvent = self._torch.Event(self.kind, enable_timing=True)
+        except (RuntimeError, NotImplementedError):
+            self._has_events = False
+            return None
+        return event
+
+    def flush(self) -> None:
+        """Queue a write of more bytes than the second-level cache has."""
+        if self._buffer is None:
+            properties = getattr(self._module, "get_device_properties", lambda *_: None)(None)
+            cache = getattr(properties, "L2_cache_size", 0)
+            size = max(_FLUSHED_CACHES * cache, _LEAST_FLUSHED_BYTES)
+            self._buffer = self._torch.empty(size, dtype=self._torch.int8, device=self.kind)
+        self._buffer.zero_()
+
+    def _others(self) -> tuple[int, ...]:
+        count = getattr(self._module, "device_count", lambda: 1)()
+        reserved = getattr(self._module, "memory_reserved", None)
+        if count <= 1 or reserved is None:
+            return ()
+        present = self._module.current_device()
+        return tuple(index for index in range(count) if index != present and reserved(index))
+
+
+@functools.cache
+def _of_kind(kind: str) -> TorchAccelerator:
+    return TorchAccelerator(sys.modules["torch"], kind)
+
+
+def accelerator_in_use() -> TorchAccelerator | None:
+    """Return the accelerator that this process has used and may wait for, None where there is none.
 
     A device that this process never initialised has no work of it, so torch is not imported, and no device is
     initialised, for this.
@@ -25,8 +133,157 @@ def _accelerator() -> ModuleType | None:
     if torch is None:
         return None
     if torch.cuda.is_initialized():
-        return torch.cuda  # type: ignore[no-any-return]
-    return torch.mps if torch.backends.mps.is_available() else None
+        found = _of_kind("cuda")
+    else:
+        known = torch.accelerator.current_accelerator() if hasattr(torch, "accelerator") else None
+        if known is None:
+            return None
+        found = _of_kind(known.type)
+        if not found.is_initialised():
+            return None
+    return None if found.is_capturing() else found
+
+
+def uses_accelerator() -> bool:
+    """Tell whether an accelerator is in use, which each reading of a clock has to wait for."""
+    return accelerator_in_use() is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """One timed block on an accelerator, in seconds.
+
+    ``wall_s`` ends when the device is done, ``host_s`` when the last call has returned, so their difference
+    is the wait for the device. ``device_s`` is what the device took from the first of the block's work to
+    the last, gaps included; None where it has no events.
+    """
+
+    wall_s: float
+    host_s: float
+    device_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceTimes:
+    """The rounds of a benchmark on an accelerator, in seconds per iteration, and the marks of its values.
+
+    Either is empty where it is not known.
+    """
+
+    host_s: tuple[float, ...] = ()
+    device_s: tuple[float, ...] = ()
+    marks: tuple[str, ...] = ()
+
+
+class BlockClock:
+    """Times blocks: each reading waits for the accelerator once, right before it.
+
+    Two readings after one another enclose a block. Between the first of them and the wait of the second lie
+    an event each, so the block's time on the device is known as soon as the second reading is made. ``spans``
+    are the blocks of an accelerator so far; none of them is kept where none is in use.
+    """
+
+    def __init__(
+        self, timer: Timer, accelerator: Callable[[], Accelerator | None] = accelerator_in_use
+    ) -> None:
+        self._timer, self._accelerator = timer, accelerator
+        self.spans: deque[Span] = deque(maxlen=_MOST_SPANS)
+        self._begun_s: float | None = None
+        self._begun: DeviceEvent | None = None
+
+    def read(self) -> float:
+        """Wait for the accelerator and return the time; it ends a block, and begins the next one."""
+        # It makes few calls of its own, since rounds of a few microseconds begin and end with it.
+        device = self._accelerator()
+        if device is None:
+            self._begun = None
+            self._begun_s = now = self._timer()
+            return now
+        end, begin = device.event(), device.event()
+        if end is not None:
+            end.record()
+        returned_s = self._timer()
+        device.synchronise()
+        now = self._timer()
+        if begin is not None:
+            begin.record()
+        if self._begun_s is not None:
+            self.spans.append(
+                Span(
+                    wall_s=now - self._begun_s,
+                    host_s=returned_s - self._begun_s,
+                    device_s=_between(self._begun, end),
+                )
+            )
+        self._begun_s, self._begun = now, begin
+        return now
+
+    def flush(self) -> None:
+        """Empty the device's second-level cache before the next reading, where an accelerator is in use."""
+        if (device := self._accelerator()) is not None:
+            device.flush()
+
+    def join(self, blocks: int) -> float | None:
+        """Keep the last blocks as one, and return its seconds; None where they were on no accelerator.
+
+        Between two blocks lies the pause that their readings enclose as well, which is left out.
+        """
+        if len(self.spans) < 2 * blocks - 1:
+            return None
+        newest = [self.spans.pop() for _ in range(2 * blocks - 1)]
+        joined = _joined(newest[::-2])
+        self.spans.append(joined)
+        return joined.wall_s
+
+    def times(self, walls_s: Iterable[float], *, loops: int = 1) -> DeviceTimes | None:
+        """Return what is known of rounds that took so many seconds each; None where nothing was waited for.
+
+        ``walls_s`` are the rounds' seconds over ``loops`` in measured order, as this clock's own readings
+        gave them. A round that it has no block of was timed by another clock: the round may have ended while
+        the device was busy, and all of them are marked.
+        """
+        if not self.spans:
+            return DeviceTimes(marks=(UNSYNCHRONISED,)) if self._accelerator() is not None else None
+        spans = iter(self.spans)
+        found = [next((one for one in spans if one.wall_s / loops == wall_s), None) for wall_s in walls_s]
+        known = [one for one in found if one is not None]
+        if len(known) < len(found):
+            return DeviceTimes(marks=(UNSYNCHRONISED,))
+        return device_times(known, loops=loops)
+
+
+def _between(begin: DeviceEvent | None, end: DeviceEvent | None) -> float | None:
+    """Return the seconds between two events, None where a device cannot tell."""
+    if begin is None or end is None:
+        return None
+    try:
+        return begin.elapsed_time(end) * _MS
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def device_times(spans: Sequence[Span], *, loops: int = 1) -> DeviceTimes:
+    """Return the times of blocks of ``loops`` iterations each, marked where the host sets their pace."""
+    device_s = [one.device_s for one in spans if one.device_s is not None]
+    whole = len(device_s) == len(spans)
+    return DeviceTimes(
+        host_s=tuple(one.host_s / loops for one in spans),
+        device_s=tuple(seconds / loops for seconds in device_s) if whole else (),
+        marks=(LAUNCH_BOUND,) if is_launch_bound(spans) else (),
+    )
+
+
+def is_launch_bound(spans: Sequence[Span]) -> bool:
+    """Tell whether the host's time dominates: the device has nothing left to do when the calls return.
+
+    A benchmark that waits for the device itself, by ``.item()`` say, cannot be told from one that launches
+    too slowly.
+    """
+    device_s = sum(one.wall_s if one.device_s is None else one.device_s for one in spans)
+    return bool(spans) and sum(one.host_s for one in spans) >= _HOST_SHARE * device_s
+
+
+_CLOCKS: dict[Timer, BlockClock] = {}
 
 
 @functools.cache
@@ -35,12 +292,39 @@ def synchronised(timer: Timer) -> Timer:
 
     It is cached, since pytest-benchmark measures the precision of each new timer that it is given.
     """
+    if timer in _CLOCKS:
+        return timer
+    clock = BlockClock(timer)
 
     @functools.wraps(timer)
     def read() -> float:
-        # It makes few calls of its own, since rounds of a few microseconds begin and end with it.
-        if "torch" in sys.modules and (accelerator := _accelerator()) is not None:
-            accelerator.synchronize()
-        return timer()
+        return clock.read()
 
+    _CLOCKS[read] = clock
     return read
+
+
+def block_times(timer: Timer, walls_s: Sequence[float], *, loops: int) -> DeviceTimes | None:
+    """Return what is known of rounds that a timer timed, as ``BlockClock.times`` does.
+
+    A timer that waits for nothing knows nothing of an accelerator in use, so its rounds are marked.
+    """
+    clock = _CLOCKS.get(timer)
+    if clock is None:
+        return DeviceTimes(marks=(UNSYNCHRONISED,)) if uses_accelerator() else None
+    return clock.times(walls_s, loops=loops)
+
+
+def clock_of(timer: Timer) -> BlockClock | None:
+    """Return the clock behind a timer that ``synchronised`` made, None of any other."""
+    return _CLOCKS.get(timer)
+
+
+def _joined(spans: Sequence[Span]) -> Span:
+    """Return several blocks as one, without what lay between them."""
+    whole = [one.device_s for one in spans if one.device_s is not None]
+    return Span(
+        wall_s=math.fsum(one.wall_s for one in spans),
+        host_s=math.fsum(one.host_s for one in spans),
+        device_s=math.fsum(whole) if len(whole) == len(spans) else None,
+    )

@@ -9,7 +9,7 @@ import math
 import pstats
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,12 @@ class RemoteConductor:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
         share = self._plants.get(work.node)
         if share is not None:
-            work = replace(work, block=slowed(work.block, share, more_calls=work.loops is None))
+            # What is planted is waiting, of which the device knows nothing.
+            work = replace(
+                work,
+                block=slowed(work.block, share, more_calls=work.loops is None),
+                device=lambda *_: None,
+            )
         self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
@@ -88,10 +93,13 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> M
     timed = [[work.block(in_slice) for _ in range(slices)] for _ in range(rounds)]
     for round_s in timed:
         work.keep(loops, sum(round_s))
+    values = [sum(round_s) / loops for round_s in timed]
+    device = work.device(values, loops) if slices == 1 and rounds else None
     return {
         "kind": "timed",
         "untimed_s": warmup_s,
-        "values": [sum(round_s) / loops for round_s in timed],
+        "values": values,
+        "device": None if device is None else asdict(device),
         "typical": [_lower_quartile(round_s) / in_slice for round_s in timed] if slices > 1 else [],
         "faults": minor_faults() - faults,
     }

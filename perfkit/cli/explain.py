@@ -9,6 +9,7 @@ import typer
 
 from perfkit.cli.options import JsonOption, WaitOption, examples, output_option
 from perfkit.cli.output import tell
+from perfkit.errors import UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
             "perfkit explain HEAD~1 worktree --target train.py --steps 100 -- --epochs 1",
             "perfkit explain main HEAD --html difference.html",
             "perfkit explain before.json after.json --json - | jq .findings",
+            "perfkit explain before.pickle after.pickle",
         )
     )(explain)
 
@@ -50,17 +52,28 @@ def explain(
 ) -> None:
     """Explain what differs between two profiles, or two commits: by phase, function, operator and wait.
 
+    Of two memory snapshots of torch (.pickle) it is who asked for more, or less, of what is reserved.
+
     The parts of each table add up to the whole. Profiles that did other work are brought to the same amount,
     or refused with the reason. Commits are profiled here and now, by turns. A name that a commit and a file
     have is the commit's, unless it ends as profiles do; ./NAME is the file, with --target both are commits.
     """
     from perfkit.config import load_project
-    from perfkit.jobs.explain import ExplainRequest, run_explain
+    from perfkit.jobs.explain import ExplainRequest, run_explain, snapshots_of
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
     from perfkit.views.explain.terminal import difference_view
 
+    if target is None and (snapshots := snapshots_of(base, head)):
+        if html or markdown:
+            raise UsageError("--html and --markdown are written of profiles; memory snapshots are printed")
+        from perfkit.attribution.memory import explain_memory
+        from perfkit.views.memory import memory_difference_view
+
+        moved = explain_memory(*snapshots)
+        tell(memory_difference_view(moved), moved, json=json)
+        return
     request = ExplainRequest(
         base=base,
         head=head,

@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
             "perfkit show trace.json --json - | jq .[0].phases",
             "perfkit show rank0.json.gz rank1.json.gz",
             "perfkit show before.stat after.stat --speedscope both.json",
+            "perfkit show snapshot.pickle --fits 16",
             "perfkit show env 4f0ee3ba4b6c",
             "perfkit show env HEAD~1 HEAD",
         )
@@ -52,23 +53,55 @@ def show(
         Path | None,
         output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope"),
     ] = None,
+    fits: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", help="Tell whether what a memory snapshot saw would fit so much memory."),
+    ] = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
     """Show what profiles say: of cProfile (.stat, .prof), torch.profiler (.json, .json.gz) or perfkit.
 
     Totals, training steps and the time of each, whom the loop waits for, and where its time goes. Files are
-    read in a process of their own with little memory, and nothing in them is run.
+    read in a process of their own with little memory, and nothing in them is run. Memory snapshots of torch
+    (.pickle) are shown by who asked for how much.
 
     With env, show the machine and the environment of a run, or what differs between those of two runs.
     """
     if files[0] == _ENVIRONMENTS:
-        if txt or filtered or speedscope:
-            raise UsageError("--txt, --filtered and --speedscope show profiles; leave them out with env")
+        if txt or filtered or speedscope or fits is not None:
+            raise UsageError("--txt, --filtered, --speedscope and --fits show files; leave them out with env")
         _show_env([str(name) for name in files[1:]], ledger, json)
         return
     if ledger is not None:
         raise UsageError("--ledger is for `perfkit show env`; profiles lie in no ledger")
+    if _show_snapshots(files, fits=fits, only_profiles=bool(txt or filtered or speedscope), json=json):
+        return
+    if fits is not None:
+        raise UsageError(
+            "--fits is asked of memory snapshots, as torch.cuda.memory._dump_snapshot writes them"
+        )
+    _show_profiles(files, own=tuple(filtered or ()), txt=txt, speedscope=speedscope, json=json)
+
+
+def _show_snapshots(files: list[Path], *, fits: float | None, only_profiles: bool, json: str | None) -> bool:
+    """Show memory snapshots, and return whether the files are some."""
+    from perfkit.jobs.show import read_snapshots
+    from perfkit.views.memory import snapshot_view
+
+    snapshots = read_snapshots(files)
+    if snapshots and only_profiles:
+        raise UsageError("--txt, --filtered and --speedscope show profiles, not memory snapshots")
+    for snapshot in snapshots:
+        show_view(snapshot_view(snapshot, gib=fits), to_json=json)
+    if snapshots:
+        write_json(snapshots, json)
+    return bool(snapshots)
+
+
+def _show_profiles(
+    files: list[Path], *, own: tuple[str, ...], txt: bool, speedscope: Path | None, json: str | None
+) -> None:
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
     from perfkit.jobs.text_files import replace_text
@@ -76,12 +109,10 @@ def show(
     from perfkit.views.reading.text import reading_text
     from perfkit.views.speedscope import speedscope_file
 
-    own = tuple(filtered or ())
     readings = read_profiles(files, project=load_project(Path.cwd()), own=own)
     flames = None if speedscope is None else speedscope_file(readings)
     for reading in readings:
-        as_text = txt or own
-        view = reading_text(reading, own_only=bool(own)) if as_text else reading_view(reading)
+        view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
         show_view(view, to_json=json)
     if not txt and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)

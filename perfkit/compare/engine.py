@@ -27,12 +27,14 @@ from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
 from perfkit.compare.survey import Rules, Survey, finding_on_failure
+from perfkit.compare.watched import WatchedLaunches
 from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
 from perfkit.identity import new_run_id
 from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import told_place
 from perfkit.ledger.store import Ledger
+from perfkit.machine.devices import own_devices
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
@@ -382,7 +384,10 @@ class _Comparing:
         """Make launches until every benchmark is decided, or the budget is spent; record each of them."""
         timing = SequentialComparison.of(
             self._compared.values(),
-            launches=LockstepLaunches(self.sides.launcher, limit_s=lambda node: self._compared[node].limit_s),
+            launches=WatchedLaunches(
+                LockstepLaunches(self.sides.launcher, limit_s=lambda node: self._compared[node].limit_s),
+                own_devices().states,
+            ),
             policy=self.method.policy,
             deadline=self.began + self.method.budget_s,
         )

@@ -11,7 +11,10 @@ from perfkit.compare.counts import CountedPair
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
     SIDES,
+    TIME_SET_ASIDE,
     TYPICAL_TIME,
     WALL_TIME,
     Benchmark,
@@ -69,11 +72,13 @@ def launch_rows(
 ) -> Iterator[Row]:
     """Yield rows for each launch of each benchmark and side: for all calls, and for typical ones if known.
 
+    On an accelerator the times of the device and of the host are rows of their own.
+
     They have no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
     for one in measured:
         for side in SIDES:
-            for timed in _timed(one.timing, side):
+            for timed in _set_aside(one.timing, side) if one.set_aside else _timed(one.timing, side):
                 yield _launch_row(one, side, compared[one.node], timed, context)
 
 
@@ -129,6 +134,15 @@ def _timed(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ..
     typical_s = timing.base_typical_s if side == "base" else timing.head_typical_s
     if typical_s:
         yield TYPICAL_TIME, typical_s
+    device = timing.devices.get(side)
+    if device is not None and device.device_s:
+        yield DEVICE_TIME, device.device_s
+    if device is not None and device.host_s:
+        yield HOST_TIME, device.host_s
+
+
+def _set_aside(timing: Timing, side: Side) -> Iterator[tuple[Metric, tuple[float, ...]]]:
+    yield TIME_SET_ASIDE, timing.base_s if side == "base" else timing.head_s
 
 
 def _launch_row(
@@ -160,7 +174,13 @@ def _launch_row(
         gating=compared.gating,
         faults=round(timing.faults_per_iteration[side], 1),
     )
-    return replace(_row(outcome, placement, policy, context), recorded_at=one.at)
+    on_device = timing.devices[side].marks if side in timing.devices else ()
+    if marks := (*on_device, *one.marks):
+        policy = replace(policy, marks=marks)
+    row = _row(outcome, placement, policy, context)
+    if one.facts:
+        row = replace(row, machine=replace(row.machine, facts={**row.machine.facts, **one.facts}))
+    return replace(row, recorded_at=one.at)
 
 
 def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: RunContext) -> Row:

@@ -58,13 +58,19 @@ class ComparedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLaunch:
-    """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``)."""
+    """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``).
+
+    ``facts`` and ``marks`` are of the devices meanwhile. What was ``set_aside`` is kept and never judged.
+    """
 
     node: str
     slot: Slot
     preloader: int
     timing: Timing
     at: datetime
+    facts: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    set_aside: bool = False
 
 
 class Launches(Protocol):
@@ -248,8 +254,14 @@ class SequentialComparison:
         self._learn(record)
         for failure in record.failures:
             self.states[failure.node].failure = failure
+        aside = [
+            self._kept(node, slot, spoilt, set_aside=True)
+            for spoilt in record.set_aside
+            for node in nodes
+            if node in spoilt.timings
+        ]
         measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
-        self.keep(measured)
+        self.keep([*aside, *measured])
         self._expect()
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
@@ -279,7 +291,21 @@ class SequentialComparison:
         state.own.append(launch_pair(timing, slot, preloader))
         # The first launch also finds the pace, and imports what later ones have from their preloader.
         state.seconds.append(record.seconds[node] if state.seconds else _later_launch_s(timing))
-        return MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=self.now())
+        return self._kept(node, slot, record)
+
+    def _kept(
+        self, node: str, slot: Slot, record: LaunchRecord, *, set_aside: bool = False
+    ) -> MeasuredLaunch:
+        return MeasuredLaunch(
+            node=node,
+            slot=slot,
+            preloader=self.launches.preloader,
+            timing=record.timings[node],
+            at=self.now(),
+            facts=record.facts,
+            marks=record.marks,
+            set_aside=set_aside,
+        )
 
     def _next_nodes(self) -> list[str]:
         """Return the undecided benchmarks that get a share of the time that is left, in their order."""

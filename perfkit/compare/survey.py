@@ -392,14 +392,14 @@ def _with_marker(one: ComparedBenchmark, settings: Mapping[str, str]) -> Compare
             gate=_BOOLEANS[settings["gate"]] if "gate" in settings else None,
             limit=float(settings["limit"]) if "limit" in settings else None,
         )
-        if settings.keys() <= {"margin", "gate", "limit", "sentinel"}:
+        if settings.keys() <= {"margin", "gate", "limit", "sentinel", "flush_l2"}:
             return _with_rule(one, rule)
     except (KeyError, ValueError, ConfigError):
         pass
     said = ", ".join(f"{key}={text}" for key, text in settings.items())
     raise ConfigError(
         f"{one.benchmark.name}: the marker perfkit({said}) is not understood;"
-        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True)'
+        ' it reads perfkit(margin="2%", gate=False, limit=60, sentinel=True, flush_l2=True)'
     )
 
 

@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Literal, ParamSpec, Self, TypeVar
 
-from perfkit.agent.clock import synchronised
+from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
@@ -27,8 +28,19 @@ from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Outcome, Placement, Row
+from perfkit.records import (
+    COLD_START,
+    DEVICE_TIME,
+    HOST_TIME,
+    WALL_TIME,
+    Benchmark,
+    Outcome,
+    Placement,
+    Row,
+    RowPolicy,
+)
 from perfkit.repo.commits import read_commit
+from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
 
 Parameters = ParamSpec("Parameters")
@@ -36,7 +48,7 @@ Returned = TypeVar("Returned")
 
 _PREFIX = "timed:"
 _BLOCK = "block"
-_read_clock = synchronised(time.perf_counter)
+_read_clock = time.perf_counter
 _unfiled: list[timed] = []
 
 
@@ -45,30 +57,70 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     As a context manager the same object is entered again and again: ``step = perfkit.timed("step")``, then
     ``with step:`` in the loop. As a decorator, ``@perfkit.timed("loss")``, it times each call. An accelerator
-    that is in use is waited for at both ends, so that its work is part of the time. The first ``warmup``
-    times are kept apart. What raises is not counted. Unless they were filed before by ``file()``, the times
-    of a process are filed when it ends, in the ledger that is configured for the folder in which the first
-    part was named. Parts of one name, as in a cell of a notebook that is run again, are filed as a row each.
+    that is in use is waited for once at both ends, so that its work is part of the time; the time of the
+    device's own work is kept beside it. With ``flush_l2`` the device's second-level cache is emptied before
+    each block. The first ``warmup`` times are kept apart; with ``warmup="settle"`` as many as it takes until
+    the times have settled, and the first one of all is filed as the cold start. What raises is not counted.
+    Unless they were filed before by ``file()``, the times of a process are filed when it ends, in the ledger
+    that is configured for the folder in which the first part was named. Parts of one name, as in a cell of a
+    notebook that is run again, are filed as a row each.
 
     Raises:
         UsageError: the name is empty, or the number of first times negative.
     """
 
-    def __init__(self, name: str, *, warmup: int = 0) -> None:
+    def __init__(self, name: str, *, warmup: int | Literal["settle"] = 0, flush_l2: bool = False) -> None:
         if not name.strip():
             raise UsageError('timed needs a name that says what it times: perfkit.timed("loading")')
-        if warmup < 0:
-            raise UsageError(f"warmup is a number of first times to keep apart, at least 0, found {warmup}")
-        self.name, self.warmup, self.version = name, warmup, _BLOCK
-        self._seconds: list[float] = []
+        if warmup != "settle" and not (isinstance(warmup, int) and warmup >= 0):
+            raise UsageError(
+                f'warmup is a number of first times to keep apart, at least 0, or "settle", found {warmup}'
+            )
+        self.name, self._warmup, self.flush_l2, self.version = name, warmup, flush_l2, _BLOCK
+        self._spans: list[Span] = []
         self._begun = threading.local()
         _expect_the_end()
         _unfiled.append(self)
 
     @property
+    def warmup(self) -> int:
+        """How many first times are kept apart; all of them where they have not settled yet."""
+        if self._warmup != "settle":
+            return self._warmup
+        found = settled_from([one.wall_s for one in self._spans])
+        return len(self._spans) if found is None else found
+
+    @property
+    def cold_start_s(self) -> float | None:
+        """The seconds of the first time, compiling and tuning included; None where none was kept apart."""
+        return self._spans[0].wall_s if self._spans and self.warmup else None
+
+    @property
     def seconds(self) -> tuple[float, ...]:
         """The times in seconds, in the order of their ends, without those of the warm-up."""
-        return tuple(self._seconds[self.warmup :])
+        return tuple(one.wall_s for one in self._timed)
+
+    @property
+    def device(self) -> DeviceTimes | None:
+        """The same times on an accelerator, and their marks; None where no part of them was on one."""
+        if not self._timed or all(one.device_s is None and one.host_s == one.wall_s for one in self._timed):
+            return None
+        found = device_times(self._timed)
+        return replace(found, marks=(*found.marks, L2_FLUSHED)) if self.flush_l2 else found
+
+    @property
+    def settles(self) -> bool:
+        """Whether it waits until the times have settled."""
+        return self._warmup == "settle"
+
+    @property
+    def unsettled(self) -> int:
+        """How many times there are where they have not settled yet; 0 where nothing waits for that."""
+        return len(self._spans) if self.settles and not self._timed else 0
+
+    @property
+    def _timed(self) -> list[Span]:
+        return self._spans[self.warmup :]
 
     @property
     def mean(self) -> float | None:
@@ -82,15 +134,20 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def __enter__(self) -> Self:
         begun = self._begun.__dict__.setdefault("stack", [])
-        begun.append(_read_clock())
+        clock = BlockClock(_read_clock)
+        if self.flush_l2:
+            clock.flush()
+        begun.append((clock, clock.read()))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        begun = self._begun.stack.pop()
+        clock, begun_s = self._begun.stack.pop()
         if kind is None:
-            self._seconds.append(_read_clock() - begun)
+            wall_s = clock.read() - begun_s
+            host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
+            self._spans.append(clock.spans[-1] if clock.spans else host_only)
 
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         """Return the function, timed at each call; this is what a decorator does."""
@@ -115,7 +172,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
 
     def forget(self) -> None:
         """Begin anew, without the times until now."""
-        self._seconds.clear()
+        self._spans.clear()
 
     def __repr__(self) -> str:
         if self.mean is None:
@@ -134,6 +191,10 @@ def _expect_the_end() -> None:
 
 def _file_the_rest(folder: Path) -> None:
     left = [one for one in _unfiled if one.seconds]
+    for one in _unfiled:
+        if one.unsettled:
+            told = f'"{one.name}" has not settled in {counted(one.unsettled, "time")}'
+            print(f"perfkit: {told}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
     if not left:
         return
     names = ", ".join(repr(one)[1:-1].removeprefix("perfkit.timed ") for one in left)
@@ -147,6 +208,11 @@ def _file_the_rest(folder: Path) -> None:
 
 def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:
     """Record the times of parts as one run."""
+    if waiting := [one for one in parts if one.unsettled]:
+        times = counted(waiting[0].unsettled, "time")
+        raise NotMeasuredError(
+            f'the times of "{waiting[0].name}" have not settled in {times}: time more of it'
+        )
     if empty := [one.name for one in parts if not one.seconds]:
         raise NotMeasuredError(f'nothing was timed as "{empty[0]}" yet, so there is nothing to file')
     project = load_project(folder)
@@ -158,12 +224,6 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     met: Counter[str] = Counter()
     with ledger.run(source="timed", run_id=run_id, recorded_at=now) as run:
         for one in parts:
-            outcome = Outcome(
-                benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
-                warmup=one.warmup,
-                loops=1,
-                values=one.seconds,
-            )
             run.add(
                 [
                     Row(
@@ -175,10 +235,30 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
                         environment=environment,
                         outcome=outcome,
                         placement=Placement(launch=met[one.name]),
+                        policy=RowPolicy(marks=one.device.marks if one.device else ()),
                     )
+                    for outcome in _outcomes(one)
                 ]
             )
             met[one.name] += 1
     for one in parts:
         one.forget()
     return run_id
+
+
+def _outcomes(one: timed) -> Iterator[Outcome]:
+    """Yield the times of a part, and those of the device and the host where an accelerator was in use."""
+    whole = Outcome(
+        benchmark=Benchmark(name=_PREFIX + one.name, version=one.version),
+        metric=WALL_TIME,
+        warmup=one.warmup,
+        loops=1,
+        values=one.seconds,
+    )
+    yield whole
+    if one.cold_start_s is not None and one.settles:
+        yield replace(whole, metric=COLD_START, warmup=0, values=(one.cold_start_s,))
+    if one.device is not None:
+        for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
+            if values:
+                yield replace(whole, metric=metric, values=values)

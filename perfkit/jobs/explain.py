@@ -18,11 +18,12 @@ from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target, target_on
-from perfkit.reading.files import read_profile
+from perfkit.reading.files import is_pickle, read_memory, read_profile
 from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
 from perfkit.records import SIDES, Balance, Commit, PassName, Side
 from perfkit.records.differences import Difference
+from perfkit.records.memory import MemorySnapshot
 from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading, StepTimes
 from perfkit.repo.checkout import Roots, checkouts
@@ -82,6 +83,21 @@ def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> D
             )
     base, head = map(Path, names)
     return explain_files(base, head, project=project, own=request.own)
+
+
+def snapshots_of(base: str, head: str) -> tuple[MemorySnapshot, MemorySnapshot] | None:
+    """Return two memory snapshots where both names are files of such, None where neither is.
+
+    Raises:
+        UsageError: one is a snapshot and the other is none, or one is damaged.
+    """
+    names = [name for name in (base, head) if _exists(name) and is_pickle(Path(name))]
+    if not names:
+        return None
+    if len(names) == 1 and base != head:
+        other = head if names == [base] else base
+        raise UsageError(f"{names[0]} is a memory snapshot and {other} is none; name two of one kind")
+    return read_memory(Path(base)), read_memory(Path(head))
 
 
 def _check_known(request: ExplainRequest, project: Project) -> None:

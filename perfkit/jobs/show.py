@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.config import Project
-from perfkit.reading.files import read_profile
+from perfkit.errors import UsageError
+from perfkit.reading.files import is_pickle, read_memory, read_profile
 from perfkit.reading.names import CodeNames, printable
+from perfkit.records.memory import MemorySnapshot
 from perfkit.records.readings import Reading
 
 
@@ -19,6 +21,19 @@ def read_profiles(files: Sequence[Path], *, project: Project, own: Sequence[str]
     """
     code = code_names(project, own)
     return tuple(read_profile(file, code) for file in files)
+
+
+def read_snapshots(files: Sequence[Path]) -> tuple[MemorySnapshot, ...]:
+    """Return what each file says where all are snapshots of allocators; nothing where none is.
+
+    Raises:
+        UsageError: some are snapshots and others are not, or one is damaged.
+    """
+    pickles = [file for file in files if is_pickle(file)]
+    if pickles and len(pickles) < len(files):
+        other = next(file for file in files if file not in pickles)
+        raise UsageError(f"{pickles[0]} is a memory snapshot and {other} is none; name files of one kind")
+    return tuple(map(read_memory, pickles))
 
 
 def code_names(project: Project, own: Sequence[str] = ()) -> CodeNames:

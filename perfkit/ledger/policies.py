@@ -139,6 +139,7 @@ _FLAG = _Text(lambda flag: "true" if flag else "false", _read_flag)
 
 # Attribute of a policy, or of a part of it -> its entry, and how that is written.
 _Entries = Mapping[str, tuple[str, _Text]]
+_MARKS: _Entries = {"marks": ("marks", _WORDS)}
 _JUDGED: _Entries = {
     "rules.alpha": ("alpha", _NUMBER),
     "rules.family": ("family", _WHOLE),
@@ -156,6 +157,7 @@ _JUDGED: _Entries = {
     "wall_s": ("wall_s", _NUMBER),
     "continues": ("continues", _WORDS),
     "faults": ("minor_faults_per_iteration", _NUMBER),
+    **_MARKS,
 }
 _GATE: _Entries = {
     "base": ("base", _WORD),
@@ -165,6 +167,7 @@ _GATE: _Entries = {
     **_JUDGED,
 }
 _ENTRIES: Mapping[type[RowPolicy], _Entries] = {
+    RowPolicy: _MARKS,
     JudgedPolicy: _JUDGED,
     GatePolicy: _GATE,
     CalibrationPolicy: {
@@ -188,6 +191,7 @@ _ENTRIES: Mapping[type[RowPolicy], _Entries] = {
         "plan": ("plan", _json(Experiment)),
         "fingerprint": ("fingerprint", _json(Fingerprint)),
         "stopped": ("stopped", _WORD),
+        **_MARKS,
     },
     PytestPolicy: {
         "mode": ("mode", _WORD),
@@ -195,8 +199,9 @@ _ENTRIES: Mapping[type[RowPolicy], _Entries] = {
         "min_rounds": ("min_rounds", _WHOLE),
         "max_time_s": ("max_time", _NUMBER),
         "min_time_s": ("min_time", _NUMBER),
+        **_MARKS,
     },
-    ProfilePolicy: {"steps": ("steps", _Text(str, _read_steps))},
+    ProfilePolicy: {"steps": ("steps", _Text(str, _read_steps)), **_MARKS},
 }
 _FIRST_STEP = {"first_step": "has the set-up in it"}
 _PARTS: Mapping[str, type] = {"rules": Policy, "rehearsal": Rehearsal, "run": TricksRun}
@@ -211,5 +216,6 @@ _KINDS: Mapping[str, tuple[type[RowPolicy], ...]] = {
     "pytest": (PytestPolicy,),
     "backfill": (PytestPolicy,),
     "profile": (ProfilePolicy,),
+    "timed": (RowPolicy,),
 }
 _DEFAULTS = {kind: {path: _default(kind, path) for path in entries} for kind, entries in _ENTRIES.items()}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from perfkit.agent.torch_settings import read_torch_settings
 from perfkit.identity import fingerprint
+from perfkit.machine.devices import own_devices
 from perfkit.records import ABSENT, Environment
 
 _VARIABLES = (
@@ -41,6 +42,7 @@ def read_environment(
         **(installed or {}),
         **{name: variables[name] for name in _VARIABLES if name in variables},
         **(read_torch_settings() if torch_settings is None else torch_settings),
+        **own_devices().environment(),
     }
     return Environment(env_id=fingerprint(facts), facts=facts)
 

@@ -9,6 +9,7 @@ import psutil
 
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
+from perfkit.machine.devices import own_devices
 from perfkit.records import Machine
 
 _GIB = 1 << 30
@@ -31,6 +32,7 @@ def read_machine() -> Machine:
         "physical_cpus": str(psutil.cpu_count(logical=False)),
         "load_1min": f"{psutil.getloadavg()[0]:.2f}",
         **_governor(),
+        **own_devices().facts(),
     }
     return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
 

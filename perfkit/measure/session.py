@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
+from perfkit.agent.clock import DeviceTimes
 from perfkit.agent.counting.model import Count, Counts
 from perfkit.measure.clock import utc_now
-from perfkit.records import Benchmark, Commit, Environment, Machine, Outcome, Row, RowPolicy, Status
+from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
+    Benchmark,
+    Commit,
+    Environment,
+    Machine,
+    Outcome,
+    Row,
+    RowPolicy,
+    Status,
+)
 from perfkit.records.policies import PytestPolicy
 from perfkit.verdict.from_rows import count_outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One benchmark or count of the session, when it ended, and the settings it was measured with."""
+    """One benchmark or count of the session, when it ended, and the settings it was measured with.
+
+    ``device`` are its rounds on an accelerator, None where none was in use, ``facts`` those of the devices
+    meanwhile.
+    """
 
     outcome: Outcome
     at: datetime
     policy: RowPolicy = field(default_factory=RowPolicy)
+    device: DeviceTimes | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -31,9 +49,19 @@ class SessionRecord:
     counts: dict[str, Counts] = field(default_factory=dict)
 
     def add(
-        self, benchmark: Benchmark, reading: Reading | None, *, status: Status, message: str | None
+        self,
+        benchmark: Benchmark,
+        reading: Reading | None,
+        *,
+        status: Status,
+        message: str | None,
+        facts: Mapping[str, str] | None = None,
+        marks: tuple[str, ...] = (),
     ) -> None:
-        """Keep what one phase of a test said; the first failure of a test stands."""
+        """Keep what one phase of a test said; the first failure of a test stands.
+
+        ``facts`` and ``marks`` are of the devices meanwhile.
+        """
         known = self.findings.get(benchmark.name)
         if known is not None and known.outcome.status != "ok":
             return
@@ -46,7 +74,11 @@ class SessionRecord:
             message=message,
         )
         policy = _policy(reading) if reading else RowPolicy()
-        self.findings[benchmark.name] = Finding(outcome=outcome, at=utc_now(), policy=policy)
+        device = reading.device if reading else None
+        policy = replace(policy, marks=(*(device.marks if device else ()), *marks))
+        self.findings[benchmark.name] = Finding(
+            outcome=outcome, at=utc_now(), policy=policy, device=device, facts=facts or {}
+        )
 
     def add_number(self, benchmark: Benchmark, number: Count) -> None:
         """Keep the number that a test measured instead of a time."""
@@ -74,6 +106,7 @@ class SessionRecord:
     ) -> list[Row]:
         """Return the session, or ``only`` one benchmark, as rows of one run: times first, then counts."""
         names = [name for name in self.findings if only in (None, name)]
+        timed = [one for name in names for one in (self.findings[name], *_on_device(self.findings[name]))]
         counted = [finding for name in self.counts if name in names for finding in self._counted(name)]
         return [
             Row(
@@ -81,12 +114,12 @@ class SessionRecord:
                 recorded_at=finding.at,
                 source="pytest",
                 commit=commit,
-                machine=machine,
+                machine=replace(machine, facts={**machine.facts, **finding.facts}),
                 environment=environment,
                 outcome=finding.outcome,
                 policy=finding.policy,
             )
-            for finding in (*(self.findings[name] for name in names), *counted)
+            for finding in (*timed, *counted)
         ]
 
     def _counted(self, name: str) -> Iterator[Finding]:
@@ -94,6 +127,16 @@ class SessionRecord:
         if timed.outcome.status == "ok":
             for outcome in count_outcomes(timed.outcome.benchmark, self.counts[name]):
                 yield Finding(outcome=outcome, at=timed.at)
+
+
+def _on_device(finding: Finding) -> Iterator[Finding]:
+    """Yield the times of the device and of the host, which have rows of their own."""
+    device = finding.device
+    if device is None or finding.outcome.status != "ok":
+        return
+    for metric, values in ((DEVICE_TIME, device.device_s), (HOST_TIME, device.host_s)):
+        if values:
+            yield replace(finding, outcome=replace(finding.outcome, metric=metric, values=values))
 
 
 def _policy(reading: Reading) -> PytestPolicy:

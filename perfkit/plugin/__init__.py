@@ -80,13 +80,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
     """Synchronise the accelerator around what is timed, whether it is recorded or not."""
     made = yield
     if fixturedef.argname == FIXTURE_NAME:
         from perfkit.agent.benchmark_fixture import synchronise_timer
 
-        synchronise_timer(made)
+        synchronise_timer(made, getattr(request, "node", None))
     return made
 
 

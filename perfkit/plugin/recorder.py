@@ -32,6 +32,7 @@ from perfkit.invocation import ended_like_ctrl_c
 from perfkit.ledger.recording import Run, settle_leftovers
 from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
+from perfkit.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord
@@ -79,6 +80,7 @@ class Recorder:
         self._is_of_asv = is_of_asv
         self._record = SessionRecord()
         self._fixtures: dict[str, object] = {}
+        self._states: tuple[DeviceState, ...] = ()
         self._report = ""
         self._run_id = new_run_id()
         self._run: Run | None = None
@@ -195,6 +197,7 @@ class Recorder:
         # A test that is run again, as some plugins do after a failure, is judged by its last run.
         self._record.forget(item.nodeid)
         self._fixtures[item.nodeid] = fixture
+        self._states = own_devices().states()
         if self._counting is not Counting.NOTHING:
             since = read_compilation()
             after_rounds(fixture, lambda timed: self._count(item, timed, since))
@@ -227,6 +230,7 @@ class Recorder:
         status, message = judge(call, report)
         if status == "ok" and report.when != "call":
             return
+        passed = passage(self._states, own_devices().states()) if report.when == "call" else Passage()
         reading, number = read_fixture(fixture), number_of(item)
         if status == "ok" and reading is None and number is None:
             return
@@ -234,7 +238,9 @@ class Recorder:
         if status == "ok" and number is not None:
             self._record.add_number(benchmark, number)
             return
-        self._record.add(benchmark, reading, status=status, message=message)
+        self._record.add(
+            benchmark, reading, status=status, message=message, facts=passed.facts, marks=passed.marks
+        )
 
     def _stage(self, node: str) -> None:
         """Keep what is known of a benchmark that is over, for the case that the session never ends.

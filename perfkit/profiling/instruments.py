@@ -20,6 +20,7 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
 from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
+from perfkit.profiling.balance.memory import MemoryWatch
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.lines import FunctionLines, line_times
 from perfkit.profiling.meter import EnoughSteps
@@ -124,7 +125,8 @@ class BalanceWatch(Clean):
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
         self._folder = Path(spec.folder)
-        self._clock = PhaseClock(choose_clock)
+        self._memory = MemoryWatch()
+        self._clock = PhaseClock(choose_clock, self._memory.change)
         hook_torch(self._clock)
         time_workers(self._folder)
 
@@ -147,7 +149,13 @@ class BalanceWatch(Clean):
         """Return the phases, and how fast the loader's workers could have been."""
         end_workers()
         times = fetch_times(self._folder)
-        return Findings(balance=replace(self._clock.balance(), loader_s=times.batch_s if times else None))
+        return Findings(
+            balance=replace(
+                self._clock.balance(),
+                loader_s=times.batch_s if times else None,
+                memory=self._memory.phases(),
+            )
+        )
 
 
 class StepCounts(Clean):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
 from perfkit.records import PassName, PassSummary
 
@@ -29,7 +29,7 @@ class _Mark:
     """A moment: on the host's clock, and in the accelerator's queue where one is in use."""
 
     host_s: float
-    event: torch.cuda.Event | None
+    event: DeviceEvent | None
 
 
 class Meter:
@@ -175,32 +175,23 @@ def _sum(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else left + right
 
 
-def _recorded_event() -> torch.cuda.Event | None:
-    """Return an event queued behind the step's work; None without CUDA or while a graph is captured."""
-    import torch
-
-    cuda: Any = torch.cuda
-    if not cuda.is_initialized() or cuda.is_current_stream_capturing():
-        return None
-    event: torch.cuda.Event = cuda.Event(enable_timing=True)
-    event.record()
+def _recorded_event() -> DeviceEvent | None:
+    """Return an event queued behind the step's work; None without events or while a graph is captured."""
+    device = accelerator_in_use()
+    event = None if device is None else device.event()
+    if event is not None:
+        event.record()
     return event
 
 
-def _wait_for_accelerator() -> tuple[torch.cuda.Event | None, float]:
-    if sys.modules.get("torch") is None:
-        return None, time.perf_counter()
-    import torch
-
-    last = _recorded_event()
-    if last is not None:
-        torch.cuda.synchronize()
-    elif torch.backends.mps.is_available():
-        torch.mps.synchronize()
+def _wait_for_accelerator() -> tuple[DeviceEvent | None, float]:
+    last, device = _recorded_event(), accelerator_in_use()
+    if device is not None:
+        device.synchronise()
     return last, time.perf_counter()
 
 
-def _at_s(mark: _Mark, last: torch.cuda.Event | None, end_s: float) -> float:
+def _at_s(mark: _Mark, last: DeviceEvent | None, end_s: float) -> float:
     if mark.event is None or last is None:
         return mark.host_s
     return end_s - float(mark.event.elapsed_time(last)) / 1e3

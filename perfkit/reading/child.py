@@ -18,25 +18,32 @@ import msgspec
 from perfkit.errors import UsageError
 from perfkit.reading.formats import LARGEST_BYTES, read_bytes
 from perfkit.reading.names import CodeNames
+from perfkit.reading.snapshot_file import read_snapshot
+from perfkit.records.memory import MemorySnapshot
 from perfkit.records.readings import Reading
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The file to read, the name that messages give it, and the limits of memory and CPU time."""
+    """The file to read, the name that messages give it, and the limits of memory and CPU time.
+
+    It is read as a profile, or with ``memory`` as a snapshot of an allocator.
+    """
 
     file: bytes
     name: str
     code: CodeNames
     memory_bytes: int
     cpu_s: int
+    memory: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The reading, or one line that says why there is none."""
+    """The reading or snapshot, or one line that says why there is none."""
 
     reading: Reading | None = None
+    snapshot: MemorySnapshot | None = None
     problem: str = ""
 
 
@@ -51,7 +58,10 @@ def main(order_file: str, answer_file: str) -> None:
 
 def _answer(order: Order) -> Answer:
     try:
-        return Answer(reading=read_bytes(_content(order), order.name, order.code))
+        content = _content(order)
+        if order.memory:
+            return Answer(snapshot=read_snapshot(content, order.name))
+        return Answer(reading=read_bytes(content, order.name, order.code))
     except UsageError as error:
         return Answer(problem=str(error))
     except MemoryError:

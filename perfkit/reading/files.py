@@ -12,6 +12,7 @@ from perfkit.errors import UsageError
 from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.reading.child import Answer, Order
 from perfkit.reading.names import CodeNames, printable
+from perfkit.records.memory import MemorySnapshot
 from perfkit.records.readings import Reading
 from perfkit.temporary import temporary_folder
 
@@ -20,6 +21,7 @@ _CPU_S = 120
 # A busy machine gives it less than a core.
 _LIMIT_S = 10.0 * _CPU_S
 _OUT_OF_TIME = -signal.SIGXCPU
+_PICKLE = b"\x80"
 
 
 def read_profile(file: Path, code: CodeNames) -> Reading:
@@ -28,6 +30,32 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
     Raises:
         UsageError: the file cannot be read, is damaged, or is none of these.
     """
+    answer = _answer(file, code, memory=False)
+    assert answer.reading is not None  # noqa: S101 (an answer without a problem has what was ordered)
+    return answer.reading
+
+
+def read_memory(file: Path) -> MemorySnapshot:
+    """Return what a snapshot of an accelerator's allocator says.
+
+    Raises:
+        UsageError: the file cannot be read, is damaged, is no snapshot, or would run something.
+    """
+    answer = _answer(file, CodeNames(own=(), present=frozenset()), memory=True)
+    assert answer.snapshot is not None  # noqa: S101 (likewise)
+    return answer.snapshot
+
+
+def is_pickle(file: Path) -> bool:
+    """Tell whether a file begins as the pickles of snapshots do."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(1) == _PICKLE
+    except OSError:
+        return False
+
+
+def _answer(file: Path, code: CodeNames, *, memory: bool) -> Answer:
     # Path.is_file raises where the name is too long or the folder may not be read.
     if not os.path.isfile(file):  # noqa: PTH113
         raise UsageError(f"there is no file {printable(str(file))}; give the path of a profile")
@@ -37,6 +65,7 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
         code=code,
         memory_bytes=_MEMORY_BYTES,
         cpu_s=_CPU_S,
+        memory=memory,
     )
     with temporary_folder() as folder:
         ordered, answer = folder / "order.json", folder / "answer"
@@ -46,10 +75,10 @@ def read_profile(file: Path, code: CodeNames) -> Reading:
             output=folder / "output.log",
             limit_s=_LIMIT_S,
         )
-        return _reading(answer, ending, file)
+        return _read_answer(answer, ending, file)
 
 
-def _reading(answer_file: Path, ending: Ending, file: Path) -> Reading:
+def _read_answer(answer_file: Path, ending: Ending, file: Path) -> Answer:
     try:
         answer = msgspec.msgpack.decode(answer_file.read_bytes(), type=Answer)
     except (OSError, msgspec.DecodeError):
@@ -62,6 +91,6 @@ def _reading(answer_file: Path, ending: Ending, file: Path) -> Reading:
             f"{printable(str(file))} cannot be read: its reader {printable(ending.words)};"
             " it is damaged, or no profile"
         ) from None
-    if answer.reading is None:
+    if answer.problem:
         raise UsageError(answer.problem)
-    return answer.reading
+    return answer

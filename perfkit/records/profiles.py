@@ -36,18 +36,35 @@ class PhaseSeconds:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhaseMemory:
+    """The most bytes that an accelerator's allocator gave to tensors and reserved in one phase of all steps.
+
+    ``unusable`` is what was free at its end in parts of segments, which nothing larger can use; ``retries``
+    how often the allocator had to give memory back first.
+    """
+
+    name: str
+    allocated: int
+    reserved: int
+    unusable: int
+    retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Balance:
     """What training steps are made of: the phases that hooks saw, and the time of each step as a whole.
 
     ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is their ratio to the steps
     of a loop without hooks that took turns with it, None where there was none. ``loader_s`` are the seconds
-    that the loader's workers took to make one step's batch, None where that was not measured.
+    that the loader's workers took to make one step's batch, None where that was not measured. ``memory`` is
+    that of an accelerator by phase, nothing where none was in use.
     """
 
     step_s: tuple[float, ...]
     phases: tuple[PhaseSeconds, ...]
     loader_s: float | None = None
     cost: RatioInterval | None = None
+    memory: tuple[PhaseMemory, ...] = ()
 
     @property
     def residual_s(self) -> tuple[float, ...]:

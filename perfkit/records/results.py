@@ -101,6 +101,13 @@ class Metric:
 WALL_TIME = Metric(name="time", unit="s")
 # It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
+# On an accelerator: the time of the device's own work, gaps included, and the time until the calls returned.
+DEVICE_TIME = Metric(name="device time", unit="s")
+HOST_TIME = Metric(name="host time", unit="s")
+# The first call of all, with compiling, tuning and the first growth of memory in it.
+COLD_START = Metric(name="cold start", unit="s")
+# Times of a launch that a throttled device spoilt, and that was made once more.
+TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +166,12 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPolicy:
-    """The rules that a row was measured under: none here; the subclasses in ``policies`` hold them."""
+    """The rules that a row was measured under; the subclasses in ``policies`` hold most of them.
+
+    ``marks`` say how values on an accelerator came about, such as "launch-bound" or "throttled".
+    """
+
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,8 @@ from perfkit.records.surroundings import FactChange, Surroundings, Weight
 _IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
 # These are of the moment, or names.
 _PASSING = frozenset({"node", "load_1min"})
+# Devices that differ by less are alike, in degrees and as a share of a clock.
+_OF_DEVICE, _NEAR_C, _NEAR_SHARE = "gpu", 5.0, 0.02
 _ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
 
 
@@ -38,11 +40,26 @@ def _changes(
 ) -> Iterator[FactChange]:
     for fact in dict.fromkeys([*before, *after]):
         old, new = before.get(fact), after.get(fact)
-        if old != new:
+        if old != new and not _is_near(fact, old, new):
             yield FactChange(of=of, fact=fact, before=old, after=new, weight=_weight(of, fact))
+
+
+def _is_near(fact: str, old: str | None, new: str | None) -> bool:
+    """Tell whether temperatures or clocks of a device differ by no more than from launch to launch."""
+    if old is None or new is None or not fact.startswith(_OF_DEVICE):
+        return False
+    try:
+        difference, larger = abs(float(old) - float(new)), max(abs(float(old)), abs(float(new)))
+    except ValueError:
+        return False
+    if "temperature" in fact:
+        return difference <= _NEAR_C
+    return ("_mhz_" in fact or "_power_w_" in fact) and difference <= _NEAR_SHARE * larger
 
 
 def _weight(of: Literal["environment", "machine"], fact: str) -> Weight:
     if of == "environment" or fact in _IDENTITY:
         return "forbids"
+    if "_power_w_" in fact or fact.endswith("_memory_mhz_before"):
+        return "means little"
     return "means little" if fact in _PASSING else "may matter"

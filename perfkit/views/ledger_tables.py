@@ -61,7 +61,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
     for row in rows:
         places = {"commit": row.commit.sha[:_SHA_DIGITS], "launch": str(row.placement.launch)}
         shown = [places[heading] for heading in _place_headings(len(commits), len(launches))]
-        table.add_row(_name(row.outcome), *shown, *_numbers(row.outcome))
+        table.add_row(_name(row.outcome, row.policy.marks), *shown, *_numbers(row.outcome))
     return table
 
 
@@ -81,11 +81,12 @@ def _numbers(outcome: Outcome) -> list[str]:
     ]
 
 
-def _name(outcome: Outcome) -> BrokenName:
-    """Return a benchmark's name with what was measured of it, or why it was not."""
+def _name(outcome: Outcome, marks: Sequence[str] = ()) -> BrokenName:
+    """Return a benchmark's name with what was measured of it and its marks, or why it was not."""
     file, separator, test = outcome.benchmark.name.partition("::")
     # The slash in a name of another tool, such as "BM_Sort/8", is of no folder.
     name = file.rpartition("/")[2] + separator + test if separator else file
     metric = "" if outcome.metric == WALL_TIME else f" ({outcome.metric.name})"
     message = f": {outcome.message}" if outcome.status != "ok" and outcome.message else ""
-    return BrokenName(f"{name}{metric}{message}")
+    marked = f" [{', '.join(marks)}]" if marks else ""
+    return BrokenName(f"{name}{metric}{message}{marked}")

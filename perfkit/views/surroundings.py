@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Group
@@ -31,6 +32,21 @@ _TITLES: Mapping[str, str] = {
     "matmul_precision": "precision of matrix products",
     "deterministic": "deterministic algorithms",
     "cudnn_benchmark": "cuDNN's choice by trial",
+    "cudnn": "cuDNN",
+    "gpu_driver": "driver of the GPUs",
+    "gpu_driver_cuda": "CUDA of the driver",
+    "mig": "MIG",
+}
+_OF_DEVICE = re.compile(r"gpu(\d+)_(\w+?)(?:_(before|after))?")
+_DEVICE_TITLES: Mapping[str, str] = {
+    "temperature_c": "temperature in °C",
+    "sm_mhz": "clock in MHz",
+    "memory_mhz": "clock of its memory in MHz",
+    "most_sm_mhz": "highest clock in MHz",
+    "power_w": "power in W",
+    "power_cap_w": "power cap in W",
+    "mig": "MIG",
+    "ecc": "ECC",
 }
 _MEANINGS: Mapping[Weight, str] = {
     "forbids": "perfkit compares no times of these two, since",
@@ -43,7 +59,17 @@ _MOST_LISTED, _MOST_NAMED = 6, 3
 
 def fact_title(fact: str) -> str:
     """Return what a person calls a fact of an environment or machine."""
-    return _TITLES.get(fact, fact.removeprefix(f"{PACKAGE} "))
+    return _TITLES.get(fact, _device_title(fact) or fact.removeprefix(f"{PACKAGE} "))
+
+
+def _device_title(fact: str) -> str:
+    """Return the title of a fact of one device: "gpu0_sm_mhz_before" is "GPU 0: SM clock in MHz, before"."""
+    found = _OF_DEVICE.fullmatch(fact)
+    if found is None:
+        return ""
+    index, name, moment = found.groups()
+    title = _DEVICE_TITLES.get(name, name.replace("_", " "))
+    return f"GPU {index}: {title}" + (f", {moment}" if moment else "")
 
 
 def change_words(change: FactChange) -> str:

@@ -21,6 +21,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from perfkit.agent import conductor as conductor_module
 from perfkit.agent.benchmark_fixture import LockstepFixture, Work, install
 from perfkit.agent.channel import Channel, Message
+from perfkit.agent.clock import DeviceTimes
 from perfkit.agent.conductor import RemoteConductor
 
 HOST = BenchmarkFixture
@@ -403,6 +404,7 @@ def talk() -> Iterator[Callable[..., Talk]]:
                 keep=lambda iterations, seconds: kept.append((iterations, seconds)),
                 loops=loops,
                 rounds=9,
+                device=lambda values, per: DeviceTimes(host_s=(0.5,) * len(values), marks=(f"of {per}",)),
             )
         )
         return Talk(calls, kept, [ours.receive(1.0) for _ in range(len(orders) + 1)])
@@ -456,6 +458,20 @@ def test_rounds_on_an_accelerator_are_not_sliced(
 
     assert ["block 10"] == said.calls
     assert [] == said.answers[1]["typical"]
+
+
+def test_rounds_tell_what_the_accelerator_said_of_them(
+    talk: Callable[..., Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times and marks are those of the timed rounds; a warm-up has none."""
+    monkeypatch.setattr(conductor_module, "uses_accelerator", lambda: True)
+    order = {"kind": "run", "untimed": 1, "loops": 3, "slices": 1, "core": None}
+
+    said = talk({**order, "rounds": 2}, {**order, "rounds": 0})
+
+    timed, warmed = said.answers[1:3]
+    assert {"host_s": [0.5, 0.5], "device_s": [], "marks": ["of 3"]} == timed["device"]
+    assert None is warmed["device"]
 
 
 def test_an_order_may_name_the_core_to_begin_on(talk: Callable[..., Talk]) -> None:

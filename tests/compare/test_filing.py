@@ -11,16 +11,27 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
+from perfkit.agent.clock import DeviceTimes
 from perfkit.compare.filing import RunContext, finding_row, launch_rows, settled
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.ledger.store import Ledger
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
-from perfkit.records import TYPICAL_TIME, WALL_TIME, Benchmark, Commit, Row, Side, Status
+from perfkit.records import (
+    DEVICE_TIME,
+    HOST_TIME,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Benchmark,
+    Commit,
+    Row,
+    Side,
+    Status,
+)
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
 from perfkit.records.policies import GatePolicy, judged_policy
-from perfkit.verdict.from_rows import comparison_of
+from perfkit.verdict.from_rows import comparison_of, pairs_of
 from perfkit.verdict.judge import compare
 
 BENCHMARK = Benchmark(name="bench_a.py::test_a", version="v1", params={"n": "3"}, group="sums")
@@ -103,6 +114,32 @@ def test_typical_times_are_rows_of_their_own() -> None:
     assert {5} == {row.placement.launch for row in rows}
 
 
+def test_times_on_an_accelerator_are_rows_of_their_own(tmp_path: Path) -> None:
+    """Device and host time stand beside the wall time, marked alike, and are so in the file as well."""
+    plain = _measured(5)
+    devices: Mapping[Side, DeviceTimes] = {
+        "head": DeviceTimes(host_s=(1.0, 2.1), device_s=(0.2, 0.3), marks=("launch-bound", "L2 flushed"))
+    }
+    timing = replace(plain.timing, devices=devices)
+    rows = _settled([replace(plain, timing=timing)])
+
+    ledger = Ledger(tmp_path)
+    with ledger.run(source="gate", run_id="0199-gate", recorded_at=START) as run:
+        run.add(rows)
+    read = sorted(ledger.rows(), key=lambda row: (row.placement.side or "", row.outcome.metric.name))
+
+    assert [
+        ("base", WALL_TIME, (1.0, 2.0), ()),
+        ("head", DEVICE_TIME, (0.2, 0.3), ("launch-bound", "L2 flushed")),
+        ("head", HOST_TIME, (1.0, 2.1), ("launch-bound", "L2 flushed")),
+        ("head", WALL_TIME, (1.1, 2.2), ("launch-bound", "L2 flushed")),
+    ] == [
+        (row.placement.side, row.outcome.metric, row.outcome.values, row.policy.marks)
+        for row in sorted(read, key=lambda row: (row.placement.side or "", row.outcome.metric.name))
+    ]
+    assert isinstance(read[0].policy, GatePolicy)
+
+
 def test_a_row_says_under_which_rules_it_was_measured() -> None:
     """Policy, budget and mode, verdict and page faults are in every row."""
     base, head = _settled([_measured(0)])
@@ -177,3 +214,18 @@ def test_what_earlier_gates_had_decided_is_no_failure() -> None:
     row = finding_row(build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01), CONTEXT)
 
     assert ("ok", (), "UNCHANGED") == (row.outcome.status, row.outcome.values, judged_policy(row).verdict)
+
+
+def test_a_launch_that_was_set_aside_is_kept_and_not_judged() -> None:
+    """Its times are a metric of their own, marked, with what is known of the devices meanwhile."""
+    spoilt = replace(
+        _measured(5), set_aside=True, marks=("throttled",), facts={"gpu0_temperature_c_after": "90"}
+    )
+
+    rows = _settled([spoilt, _measured(5)])
+
+    assert [("time set aside", ("throttled",), "90")] * 2 + [("time", (), None)] * 2 == [
+        (row.outcome.metric.name, row.policy.marks, row.machine.facts.get("gpu0_temperature_c_after"))
+        for row in rows
+    ]
+    assert 1 == len(pairs_of(rows))

@@ -42,7 +42,7 @@ from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.staged import header_line, rows_line
 from perfkit.ledger.store import Ledger
-from perfkit.reading.files import read_profile
+from perfkit.reading.files import read_memory, read_profile
 from perfkit.reading.names import CodeNames
 from perfkit.repo.commits import changed_files, commits_between, open_repository, resolve
 from perfkit.views.console import visible, visible_json
@@ -352,6 +352,7 @@ def _read_statement(file: Path) -> object:
 _READERS: Mapping[str, Callable[[Path], object]] = {
     "import": _read_import,
     "profile": lambda file: read_profile(file, CodeNames()),
+    "memory snapshot": read_memory,
     "ledger": _read_ledger,
     "configuration": _read_config,
     "acceptance": _read_statement,

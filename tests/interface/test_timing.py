@@ -179,3 +179,68 @@ def test_what_perfkit_lacks_is_an_attribute_error() -> None:
     """A misspelt name is told as Python tells it."""
     with pytest.raises(AttributeError, match="module 'perfkit' has no attribute 'gates'"):
         _ = perfkit.gates
+
+
+ON_A_DEVICE = """
+import sys
+sys.path.insert(0, FOLDER)
+from fake_devices import FakeAccelerator
+from perfkit.agent import clock
+from perfkit.interface import timing
+import perfkit
+
+device = FakeAccelerator()
+timing._read_clock = device.read_clock
+clock.BlockClock.__init__.__defaults__ = (lambda: device,)
+step = perfkit.timed("step", warmup=1, flush_l2=True)
+for _ in range(3):
+    with step:
+        device.launch(0.125, 0.5)
+"""
+
+
+def test_a_part_on_an_accelerator_files_the_times_of_the_device_too(project: Path) -> None:
+    """Wall, device and host time are a row each, and say that the cache was emptied before each block."""
+    agent = Path(__file__).parent.parent / "agent"
+
+    done = _run(project, ON_A_DEVICE.replace("FOLDER", repr(str(agent))))
+
+    rows = {row.outcome.metric.name: row for row in _rows(project / "benchmarks/ledger")}
+    assert 0 == done.returncode, done.stderr
+    assert {"time": (0.625,) * 2, "device time": (0.625,) * 2, "host time": (0.125,) * 2} == {
+        name: row.outcome.values for name, row in rows.items()
+    }
+    assert {("L2 flushed",)} == {row.policy.marks for row in rows.values()}
+
+
+def test_times_that_settle_keep_the_cold_start_apart(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first time is a metric of its own, and the settled ones are what is filed as the time."""
+    durations = [90.0, 8.0, 8.0, *[1.0] * 20]
+    readings = itertools.accumulate(itertools.chain.from_iterable((1.0, one) for one in durations))
+    monkeypatch.setattr(timing, "_read_clock", lambda: next(readings))
+    step = perfkit.timed("step", warmup="settle")
+    for _ in durations:
+        with step:
+            pass
+    assert (3, 90.0) == (step.warmup, step.cold_start_s)
+
+    step.file(tmp_path / "rows")
+
+    rows = {row.outcome.metric.name: row.outcome for row in _rows(tmp_path / "rows")}
+    assert {"time": (1.0,) * 20, "cold start": (90.0,)} == {name: row.values for name, row in rows.items()}
+    assert 3 == rows["time"].warmup
+    assert project == Path.cwd()
+
+
+def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> None:
+    """Nothing is dropped in silence: the program says so at its end."""
+    program = 'import perfkit\nwith perfkit.timed("step", warmup="settle"):\n    pass\n'
+
+    done = _run(project, program)
+
+    assert 'perfkit: "step" has not settled in 1 time, so nothing of it was filed\n' == done.stderr
+    assert not (project / "benchmarks/ledger").exists()
+    with pytest.raises(UsageError, match='at least 0, or "settle", found never'):
+        perfkit.timed("step", warmup="never")  # type: ignore[arg-type]

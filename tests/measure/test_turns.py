@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from perfkit.agent.clock import DeviceTimes
 from perfkit.measure.lockstep import turns
 from perfkit.measure.lockstep.pace import plan_pace
 from perfkit.measure.lockstep.runner import Runner
@@ -43,3 +44,22 @@ def test_typical_times_are_kept_where_every_round_has_them(
 
     assert kept == (timing.base_typical_s, timing.head_typical_s)
     assert ((1.2, 2.2), (1.7, 2.7)) == (timing.base_s, timing.head_s)
+
+
+def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
+    """A side whose first rounds were on no accelerator keeps its marks, and no times that would not pair."""
+    runners = {side: _runner(side, [1.0, 2.0], []) for side in SIDES}
+    runners["base"].host_s, runners["base"].device_s = [0.1, 0.2], [0.9, 1.9]
+    runners["head"].host_s, runners["head"].marks = [0.2], {"launch-bound"}
+
+    timing = turns._timing(runners, PACE)
+
+    assert {
+        "base": DeviceTimes(host_s=(0.1, 0.2), device_s=(0.9, 1.9)),
+        "head": DeviceTimes(marks=("launch-bound",)),
+    } == timing.devices
+
+
+def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
+    """Nothing stands for what there was not."""
+    assert {} == turns._timing({side: _runner(side, [1.0], []) for side in SIDES}, PACE).devices

@@ -20,6 +20,9 @@ from perfkit.views.surroundings import change_words, difference_of_sides, option
         ("governor", None, "powersave", "CPU governor is powersave in one and not known in the other"),
         ("gpus", "", "H100", "GPUs none became H100"),
         ("OMP_NUM_THREADS", "1", "2", "OMP_NUM_THREADS 1 became 2"),
+        ("gpu_driver", "550", "570", "driver of the GPUs 550 became 570"),
+        ("gpu0_sm_mhz_before", "1980", "1410", "GPU 0: clock in MHz, before 1980 became 1410"),
+        ("gpu10_compute_mode", "default", "prohibited", "GPU 10: compute mode default became prohibited"),
     ],
 )
 def test_a_change_is_a_sentence(fact: str, before: str | None, after: str | None, told: str) -> None:

@@ -53,12 +53,19 @@ class SideReport:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRecord:
-    """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included."""
+    """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included.
+
+    ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
+    that a throttled device spoilt.
+    """
 
     timings: Mapping[str, Timing]
     failures: tuple[Failure, ...]
     reports: Mapping[Side, SideReport]
     seconds: Mapping[str, float]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[str, ...] = ()
+    set_aside: tuple[LaunchRecord, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,9 @@ class Runner:
         self.child = child
         self.values: list[float] = []
         self.typical: list[float] = []
+        self.host_s: list[float] = []
+        self.device_s: list[float] = []
+        self.marks: set[str] = set()
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
@@ -98,6 +101,10 @@ class Runner:
         self.iterations += untimed + loops * rounds
         self.values += answer["values"]
         self.typical += answer["typical"]
+        if device := answer.get("device"):
+            self.host_s += device["host_s"]
+            self.device_s += device["device_s"]
+            self.marks.update(device["marks"])
         return answer
 
     def profile(self, calls: int) -> Message:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from perfkit.agent.clock import DeviceTimes
 from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import Side
@@ -29,7 +30,8 @@ class Timing:
 
     ``base_s`` and ``head_s`` cover all iterations of a round. The typical times are lower quartiles over its
     slices, and empty where rounds were not sliced. ``faults_per_iteration`` are minor page faults, those of
-    untimed iterations included.
+    untimed iterations included. ``devices`` are the rounds of each side on an accelerator, where one was in
+    use, with the marks of the side's values.
     """
 
     base_s: tuple[float, ...]
@@ -38,6 +40,7 @@ class Timing:
     faults_per_iteration: Mapping[Side, float]
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
+    devices: Mapping[Side, DeviceTimes] = field(default_factory=dict)
 
 
 def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
@@ -149,4 +152,17 @@ def _timing(runners: Mapping[Side, Runner], pace: Pace) -> Timing:
         },
         base_typical_s=tuple(runners["base"].typical) if sliced else (),
         head_typical_s=tuple(runners["head"].typical) if sliced else (),
+        devices={side: found for side, runner in runners.items() if (found := _device_times(runner))},
+    )
+
+
+def _device_times(runner: Runner) -> DeviceTimes | None:
+    """Return the rounds of a side on an accelerator; times are there only where each round has one."""
+    if not (runner.host_s or runner.marks):
+        return None
+    rounds = len(runner.values)
+    return DeviceTimes(
+        host_s=tuple(runner.host_s) if len(runner.host_s) == rounds else (),
+        device_s=tuple(runner.device_s) if len(runner.device_s) == rounds else (),
+        marks=tuple(sorted(runner.marks)),
     )

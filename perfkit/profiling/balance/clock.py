@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perfkit.agent.clock import Accelerator, accelerator_in_use
 from perfkit.records import Balance, PhaseSeconds
 
 _Label = str | None
@@ -52,11 +54,15 @@ class PhaseClock:
     Inside a phase that the user names, phases of hooks count as their own. Other threads than the one that
     began the clock are ignored. ``clock_of`` chooses, step by step, how moments are taken: on a device by
     events queued behind the work so far, so that no step waits for it. ``hook`` is the phase of the present
-    hook, None outside of all.
+    hook, None outside of all. ``watch`` is called with the label of each phase that begins.
     """
 
-    def __init__(self, clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now) -> None:
-        self._clock_of = clock_of
+    def __init__(
+        self,
+        clock_of: Callable[[], Callable[[], Moment]] = lambda: host_now,
+        watch: Callable[[_Label], None] = lambda _: None,
+    ) -> None:
+        self._clock_of, self._watch = clock_of, watch
         self._now: Callable[[], Moment] = host_now
         self._thread = threading.get_ident()
         self.hook: _Label = None
@@ -69,24 +75,24 @@ class PhaseClock:
         if self.hook is not None or threading.get_ident() != self._thread:
             return False
         self.hook = phase
-        self._changes.append((self._now(), phase))
+        self._change(phase)
         return True
 
     def end(self) -> None:
         """Leave the phase of the outermost hook."""
         self.hook = None
-        self._changes.append((self._now(), self._label))
+        self._change(self._label)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave the present hook's phase for a while: what runs inside is of whatever phase it is itself."""
         hook, self.hook = self.hook, None
-        self._changes.append((self._now(), self._label))
+        self._change(self._label)
         try:
             yield
         finally:
             self.hook = hook
-            self._changes.append((self._now(), self._label))
+            self._change(self._label)
 
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""
@@ -102,14 +108,15 @@ class PhaseClock:
 
     def end_step(self) -> None:
         """Close the step; time until ``start_step`` belongs to no step."""
-        self._changes.append((self._now(), None))
+        self._change(None)
         self._steps.append(self._changes)
         self._changes = []
 
     def start_step(self) -> None:
         """Begin the first step, or the next one."""
         self._now = self._clock_of()
-        self._changes = [(self._now(), self._label)]
+        self._changes = []
+        self._change(self._label)
 
     def balance(self) -> Balance:
         """Return the phases of all whole steps; a device must have reached its last moment."""
@@ -127,9 +134,13 @@ class PhaseClock:
     def _label(self) -> _Label:
         return self.hook or (self._named[-1] if self._named else None)
 
+    def _change(self, label: _Label) -> None:
+        self._changes.append((self._now(), label))
+        self._watch(label)
+
     def _change_named(self) -> None:
         if self.hook is None:
-            self._changes.append((self._now(), self._label))
+            self._change(self._label)
 
 
 def _seconds(changes: list[tuple[Moment, _Label]]) -> dict[_Label, float]:
@@ -145,17 +156,16 @@ def host_now() -> HostMoment:
     return HostMoment(time.perf_counter())
 
 
-def choose_clock() -> Callable[[], Moment]:
-    """Return the device's clock where CUDA is in use, else the host's."""
-    import torch
+def choose_clock(in_use: Callable[[], Accelerator | None] = accelerator_in_use) -> Callable[[], Moment]:
+    """Return the device's clock where an accelerator with events is in use, else the host's."""
+    device = in_use()
+    if device is None or device.event() is None:
+        return host_now
+    return functools.partial(_device_now, device)
 
-    cuda: Any = torch.cuda
-    return _device_now if cuda.is_initialized() and not cuda.is_current_stream_capturing() else host_now
 
-
-def _device_now() -> DeviceMoment:
-    import torch
-
-    event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+def _device_now(device: Accelerator) -> DeviceMoment:
+    event = device.event()
+    assert event is not None  # noqa: S101 (a device that had events has them)
     event.record()
     return DeviceMoment(event)

@@ -1,0 +1,56 @@
+"""A driver that is told what to say, by the names and errors of nvidia-ml-py."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+
+class FakeNvml:
+    """NVML with the functions that it is given; the others are not supported by its device.
+
+    Constants and errors are those of pynvml, and a function that pynvml does not have is refused.
+    """
+
+    def __init__(self, **told: object) -> None:
+        self.asked: list[str] = []
+        self._told: dict[str, object] = {
+            "nvmlInit": None,
+            "nvmlDeviceGetCount": 1,
+            "nvmlDeviceGetHandleByIndex": lambda index: f"handle {index}",
+            **told,
+        }
+        missing = [name for name in self._told if not hasattr(pynvml, name)]
+        assert not missing, f"pynvml has no {missing}"
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever NVML has)
+        real = getattr(pynvml, name)
+        if not name.startswith("nvml") or not callable(real):
+            return real
+
+        def function(*arguments: object) -> object:
+            self.asked.append(name)
+            if name not in self._told:
+                raise pynvml.NVMLError_NotSupported
+            said = self._told[name]
+            if isinstance(said, type) and issubclass(said, pynvml.NVMLError):
+                raise said
+            return said(*arguments) if callable(said) else said
+
+        return function
+
+
+def violations(*series: tuple[float, float]) -> Callable[..., object]:
+    """Return a function that tells, call by call of heat, the driver's clock and the time held back."""
+    told = iter(series)
+
+    def status(_: object, policy: int) -> object:
+        if policy != pynvml.NVML_PERF_POLICY_THERMAL:
+            raise pynvml.NVMLError_NotSupported
+        at_s, held_s = next(told)
+        return types.SimpleNamespace(referenceTime=int(at_s * 1e6), violationTime=int(held_s * 1e9))
+
+    return status

@@ -1,0 +1,281 @@
+"""Snapshots of an allocator are read without running anything, and their parts add up."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from snapshots import MIB, block, dumped, event, frames, segment, snapshot
+
+from perfkit.attribution.memory import explain_memory, own_place
+from perfkit.errors import UsageError
+from perfkit.reading.files import read_memory
+from perfkit.reading.snapshot_file import read_snapshot
+from perfkit.records.memory import MemorySnapshot, StackMemory
+
+FORWARD = frames(
+    ("/venv/lib/python3.11/site-packages/torch/nn/functional.py", 2000, "linear"),
+    ("/home/me/train.py", 12, "forward"),
+)
+LOAD = frames(("/home/me/data.py", 7, "load"), ("/home/me/train.py", 40, "main"))
+
+
+def _read(found: object) -> MemorySnapshot:
+    return read_snapshot(pickle.dumps(found), "a.pickle")
+
+
+def _parts(read: MemorySnapshot) -> int:
+    return read.requested + read.rounding + read.waiting + read.fragments + read.unused
+
+
+def _message(data: bytes) -> str:
+    with pytest.raises(UsageError) as raised:
+        read_snapshot(data, "a.pickle")
+    return str(raised.value)
+
+
+TWO_SEGMENTS = snapshot(
+    segment(
+        block(8 * MIB, requested=8 * MIB - 100, at=FORWARD),
+        block(4 * MIB, at=FORWARD),
+        block(2 * MIB, "active_awaiting_free"),
+        block(6 * MIB, "inactive"),
+        block(1 * MIB, at=LOAD),
+    ),
+    segment(block(20 * MIB, "inactive")),
+    traces=[[event("segment_alloc", 20 * MIB), event("alloc", 30 * MIB), event("free_completed", 30 * MIB)]],
+)
+
+
+def test_each_byte_is_in_one_part() -> None:
+    """By stack, rounding, waiting, fragments and unused segments: together they are what is reserved."""
+    read = _read(TWO_SEGMENTS)
+
+    assert 41 * MIB == read.reserved == _parts(read)
+    assert [(12 * MIB - 100, 2), (MIB, 1)] == [(one.size, one.blocks) for one in read.stacks]
+    assert (100, 2 * MIB, 6 * MIB, 20 * MIB) == (read.rounding, read.waiting, read.fragments, read.unused)
+    assert (2, 20 * MIB) == (read.segments, read.largest_free)
+    assert ("/home/me/data.py:7 load", "/home/me/train.py:40 main") == read.stacks[1].stack
+
+
+def test_the_peak_is_found_backwards_through_the_history() -> None:
+    """What was given back since had been there before."""
+    read = _read(TWO_SEGMENTS)
+
+    assert (41 * MIB, 43 * MIB, 3) == (read.peak_reserved, read.peak_allocated, read.events)
+    shrunk = snapshot(segment(block(MIB)), traces=[[event("segment_free", 9 * MIB)]])
+    assert 10 * MIB == _read(shrunk).peak_reserved
+
+
+@pytest.mark.parametrize(("gib", "fits"), [(3.0, True), (1.5, None), (0.5, False)])
+def test_it_would_fit_or_not(gib: float, *, fits: bool | None) -> None:
+    """What was reserved fits, tensors alone do not, or in between it depends."""
+    whole = snapshot(segment(block(1024 * MIB), block(1024 * MIB, "inactive")))
+
+    assert fits == _read(whole).fits(gib)
+
+
+def test_devices_have_peaks_of_their_own() -> None:
+    """A model on two devices needs as much memory as the fuller one."""
+    both = snapshot(segment(block(3 * MIB), device=0), segment(block(5 * MIB), device=1), traces=[[], []])
+
+    read = _read(both)
+
+    assert (8 * MIB, 5 * MIB) == (read.reserved, read.peak_reserved)
+    assert [(1, 5 * MIB), (0, 3 * MIB)] == [(one.device, one.size) for one in read.stacks]
+
+
+def test_older_structures_are_read() -> None:
+    """The list of segments alone, blocks with their history, and a rest of which no block tells."""
+    past = {"size": 4 * MIB, "state": "active_allocated", "history": [{"real_size": 3 * MIB, "frames": LOAD}]}
+    old = {"total_size": 6 * MIB, "stream": 0, "blocks": [past]}
+
+    read = _read([old])
+
+    assert (3 * MIB, MIB, 2 * MIB) == (read.requested, read.rounding, read.fragments)
+    assert 6 * MIB == _parts(read)
+
+
+def test_an_empty_allocator_is_a_snapshot_too() -> None:
+    """Nothing was reserved, and nothing is known of peaks."""
+    read = _read(snapshot())
+
+    assert (0, 0, (), 0) == (read.reserved, read.segments, read.stacks, read.peak_reserved)
+
+
+class _Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_nothing_in_a_pickle_is_called(tmp_path: Path, protocol: int) -> None:
+    """A file that names a function is refused, wherever in it that stands."""
+    trap = {**TWO_SEGMENTS, "external_annotations": [_Trap(tmp_path / "called")]}
+
+    told = _message(pickle.dumps(trap, protocol=protocol))
+
+    assert told.startswith("a.pickle is a pickle that would call ")
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (None, "is a pickle, but no memory snapshot"),
+        ({"a": 1}, "is a pickle, but no memory snapshot (KeyError: 'segments')"),
+        ({"segments": 3}, "its segments are no list"),
+        (snapshot({"total_size": -1, "blocks": []}), "-1 is no number of bytes"),
+        (snapshot({"total_size": 1, "blocks": [block(2)]}), "1 bytes more than their segment"),
+        ([[]], "no memory snapshot"),
+        ({"segments": [], "device_traces": [3]}, "no memory snapshot"),
+    ],
+)
+def test_other_pickles_are_refused_in_a_line(found: object, told: str) -> None:
+    """It says what is wrong, and what a snapshot is written by."""
+    message = _message(pickle.dumps(found))
+
+    assert told in message
+    assert "\n" not in message
+
+
+def test_names_cannot_steer_a_terminal() -> None:
+    """Texts of a file are anybody's; numbers beyond all devices are refused."""
+    hostile = frames(("/home/\x1b[31mme.py", 1, "a\nb\ud800"))
+
+    (one,) = _read(snapshot(segment(block(MIB, at=hostile)))).stacks
+
+    assert one.stack[0].isprintable()
+    assert "is no number of bytes" in _message(pickle.dumps(snapshot(segment(block(1 << 70)))))
+
+
+@pytest.mark.parametrize("data", [b"\x80", b"\x80\x04", pickle.dumps(TWO_SEGMENTS)[:200], b"\x80\x04h\x05."])
+def test_a_damaged_pickle_is_told(data: bytes) -> None:
+    """Cut short or not a pickle at all, it is one line."""
+    assert "a.pickle is a damaged pickle" in _message(data)
+
+
+def test_a_file_is_read_in_a_process_of_its_own(tmp_path: Path) -> None:
+    """As any other file, and a bomb in it harms nothing else."""
+    read = read_memory(dumped(TWO_SEGMENTS, tmp_path / "a.pickle"))
+    assert 41 * MIB == read.reserved
+
+    bomb = b"\x80\x04" + b"]" + b"(" + b"2" * 10 + b"e" + b"\x8d\xff\xff\xff\xff\xff\x00\x00\x00."
+    (tmp_path / "b.pickle").write_bytes(bomb)
+    with pytest.raises(UsageError, match=r"b\.pickle"):
+        read_memory(tmp_path / "b.pickle")
+
+
+def test_parts_of_a_difference_add_up() -> None:
+    """By stack and for all the rest; lines that moved make no other stack."""
+    moved_lines = frames(
+        ("/venv/lib/python3.11/site-packages/torch/nn/functional.py", 2100, "linear"),
+        ("/home/me/train.py", 15, "forward"),
+    )
+    new = frames(("/home/me/train.py", 33, "cache"))
+    after = snapshot(
+        segment(block(9 * MIB, at=moved_lines), block(MIB, at=LOAD), block(64 * MIB, at=new)),
+        segment(block(MIB, "inactive")),
+    )
+    base, head = _read(TWO_SEGMENTS), _read(after)
+
+    found = explain_memory(base, head)
+
+    assert found.whole.moved == 34 * MIB == sum(part.moved for part in found.parts)
+    assert (41 * MIB, 75 * MIB) == (
+        sum(part.base for part in found.parts),
+        sum(part.head for part in found.parts),
+    )
+    by_name = {part.name: part for part in found.parts}
+    assert ("/home/me/train.py:33", 64 * MIB, 0, 1) == (
+        by_name["cache"].place,
+        by_name["cache"].moved,
+        by_name["cache"].base_blocks,
+        by_name["cache"].head_blocks,
+    )
+    assert (12 * MIB - 100, 9 * MIB) == (by_name["forward"].base, by_name["forward"].head)
+    assert 0 == by_name["load"].moved
+    assert found.parts[0] == by_name["cache"]
+
+
+def test_a_snapshot_differs_in_nothing_from_itself() -> None:
+    """Each part has moved by nothing."""
+    read = _read(TWO_SEGMENTS)
+
+    assert {0} == {part.moved for part in explain_memory(read, read).parts}
+
+
+def test_stacks_without_places_are_one() -> None:
+    """Where no history was recorded all tensors are together, and C++ that nobody could name is left out."""
+    nameless = frames(("??", 0, "??"))
+
+    read = _read(snapshot(segment(block(MIB), block(MIB, at=nameless))))
+
+    assert (StackMemory(device=0, stack=(), size=2 * MIB, blocks=2),) == read.stacks
+
+
+@pytest.mark.parametrize(
+    ("stack", "place"),
+    [
+        (
+            (
+                "memory_snapshot.cpp:0 torch::cuda::(anonymous namespace)::gather_with_cpp()",
+                "/venv/lib/python3.11/site-packages/torch/nn/functional.py:2000 linear",
+                "/home/me/train.py:12 forward",
+                ":0 __libc_start_main",
+            ),
+            "/home/me/train.py:12 forward",
+        ),
+        (
+            (
+                "CUDACachingAllocator.cpp:0 malloc(int, unsigned long)",
+                "Functions.cpp:0 torch::autograd::generated::AddmmBackward0::apply(variable_list&&)",
+                "engine.cpp:0 torch::autograd::Engine::evaluate_function()",
+            ),
+            "Functions.cpp:0 torch::autograd::generated::AddmmBackward0::apply(variable_list&&)",
+        ),
+        (("a.cpp:0 malloc", "b.cpp:0 empty"), "a.cpp:0 malloc"),
+        ((), ""),
+    ],
+)
+def test_a_stack_is_named_by_the_line_that_a_person_wrote(stack: tuple[str, ...], place: str) -> None:
+    """Stacks of a real snapshot begin with the allocator's own C++; a backward pass has no Python at all."""
+    assert place == own_place(stack)
+
+
+def _perfkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "perfkit", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_commands_show_and_explain_snapshots(tmp_path: Path) -> None:
+    """Who holds what, whether it fits, and what moved, also as JSON; other kinds beside them are refused."""
+    dumped(TWO_SEGMENTS, tmp_path / "a.pickle")
+    dumped(snapshot(segment(block(90 * MIB, at=LOAD))), tmp_path / "b.pickle")
+    (tmp_path / "c.json").write_text("{}")
+
+    shown = _perfkit(tmp_path, "show", "a.pickle", "--fits", "16")
+    explained = _perfkit(tmp_path, "explain", "a.pickle", "b.pickle", "--json", "-")
+    mixed = _perfkit(tmp_path, "explain", "a.pickle", "c.json")
+
+    assert 0 == shown.returncode, shown.stderr
+    assert "a.pickle: 41.0 MiB reserved in 2 segments" in shown.stdout
+    assert "/home/me/train.py:12 forward" in shown.stdout
+    assert "It would fit into 16 GiB" in shown.stdout
+    parts = json.loads(explained.stdout)["parts"]
+    assert 49 * MIB == sum(part["head"] - part["base"] for part in parts)
+    assert "/home/me/data.py:7 load" in explained.stderr
+    assert (2, "") == (mixed.returncode, mixed.stdout)
+    assert "a.pickle is a memory snapshot and c.json is none" in mixed.stderr
