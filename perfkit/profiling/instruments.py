@@ -19,7 +19,7 @@ from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
-from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
+from perfkit.profiling.balance.hooks import hook_collectives, hook_loggers, hook_torch
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.lines import FunctionLines, line_times
 from perfkit.profiling.meter import EnoughSteps
@@ -126,6 +126,8 @@ class BalanceWatch(Clean):
         self._folder = Path(spec.folder)
         self._clock = PhaseClock(choose_clock)
         hook_torch(self._clock)
+        if spec.rank_place is not None:
+            hook_collectives(self._clock)
         time_workers(self._folder)
 
     def run(self, call: _Call) -> object:

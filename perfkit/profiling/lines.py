@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import UsageError
+from perfkit.processes.notebooks import without_cell
 from perfkit.processes.targets import load_function
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.targets import Target
@@ -39,8 +40,8 @@ class FunctionLines:
         for place in filter(self._is_in_script, self._places):
             code = self._watch_nested(code, place.partition(":")[2], place)
         for entry in self._entries:
-            if self._script is not None and Path(entry.file).name == self._script.name:
-                code = self._with_watched(code, _begins_at(entry.line))
+            if self._script is not None and Path(without_cell(entry.file)).name == self._script.name:
+                code = self._with_watched(code, _begins_at(entry))
         return code
 
     def watch_imported(self) -> None:
@@ -90,8 +91,10 @@ class FunctionLines:
         return function.__code__
 
 
-def _begins_at(line: int) -> _IsWanted:
-    return lambda code: code.co_firstlineno == line
+def _begins_at(entry: ProfileEntry) -> _IsWanted:
+    """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
+    name = Path(entry.file).name
+    return lambda code: code.co_firstlineno == entry.line and Path(code.co_filename).name == name
 
 
 def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:

@@ -12,8 +12,10 @@ from perfkit.records.profiles import (
     PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
+    RankProfile,
     RatioInterval,
     RoleProfile,
+    Straggler,
 )
 from perfkit.records.results import (
     ABSENT,
@@ -68,6 +70,7 @@ __all__ = [
     "Placement",
     "ProfileEntry",
     "ProfileSummary",
+    "RankProfile",
     "RatioInterval",
     "RoleProfile",
     "Row",
@@ -76,5 +79,6 @@ __all__ = [
     "Side",
     "Source",
     "Status",
+    "Straggler",
     "Summary",
 ]
