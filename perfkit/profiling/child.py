@@ -31,7 +31,7 @@ from perfkit.profiling.hydra_outputs import redirect_hydra
 from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import OwnCode
-from perfkit.profiling.rank_process import become_rank, no_group
+from perfkit.profiling.rank_process import become_rank, leave_rank, no_group
 from perfkit.records import Environment, PassSummary
 
 _REPORT_EVERY_S = 0.5
@@ -57,6 +57,8 @@ def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     gc.collect()
     write_result(result, Path(spec.folder))
     reporter.done()
+    if spec.rank_place is not None:
+        leave_rank()
 
 
 class Reporter:

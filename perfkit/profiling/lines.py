@@ -94,7 +94,13 @@ class FunctionLines:
 def _begins_at(entry: ProfileEntry) -> _IsWanted:
     """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
     name = Path(entry.file).name
-    return lambda code: code.co_firstlineno == entry.line and Path(code.co_filename).name == name
+
+    def begins(code: types.CodeType) -> bool:
+        # A function in the first line of a file begins where the file's own code does.
+        is_function = code.co_name != "<module>"
+        return is_function and code.co_firstlineno == entry.line and Path(code.co_filename).name == name
+
+    return begins
 
 
 def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:
@@ -118,6 +124,18 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
         for line, hits, ticks in timings
     ]
     return tuple(sorted(found, key=lambda one: -one.seconds))
+
+
+def lines_text(lines: Sequence[LineTime], *, steps: int) -> str:
+    """Return a table of lines by file, with times in milliseconds a step.
+
+    It is for the cells of a notebook: line_profiler prints the text of files only.
+    """
+    found = [f"{'file and line':<40}{'hits':>9}{'time':>12}  text"]
+    for one in sorted(lines, key=lambda line: (line.file, line.line)):
+        each_ms = one.seconds / steps / 1e-3
+        found.append(f"{f'{one.file}:{one.line}':<40}{one.hits:>9}{each_ms:>12.4g}  {one.text}".rstrip())
+    return "\n".join(found) + "\n"
 
 
 def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:

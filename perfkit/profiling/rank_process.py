@@ -5,11 +5,14 @@ The environment variables are those of https://docs.pytorch.org/docs/stable/elas
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import faulthandler
 import os
 import signal
+import sys
 from pathlib import Path
-from typing import IO
+from typing import NoReturn
 
 from perfkit.profiling.exchange import STACK_FILE, PassSpec, Problem, RankPlace
 
@@ -17,8 +20,8 @@ from perfkit.profiling.exchange import STACK_FILE, PassSpec, Problem, RankPlace
 ASKING = signal.SIGUSR2
 _THREADS = "OMP_NUM_THREADS"
 _HERE = "127.0.0.1"
-# A handler of signals writes to this file's descriptor for as long as the process lives.
-_kept_open: list[IO[str]] = []
+# Among them is a file to whose descriptor a handler of signals writes.
+_kept_alive: list[object] = []
 
 
 def become_rank(spec: PassSpec, place: RankPlace) -> None:
@@ -33,11 +36,27 @@ def become_rank(spec: PassSpec, place: RankPlace) -> None:
     stack = (Path(spec.folder) / STACK_FILE).open("w")
     faulthandler.register(ASKING, file=stack, all_threads=False)
     os.set_inheritable(stack.fileno(), False)  # noqa: FBT003 (positional only)
-    _kept_open.append(stack)
+    _kept_alive.append(stack)
+
+
+def leave_rank() -> NoReturn:
+    """End the process as its interpreter would, but for the objects that are still alive.
+
+    The group of ranks is one of them, and its end waits for threads that may need the interpreter for theirs.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
 
 
 def no_group(place: RankPlace, name: str) -> Problem | None:
-    """Return the mistake of ranks that train without each other, None where they form one group."""
+    """Return the mistake of ranks that train without each other, None where they form one group.
+
+    The group is kept alive from then on: where the loop's last object that knows it goes, with torch 2.13 and
+    gloo, its end can wait for a thread that itself waits for the interpreter's lock, for ever.
+    """
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -53,6 +72,7 @@ def no_group(place: RankPlace, name: str) -> Problem | None:
             " init_process_group take the size from the environment (WORLD_SIZE), or change --ranks"
         )
     else:
+        _kept_alive.append(dist.group.WORLD)
         return None
     return Problem(kind="usage", message=message)
 

@@ -66,8 +66,8 @@ def check_port(port: int) -> None:
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise UsageError(
-                f"the ranks cannot meet at port {port}: {why}; give another one with --master-port, or leave it"
-                " out to have a free one chosen"
+                f"the ranks cannot meet at port {port}: {why}; give another one with --master-port, or leave"
+                " it out to have a free one chosen"
             ) from error
 
 

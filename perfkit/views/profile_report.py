@@ -149,8 +149,8 @@ def _straggler(summary: ProfileSummary) -> str:
         else "no phase of its own takes longer than on the others"
     )
     return (
-        f"rank {found.rank} is the straggler: in {found.last} of {counted(found.of, 'step')} the others waited"
-        f" for it, {human_seconds(found.waited_s)} a step ({human_percent(found.share)}); {more}"
+        f"rank {found.rank} is the straggler: in {found.last} of {counted(found.of, 'step')} the others"
+        f" waited for it, {human_seconds(found.waited_s)} a step ({human_percent(found.share)}); {more}"
     )
 
 

@@ -1,7 +1,7 @@
 """A command line of ``torchrun`` as what a profile is asked: a script, its arguments, and ranks.
 
-The options are those of https://docs.pytorch.org/docs/stable/elastic/run.html. perfkit starts the ranks itself,
-so torchrun need not be installed.
+The options are those of https://docs.pytorch.org/docs/stable/elastic/run.html. perfkit starts the ranks
+itself, so torchrun need not be installed.
 """
 
 from __future__ import annotations
