@@ -19,7 +19,7 @@ from perfkit.profiling.rank_process import ASKING
 from perfkit.units import counted
 
 _ALIVE_EVERY_S = 1.0
-# After the first failure the others may still tell theirs, which may be what caused it.
+# After a failure that another rank may have caused, that one may still tell its own.
 _GRACE_S = 2.0
 _ANSWER_S = 2.0
 _POLL_S = 0.02
@@ -30,6 +30,7 @@ _LOST_OTHERS = re.compile(
     r"|barrier|timed out|timeout",
     re.IGNORECASE,
 )
+_BLAMES_OTHERS = 3
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 
 
@@ -138,11 +139,16 @@ class _Crew:
                 self._results[rank] = read_result(Path(self._specs[rank].folder)) or one.result()
 
     def _failure(self) -> RanksResult:
-        """Let the others tell their own failures for a moment, and return the one that came first."""
+        """Return the failure that came first; one that blames others gives them a moment to tell theirs."""
         until_s = time.monotonic() + _GRACE_S
-        while len(self._results) < len(self._ranks) and time.monotonic() < until_s:
+        problems = self._problems()
+        while (
+            all(self._weight(rank, problem) == _BLAMES_OTHERS for rank, problem in problems.items())
+            and len(self._results) < len(self._ranks)
+            and time.monotonic() < until_s
+        ):
             self._hear(max(0.0, until_s - time.monotonic()))
-        problems = {rank: result.problem for rank, result in self._results.items() if result.problem}
+            problems = self._problems()
         rank = min(problems, key=lambda one: self._weight(one, problems[one]))
         problem = problems[rank]
         if problem.kind != "usage":
@@ -150,12 +156,15 @@ class _Crew:
             problem = replace(problem, message=message)
         return RanksResult(results=tuple(self._results.values()), problem=problem, failed=rank)
 
+    def _problems(self) -> dict[int, Problem]:
+        return {rank: result.problem for rank, result in self._results.items() if result.problem}
+
     def _weight(self, rank: int, problem: Problem) -> int:
         """Return how far a failure is from the first: complaints about lost others come after all else."""
         if problem.kind == "usage":
             return 0
         died = read_result(Path(self._specs[rank].folder)) is None
-        return 1 if died else 3 if _LOST_OTHERS.search(problem.message) else 2
+        return 1 if died else _BLAMES_OTHERS if _LOST_OTHERS.search(problem.message) else 2
 
     def _ended_before(self, rank: int) -> str:
         """Name a rank that ended well before this one failed: in data of unequal length, that is why."""

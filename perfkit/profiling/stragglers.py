@@ -23,7 +23,8 @@ def find_straggler(balances: Sequence[Balance]) -> Straggler | None:
     steps = min((len(balance.step_s) for balance in balances), default=0)
     if len(balances) < _FEWEST_RANKS or not steps:
         return None
-    kept = range(balances[0].typical.start if steps == len(balances[0].step_s) else 0, steps)
+    shortest = min(balances, key=lambda balance: len(balance.step_s))
+    kept = range(shortest.typical.start, steps)
     together = [balance.seconds_of(RANKS) for balance in balances]
     last = [min(range(len(balances)), key=lambda rank: together[rank][step]) for step in kept]
     rank = statistics.mode(last)
