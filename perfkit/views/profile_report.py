@@ -129,10 +129,10 @@ def _rank_line(rank: RankProfile, main: PassName) -> str:
     if balance is None or not balance.step_s:
         return f"{line}{'-':>24}{'-':>18}"
     step_s, together_s = balance.step_s[balance.typical], balance.seconds_of(RANKS)[balance.typical]
-    alone = [step - together for step, together in zip(step_s, together_s, strict=True)]
-    share = human_percent(sum(together_s) / sum(step_s) if sum(step_s) else None)
-    spent = f"{human_seconds(statistics.median(together_s))} ({share})"
-    return f"{line}{spent:>24}{human_seconds(statistics.median(alone)):>18}"
+    alone_s = statistics.median(step - part for step, part in zip(step_s, together_s, strict=True))
+    each_s, whole_s = statistics.median(together_s), statistics.median(step_s)
+    spent = f"{human_seconds(each_s)} ({human_percent(each_s / whole_s if whole_s else None)})"
+    return f"{line}{spent:>24}{human_seconds(alone_s):>18}"
 
 
 def _straggler(summary: ProfileSummary) -> str:
@@ -387,8 +387,8 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
     steps = [found.steps for rank in summary.ranks if (found := rank.pass_named(main.name))]
     if len(set(steps)) > 1:
         yield f"the ranks made different numbers of steps: {', '.join(map(str, steps))}"
-    cpus = int(summary.machine.facts.get("logical_cpus", "0"))
-    if 0 < cpus < len(summary.ranks) and not main.on_device:
+    cpus = summary.machine.facts.get("logical_cpus", "")
+    if cpus.isdigit() and int(cpus) < len(summary.ranks) and not main.on_device:
         yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times say little"
     if any((summary.distortion(found.name) or 1.0) < _FASTER_THAN_CLEAN for found in summary.passes):
         yield "a profiled pass was faster than the clean one: the machine was busy; measure again"

@@ -47,8 +47,12 @@ print("rank", rank, "done")
 CELLS = (
     "import pathlib, torch\nsteps = int(pathlib.Path('steps.txt').read_text())",
     "def step(optimizer, parameter):\n    parameter.grad = torch.ones(1)\n    optimizer.step()",
-    "%%time\nparameter = torch.nn.Parameter(torch.ones(1))\n"
-    "optimizer = torch.optim.SGD([parameter], lr=0.1)\nfor _ in range(steps):\n    step(optimizer, parameter)",
+    """%%time
+parameter = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([parameter], lr=0.1)
+for _ in range(steps):
+    step(optimizer, parameter)
+""",
 )
 
 
@@ -121,9 +125,8 @@ def test_a_rank_that_fails_ends_the_command_with_one_line(project: Project) -> N
     with pytest.raises(NotMeasuredError) as caught:
         run_profile(request, project=project)
 
-    assert (
-        "rank 1: train.py exited with code 5, saying: almost there; more in profiles/x.error.txt"
-        == str(caught.value)
+    assert "rank 1: train.py exited with code 5, saying: almost there; more in profiles/x.error.txt" == str(
+        caught.value
     )
     told = (project.root / "profiles" / "x.error.txt").read_text()
     assert "last output of the clean pass:\nalmost there\nand of clean:\n" in told
@@ -163,7 +166,16 @@ def test_an_occupied_port_is_told_first(project: Project) -> None:
 
 def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
     """Its options may be written as torchrun takes them; other targets stay as they are."""
-    words = ("--standalone", "--nproc_per_node=2", "--nnodes", "1:1", "--master-port", "29511", "t.py", "--lr")
+    words = (
+        "--standalone",
+        "--nproc_per_node=2",
+        "--nnodes",
+        "1:1",
+        "--master-port",
+        "29511",
+        "t.py",
+        "--lr",
+    )
     found = started_ranks("torchrun", words, ranks=None)
     assert StartedRanks(target="t.py", arguments=("--lr",), ranks=2, port=29511) == found
     other = started_ranks("t.py", ("--nproc-per-node", "3"), ranks=4)

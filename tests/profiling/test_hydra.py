@@ -66,7 +66,7 @@ def _files(project: Path) -> set[str]:
 
 
 def test_outputs_go_to_the_pass_and_overrides_count(project: Path, launcher: PassLauncher) -> None:
-    """The configuration lies beside the script, the folder is the person's, and the repository stays clean."""
+    """The configuration lies beside the script, the folder is the person's, the repository stays clean."""
     result = _run(project, launcher, "lr=0.5", "+more=1", "steps=4")
 
     assert result.problem is None
@@ -93,9 +93,7 @@ def test_a_folder_that_the_arguments_name_is_left_alone(project: Path, launcher:
         ("speed=2", "fit raised ConfigCompositionException: Could not override 'speed'."),
     ],
 )
-def test_what_went_wrong_is_told(
-    project: Path, launcher: PassLauncher, argument: str, message: str
-) -> None:
+def test_what_went_wrong_is_told(project: Path, launcher: PassLauncher, argument: str, message: str) -> None:
     """It is the error itself, and not that hydra has printed one and exited."""
     problem = _run(project, launcher, argument).problem
     assert problem is not None

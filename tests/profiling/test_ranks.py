@@ -215,4 +215,3 @@ def assert_match(pattern: str, text: str) -> None:
     """Assert that a message matches, and is one line."""
     assert re.search(pattern, text), text
     assert "\n" not in text
-
