@@ -186,7 +186,7 @@ def test_a_line_of_torchrun_is_a_script_with_ranks() -> None:
 @pytest.mark.parametrize(
     ("words", "ranks", "message"),
     [
-        ((), None, "torchrun: the following arguments are required: a script"),
+        ((), None, "torchrun: no script is named; perfkit starts the ranks itself"),
         (("--nproc-per-node", "two", "t.py"), None, '"two": expected a number, or one of gpu, cpu, auto'),
         (("--nnodes", "2", "t.py"), None, "a profile has all its ranks on this machine"),
         (("--master-addr", "10.0.0.1", "t.py"), None, "a profile has all its ranks on this machine"),

@@ -57,7 +57,10 @@ def started_ranks(target: str, arguments: tuple[str, ...], *, ranks: int | None)
 
 def _read(words: Sequence[str]) -> StartedRanks:
     """Return what a command line of torchrun asks for."""
-    found = _parser().parse_args(list(words))
+    parser = _parser()
+    found = parser.parse_args(list(words))
+    if found.script is None:
+        parser.error("no script is named")
     if found.module:
         raise UsageError(
             f"torchrun -m {found.script}: ranks are profiled of a script; name the file of the module"
@@ -93,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--standalone", action="store_true")
     for name in ("rdzv-backend", "rdzv-endpoint", "rdzv-id", "max-restarts"):
         parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}")
-    parser.add_argument("script", metavar="a script")
+    parser.add_argument("script", nargs="?")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     return parser
 
