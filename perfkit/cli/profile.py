@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
 from perfkit.cli.output import tell
@@ -13,22 +14,49 @@ from perfkit.cli.output import tell
 if TYPE_CHECKING:
     from perfkit.records import PassName
 
+_TORCHRUN = "torchrun"
+
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     app.command(
+        cls=_BeforeTorchrun,
         epilog=examples(
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
+            "perfkit profile train.py --out first.stat -- model=resnet optimizer.lr=0.01     (hydra)",
+            "perfkit profile notebooks/finetune.ipynb",
+            "perfkit profile --ranks 2 train.py --out first.stat -- --epochs 1",
+            "perfkit profile --out first.stat torchrun --nproc-per-node 2 train.py --epochs 1",
             "perfkit profile train --lines auto",
             "perfkit profile train --lines package.losses:triplet_loss",
-        )
+        ),
     )(profile)
 
 
+class _BeforeTorchrun(TyperCommand):
+    """A command that can stand before a command line of torchrun: what follows that word is not its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 (the library's own type)
+        valued = {
+            name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts
+        }
+        own = args[: args.index("--")] if "--" in args else args
+        at = next(
+            (at for at, word in enumerate(own) if word == _TORCHRUN and args[max(at - 1, 0)] not in valued),
+            None,
+        )
+        return super().parse_args(ctx, args if at is None else [*args[:at], "--", *args[at:]])
+
+
 def profile(
-    target: Annotated[str, typer.Argument(help='A configured name, "package.module:function", or a script.')],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help='A configured name, "package.module:function", a script, a notebook, or a line of torchrun.'
+        ),
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="What the target finds in sys.argv.")
     ] = None,
@@ -54,6 +82,14 @@ def profile(
     trace_all: Annotated[
         bool, typer.Option("--trace-all", help="Trace every step, not a few after a warm-up.")
     ] = False,
+    ranks: Annotated[
+        int | None,
+        typer.Option(help="Start the script as so many processes, as torchrun does, and profile each."),
+    ] = None,
+    stall_limit: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="With ranks: end when none makes a step for so long."),
+    ] = 600.0,
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")
     ] = False,
@@ -67,12 +103,18 @@ def profile(
     """
     from perfkit.config import load_project
     from perfkit.jobs.profile import ProfileRequest, run_profile
+    from perfkit.jobs.profiles.torchrun import started_ranks
     from perfkit.views.profile_report import render_report
 
     project = load_project(Path.cwd())
+    started = started_ranks(target, tuple(arguments or ()), ranks=ranks)
+    target = started.target
     request = ProfileRequest(
         target=target,
-        arguments=tuple(arguments or ()),
+        arguments=started.arguments,
+        ranks=started.ranks,
+        port=started.port,
+        stall_limit_s=stall_limit,
         out=out or project.path(project.config.profiles) / f"{Path(target.rpartition(':')[2]).stem}.stat",
         steps=steps,
         passes=None if passes is None else _names(passes),

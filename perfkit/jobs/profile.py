@@ -11,6 +11,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, RecordingError, UsageError
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
+from perfkit.jobs.profiles.ranked import MadePass, make_ranked_pass, rank_profiles
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
 from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
 from perfkit.jobs.show import code_names
@@ -19,6 +20,7 @@ from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.lines import choose_functions
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
+from perfkit.profiling.stragglers import find_straggler
 from perfkit.reading.files import read_profile
 from perfkit.reading.trace_phases import backward_nodes
 from perfkit.records import PassName, PassSummary, ProfileEntry, ProfileSummary
@@ -90,11 +92,12 @@ class _Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class _Failure:
-    """The first pass that failed, the reason, and the number of steps done before."""
+    """The first pass that failed, the reason, where its output is, and the number of steps done before."""
 
     name: PassName
     problem: Problem
     steps: int
+    folders: tuple[Path, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,56 +105,72 @@ class _Passes:
     """Results of the passes; after a failure only of those that end before it, as ``artifact`` says."""
 
     artifact: str
-    results: tuple[PassResult, ...]
+    made: tuple[MadePass, ...]
     failure: _Failure | None = None
+
+    @property
+    def results(self) -> tuple[PassResult, ...]:
+        """What each pass gave, in a distributed loop on rank 0."""
+        return tuple(made.result for made in self.made)
 
 
 def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
     """Make the passes; if the target fails, the remaining ones end with the last step before the failure."""
     run = scene.run
-    results: list[PassResult] = []
+    whole: list[MadePass] = []
     failure: _Failure | None = None
     for name in run.passes:
-        result = _make_pass(scene, name, results, failure)
+        made = _make_pass(scene, name, [one.result for one in whole], failure)
         if name in ("clean", "counts"):
-            record(result)
-        problem = result.problem
+            record(made.recorded)
+        problem = made.result.problem
         if problem is None:
-            results.append(result)
+            whole.append(made)
         elif problem.kind == "usage":
             raise UsageError(problem.message)
         else:
-            failure = failure or _Failure(name=name, problem=problem, steps=result.steps_before)
+            steps = made.result.steps_before
+            failure = failure or _Failure(name=name, problem=problem, steps=steps, folders=made.folders)
             if not failure.steps or name != failure.name:
                 break
     if failure is None:
-        return _Passes(artifact=run.name, results=tuple(results))
+        return _Passes(artifact=run.name, made=tuple(whole))
     # Only passes over the steps that were complete before the failure are reported.
-    after = [result for result in results if result.summary and result.summary.steps <= failure.steps]
-    return _Passes(artifact=f"{run.name}{PARTIAL}", results=tuple(after), failure=failure)
+    after = [one for one in whole if one.result.summary and one.result.summary.steps <= failure.steps]
+    return _Passes(artifact=f"{run.name}{PARTIAL}", made=tuple(after), failure=failure)
 
 
 def _make_pass(
     scene: _Scene, name: PassName, earlier: Sequence[PassResult], failure: _Failure | None
-) -> PassResult:
+) -> MadePass:
     """Make one pass and move its files up into the folder of all."""
     folder, progress = scene.folder, scene.progress
     spec = _spec(scene.run, name, folder / name, earlier)
     if failure is not None:
         spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=failure.steps)
-    Path(spec.folder).mkdir()
     progress.begin(name, spec.steps or spec.known_steps)
+    if scene.run.request.ranks is None:
+        made = _on_one_process(scene, spec, earlier)
+    else:
+        made = make_ranked_pass(scene.run, spec, progress.advance, scene.launcher)
+    results = made.ranks or (made.result,)
+    for place, result in zip(made.folders, results, strict=False):
+        for file in result.files:
+            (place / file).rename(folder / file)
+    if made.result.summary is not None:
+        progress.end(name, made.result.summary.steps, made.result.summary.total_s)
+    return made
+
+
+def _on_one_process(scene: _Scene, spec: PassSpec, earlier: Sequence[PassResult]) -> MadePass:
+    """Make a pass over a loop of one process; the balance pass runs beside a clean one where that is fair."""
+    Path(spec.folder).mkdir()
     clean = next((one.summary for one in earlier if one.summary and one.summary.name == "clean"), None)
-    beside = name == "balance" and clean is not None and not clean.on_device
-    if beside and clean:
+    if spec.name == "balance" and clean is not None and not clean.on_device:
         result = _beside_clean(scene, spec, clean)
     else:
-        result = run_pass(spec, progress.advance, scene.launcher)
-    for file in result.files:
-        (Path(spec.folder) / file).rename(folder / file)
-    if result.summary is not None:
-        progress.end(name, result.summary.steps, result.summary.total_s)
-    return result
+        result = run_pass(spec, scene.progress.advance, scene.launcher)
+    return MadePass(result=result, recorded=result, folders=(Path(spec.folder),))
 
 
 def _beside_clean(scene: _Scene, spec: PassSpec, clean: PassSummary) -> PassResult:
@@ -200,9 +219,11 @@ def _fail(run: SettledProfile, passes: _Passes, folder: Path) -> NoReturn:
     """Say what went wrong; what the target said last is kept beside the output."""
     failure = passes.failure
     assert failure is not None  # noqa: S101 (the caller has seen one)
-    problem, tail = failure.problem, output_tail(folder / failure.name)
+    problem, tail = failure.problem, output_tail(failure.folders[0])
     error_file = run.beside(".error.txt")
-    text = f"{problem.message}\n\n{problem.details}\nlast output of the {failure.name} pass:\n{tail}\n"
+    tails = [f"last output of the {failure.name} pass:\n{tail}\n"]
+    tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in failure.folders[1:]]
+    text = f"{problem.message}\n\n{problem.details}\n{''.join(tails)}"
     (folder / error_file.name).write_text(text, encoding="utf-8")
     (folder / error_file.name).replace(error_file)
     said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
@@ -232,7 +253,9 @@ def _read(run: SettledProfile, artifact: str, folder: Path) -> _Read:
 
 def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSummary:
     results, read = passes.results, _read(run, passes.artifact, folder)
-    files = [file for result in results for file in result.files]
+    everywhere = [result for made in passes.made for result in made.ranks or (made.result,)]
+    files = [file for result in everywhere for file in result.files]
+    ranks = rank_profiles(passes.made, passes.artifact)
     environments = [result.environment for result in results if result.environment is not None]
     return ProfileSummary(
         schema_version=SCHEMA_VERSION,
@@ -254,6 +277,8 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
         roles=tuple(role for result in results for role in result.roles),
         counts=next((result.counts for result in results if result.counts is not None), None),
         balance=next((result.balance for result in results if result.balance is not None), None),
+        ranks=ranks,
+        straggler=find_straggler([rank.balance for rank in ranks if rank.balance is not None]),
     )
 
 
@@ -265,6 +290,7 @@ def _configuration(run: SettledProfile) -> dict[str, str]:
         "trace": "all steps" if request.trace_all else "a window of steps",
         "own": ",".join(run.project.config.own),
         "lines": ",".join(request.lines),
+        **({} if request.ranks is None else {"ranks": str(request.ranks)}),
     }
 
 

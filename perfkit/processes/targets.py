@@ -14,8 +14,10 @@ from perfkit.agent.loading import TargetError, compile_script, is_script, script
 from perfkit.agent.provenance import STARTED, foreign_modules
 from perfkit.errors import UsageError
 from perfkit.identity import function_version, source_version
+from perfkit.processes.notebooks import compile_notebook, is_notebook, notebook_call, read_notebook
 
 CodeChange = Callable[[types.CodeType], types.CodeType]
+_HYDRA_MAIN = "hydra.main"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +31,25 @@ class LoadedTarget:
 def prepare_process(place: str, arguments: tuple[str, ...], *, root: Path) -> None:
     """Make ``sys.path`` and ``sys.argv`` what the target would find if it were run by hand."""
     sources = [root / "src"] if (root / "src").is_dir() else []
-    places = [Path(place).parent] if is_script(place) else [Path.cwd(), root, *sources]
+    is_file = is_script(place) or is_notebook(place)
+    places = [Path(place).parent] if is_file else [Path.cwd(), root, *sources]
     sys.path[:0] = dict.fromkeys(map(str, places))
     sys.argv = [place, *arguments]
 
 
 def load_target(place: str, *, change_code: CodeChange) -> LoadedTarget:
-    """Import the target's module or compile its script, whose code ``change_code`` may replace.
+    """Import the target's module or compile its script or notebook, whose code ``change_code`` may replace.
 
     Raises:
-        UsageError: there is no such module or function, or the function cannot be called without arguments.
+        UsageError: there is no such module or function, the function cannot be called without arguments, or
+            the notebook is not plain Python.
     """
+    if is_notebook(place):
+        notebook = read_notebook(Path(place))
+        return LoadedTarget(
+            call=notebook_call(change_code(compile_notebook(notebook))),
+            version=source_version(notebook.source),
+        )
     if is_script(place):
         path = Path(place)
         return LoadedTarget(
@@ -76,6 +86,9 @@ def wrong_code(root: Path) -> str | None:
 
 
 def _check_no_parameters(function: Callable[..., object], place: str) -> None:
+    # What ``@hydra.main`` makes of a function composes the configuration itself, and needs no argument.
+    if getattr(function, "__globals__", {}).get("__name__") == _HYDRA_MAIN:
+        return
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

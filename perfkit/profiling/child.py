@@ -17,6 +17,7 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.processes.targets import LoadedTarget, load_target, prepare_process, wrong_code
 from perfkit.profiling.exchange import (
     DONE,
+    STEPS_FILE,
     TURN_BYTES,
     WAITING,
     PassResult,
@@ -26,12 +27,15 @@ from perfkit.profiling.exchange import (
     write_result,
 )
 from perfkit.profiling.failure import describe_exit, describe_failure
+from perfkit.profiling.hydra_outputs import redirect_hydra
 from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import OwnCode
+from perfkit.profiling.rank_process import become_rank, leave_rank, no_group
 from perfkit.records import Environment, PassSummary
 
 _REPORT_EVERY_S = 0.5
+_HYDRA_FOLDER = "hydra"
 
 
 def main(spec_file: str, progress: int, turns: int | None = None) -> None:
@@ -43,21 +47,29 @@ def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     # Shared objects were frozen before the fork; a target expects a process whose objects can be collected.
     gc.unfreeze()
     spec = read_spec(Path(spec_file))
-    reporter = Reporter(progress, turns)
+    if spec.rank_place is not None:
+        become_rank(spec, spec.rank_place)
+    reporter = Reporter(
+        progress, turns, steps_file=Path(spec.folder) / STEPS_FILE if spec.rank_place else None
+    )
     result = _make_pass(spec, reporter)
     # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
     write_result(result, Path(spec.folder))
     reporter.done()
+    if spec.rank_place is not None:
+        leave_rank()
 
 
 class Reporter:
     """Tells the parent how many steps are done, at most twice a second; without a parent the pass ends.
 
     Where turns are given, it waits for the first before the loop begins, and for the next one after each.
+    In ``steps_file`` it keeps the number of all steps so far, which is there to read when the loop hangs.
     """
 
-    def __init__(self, descriptor: int, turns: int | None) -> None:
+    def __init__(self, descriptor: int, turns: int | None, *, steps_file: Path | None = None) -> None:
+        self._kept = steps_file.open("wb", buffering=0) if steps_file is not None else None
         self._descriptor = descriptor
         self._turns = turns
         self._left = 0
@@ -72,6 +84,8 @@ class Reporter:
         Raises:
             EnoughSteps: the parent has ended.
         """
+        if self._kept is not None:
+            os.pwrite(self._kept.fileno(), str(count).encode(), 0)
         now_s = time.perf_counter()
         if now_s - self._last_s >= _REPORT_EVERY_S:
             self._last_s = now_s
@@ -109,14 +123,20 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     import_torch()
     instrument = INSTRUMENTS[spec.name](spec)
     prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
+    redirect_hydra(Path(spec.folder) / _HYDRA_FOLDER)
     loaded = _load(spec, instrument)
     if isinstance(loaded, Problem):
         return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
     # An earlier pass, which had no profiler, has counted the samples already.
     first = spec.known_steps is None
+    alone: list[Problem] = []
 
     def report(count: int) -> bool:
         instrument.end_step()
+        if spec.rank_place is not None and count == 1:
+            alone.extend(filter(None, [no_group(spec.rank_place, spec.target.name)]))
+            if alone:
+                raise EnoughSteps
         waited = reporter.steps(count)
         instrument.start_step()
         return waited
@@ -125,6 +145,8 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     reporter.wait()
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
+    if alone:
+        return replace(found, problem=alone[0])
     problem = _proven(summary if isinstance(summary, Problem) else None, spec)
     if problem is not None:
         return replace(found, problem=problem, steps_before=meter.steps if problem is summary else 0)

@@ -25,10 +25,22 @@ RESULT_FILE = "result.json"
 OUTPUT_FILE = "output.log"
 # Times at which a pass with turns was stopped: [begin, end] in seconds of the monotonic clock, one a line.
 STOPS_FILE = "stops.jsonl"
+# What a rank leaves for the case that all of them hang: its steps so far, and where it stands when asked.
+STEPS_FILE = "steps"
+STACK_FILE = "stack"
 DONE = "done"
 WAITING = "waiting"
 # A turn is told as a number of steps, in this many bytes, the lowest first.
 TURN_BYTES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlace:
+    """Which of ``ranks`` processes of a distributed loop one is, and the port at which they meet."""
+
+    rank: int
+    ranks: int
+    port: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +50,8 @@ class PassSpec:
     ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
     ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
-    ``from_root`` runs the target as if it were started there.
+    ``from_root`` runs the target as if it were started there. ``rank_place`` makes the process one rank of a
+    distributed loop.
     """
 
     name: PassName
@@ -55,6 +68,12 @@ class PassSpec:
     line_entries: tuple[ProfileEntry, ...] = ()
     environment_reader: str | None = None
     from_root: bool = False
+    rank_place: RankPlace | None = None
+
+    @property
+    def started_in(self) -> Path:
+        """The folder in which the target is started."""
+        return self.target.started_in or (Path(self.root) if self.from_root else Path.cwd())
 
 
 @dataclass(frozen=True, kw_only=True)

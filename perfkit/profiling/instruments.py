@@ -19,10 +19,10 @@ from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
-from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
+from perfkit.profiling.balance.hooks import hook_collectives, hook_loggers, hook_torch
 from perfkit.profiling.balance.memory import MemoryWatch
 from perfkit.profiling.exchange import PassSpec
-from perfkit.profiling.lines import FunctionLines, line_times
+from perfkit.profiling.lines import FunctionLines, line_times, lines_text
 from perfkit.profiling.meter import EnoughSteps
 from perfkit.profiling.operators import write_operators
 from perfkit.profiling.own_code import OwnCode, find_own_code
@@ -128,6 +128,8 @@ class BalanceWatch(Clean):
         self._memory = MemoryWatch()
         self._clock = PhaseClock(choose_clock, self._memory.change)
         hook_torch(self._clock)
+        if spec.rank_place is not None:
+            hook_collectives(self._clock)
         time_workers(self._folder)
 
     def run(self, call: _Call) -> object:
@@ -324,9 +326,13 @@ class LineProfile(Clean):
         stream = io.StringIO()
         steps = max(summary.steps, 1)
         stream.write(f"Times are in milliseconds a step, of {steps}; hits are all of them.\n\n")
-        self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
+        lines = line_times(self._functions.profiler, own)
+        if self._spec.target.is_notebook:
+            stream.write(lines_text(lines, steps=steps))
+        else:
+            self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
         self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
-        return Findings(files=(name,), lines=line_times(self._functions.profiler, own))
+        return Findings(files=(name,), lines=lines)
 
 
 def _refuse_another_profiler() -> None:

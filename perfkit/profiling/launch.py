@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from perfkit.errors import NotMeasuredError
 from perfkit.processes.commands import (
@@ -127,7 +127,7 @@ def running(
     try:
         process = launcher.start(
             (folder / "spec.json").absolute(),
-            folder=spec.root if spec.from_root else str(Path.cwd()),
+            folder=str(spec.started_in),
             output=folder / OUTPUT_FILE,
             progress=writing,
             turns=turn_end,
@@ -171,15 +171,30 @@ class RunningPass:
         Workers may keep the pipe open, so it also checks whether the process of the pass has died.
         """
         while True:
-            readable, _, _ = select.select([self._reading], [], [], _ALIVE_EVERY_S)
-            words = os.read(self._reading, 4096).decode().split() if readable else []
-            counts = [int(word) for word in words if word.isdigit()]
-            if counts:
-                self._on_steps(counts[-1])
-            if WAITING in words:
-                return True
-            if DONE in words or (readable and not words) or self._process.poll() is not None:
-                return False
+            readable, _, _ = select.select([self], [], [], _ALIVE_EVERY_S)
+            said = self.hear(readable=bool(readable))
+            if said != "runs":
+                return said == "waits"
+
+    def fileno(self) -> int:
+        """Return the descriptor of its messages, so that several passes can be waited for at once."""
+        return self._reading
+
+    def hear(self, *, readable: bool) -> Literal["runs", "waits", "over"]:
+        """Pass on the step counts of the messages that are there, and tell how the pass is doing."""
+        words = os.read(self._reading, 4096).decode().split() if readable else []
+        counts = [int(word) for word in words if word.isdigit()]
+        if counts:
+            self._on_steps(counts[-1])
+        if WAITING in words:
+            return "waits"
+        ended = DONE in words or (readable and not words) or self._process.poll() is not None
+        return "over" if ended else "runs"
+
+    @property
+    def pid(self) -> int:
+        """The number of the pass's process."""
+        return self._process.pid
 
     def give_turn(self, steps: int) -> None:
         """Let the loop make so many steps."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import UsageError
+from perfkit.processes.notebooks import without_cell
 from perfkit.processes.targets import load_function
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.targets import Target
@@ -39,8 +40,8 @@ class FunctionLines:
         for place in filter(self._is_in_script, self._places):
             code = self._watch_nested(code, place.partition(":")[2], place)
         for entry in self._entries:
-            if self._script is not None and Path(entry.file).name == self._script.name:
-                code = self._with_watched(code, _begins_at(entry.line))
+            if self._script is not None and Path(without_cell(entry.file)).name == self._script.name:
+                code = self._with_watched(code, _begins_at(entry))
         return code
 
     def watch_imported(self) -> None:
@@ -90,8 +91,16 @@ class FunctionLines:
         return function.__code__
 
 
-def _begins_at(line: int) -> _IsWanted:
-    return lambda code: code.co_firstlineno == line
+def _begins_at(entry: ProfileEntry) -> _IsWanted:
+    """Return what recognises the function of an entry; each cell of a notebook counts its lines from one."""
+    name = Path(entry.file).name
+
+    def begins(code: types.CodeType) -> bool:
+        # A function in the first line of a file begins where the file's own code does.
+        is_function = code.co_name != "<module>"
+        return is_function and code.co_firstlineno == entry.line and Path(code.co_filename).name == name
+
+    return begins
 
 
 def choose_functions(entries: Sequence[ProfileEntry]) -> tuple[ProfileEntry, ...]:
@@ -115,6 +124,18 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
         for line, hits, ticks in timings
     ]
     return tuple(sorted(found, key=lambda one: -one.seconds))
+
+
+def lines_text(lines: Sequence[LineTime], *, steps: int) -> str:
+    """Return a table of lines by file, with times in milliseconds a step.
+
+    It is for the cells of a notebook: line_profiler prints the text of files only.
+    """
+    found = [f"{'file and line':<40}{'hits':>9}{'time':>12}  text"]
+    for one in sorted(lines, key=lambda line: (line.file, line.line)):
+        each_ms = one.seconds / steps / 1e-3
+        found.append(f"{f'{one.file}:{one.line}':<40}{one.hits:>9}{each_ms:>12.4g}  {one.text}".rstrip())
+    return "\n".join(found) + "\n"
 
 
 def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:

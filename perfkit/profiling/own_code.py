@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.processes.notebooks import without_cell
+
 _HARNESS = Path(__file__).resolve().parent
 _INSTALLED = ("site-packages", "dist-packages")
 
@@ -23,7 +25,7 @@ class OwnCode:
 
     def owns(self, file: str) -> bool:
         """Tell whether a file is the user's; perfkit's own frames never are."""
-        path = Path(file)
+        path = Path(without_cell(file))
         if not path.is_absolute() or path.is_relative_to(_HARNESS):
             return False
         if any(path.is_relative_to(package) for package in self.packages):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from perfkit.config import Project
 from perfkit.errors import UsageError
+from perfkit.processes.notebooks import is_notebook, read_notebook
 
-_NOTEBOOK = ".ipynb"
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
@@ -19,7 +19,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 class Target:
     """A training loop by its ``name`` (as typed) and its ``place``.
 
-    ``place`` is "package.module:function" or the absolute path of a script.
+    ``place`` is "package.module:function" or the absolute path of a script or a notebook.
     """
 
     name: str
@@ -27,22 +27,36 @@ class Target:
 
     @property
     def is_script(self) -> bool:
-        """Whether the target is a script rather than a function."""
-        return self.place.endswith(".py")
+        """Whether the target is a file that is run from its top, a script or a notebook, and no function."""
+        return self.place.endswith(".py") or self.is_notebook
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether the target is a notebook."""
+        return is_notebook(self.place)
+
+    @property
+    def started_in(self) -> Path | None:
+        """The folder that the target expects to be started in; None for the one that the person is in.
+
+        Jupyter starts a notebook in the notebook's own folder.
+        """
+        return Path(self.place).parent if self.is_notebook else None
 
 
-def resolve_target(name: str, project: Project, *, folder: Path) -> Target:
+def resolve_target(name: str, project: Project, *, folder: Path, notebooks: bool = False) -> Target:
     """Return the target that ``name`` means: a configured one, a function, or a script seen from ``folder``.
 
-    Whether a function exists is found out later, in the process that imports it.
+    Whether a function exists is found out later, in the process that imports it. Notebooks are targets only
+    where ``notebooks`` says so; each of their cells is then known to be plain Python.
 
     Raises:
-        UsageError: the name has none of the three forms, or the script does not exist.
+        UsageError: the name has none of these forms, the file does not exist, or the notebook cannot be run.
     """
     configured = project.config.targets.get(name)
     if configured is not None:
-        return _place(name, configured, folder=project.root, project=project)
-    return _place(name, name, folder=folder, project=project)
+        return _place(name, configured, folder=project.root, project=project, notebooks=notebooks)
+    return _place(name, name, folder=folder, project=project, notebooks=notebooks)
 
 
 def target_on(target: Target, root: Path, *, project: Path) -> Target:
@@ -59,20 +73,24 @@ def target_on(target: Target, root: Path, *, project: Path) -> Target:
     return replace(target, place=str(root / script.relative_to(project)))
 
 
-def _place(name: str, place: str, *, folder: Path, project: Project) -> Target:
+def _place(name: str, place: str, *, folder: Path, project: Project, notebooks: bool) -> Target:
     if place.endswith(".py"):
-        return Target(name=name, place=_script(folder / place))
+        return Target(name=name, place=str(_file(folder / place, "script", ".py")))
     if _FUNCTION.fullmatch(place) and not _function_of_script(place):
         return Target(name=name, place=place)
-    if place.endswith(_NOTEBOOK):
+    if is_notebook(place) and notebooks:
+        path = _file(folder / place, "notebook", ".ipynb")
+        read_notebook(path)
+        return Target(name=name, place=str(path))
+    if is_notebook(place):
         raise UsageError(_notebook(name))
     raise UsageError(_unknown(name, place, project))
 
 
-def _script(path: Path) -> str:
+def _file(path: Path, kind: str, suffix: str) -> Path:
     if not path.is_file():
-        raise UsageError(f"there is no script {path}; give the path of an existing .py file")
-    return str(path.resolve())
+        raise UsageError(f"there is no {kind} {path}; give the path of an existing {suffix} file")
+    return path.resolve()
 
 
 def _notebook(name: str) -> str:

@@ -12,8 +12,10 @@ from perfkit.records.profiles import (
     PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
+    RankProfile,
     RatioInterval,
     RoleProfile,
+    Straggler,
 )
 from perfkit.records.results import (
     ABSENT,
@@ -76,6 +78,7 @@ __all__ = [
     "Placement",
     "ProfileEntry",
     "ProfileSummary",
+    "RankProfile",
     "RatioInterval",
     "RoleProfile",
     "Row",
@@ -84,5 +87,6 @@ __all__ = [
     "Side",
     "Source",
     "Status",
+    "Straggler",
     "Summary",
 ]

@@ -13,9 +13,10 @@ OPTIMIZER = "optimizer"
 TO_HOST = "device to host"
 EVALUATION = "evaluation"
 LOGGING = "logging"
+# Collectives, such as an all-reduce: their own work, and the wait for the ranks that come later.
 RANKS = "other ranks"
 # A step goes through them in this order.
-PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
+PHASES = (DATA, TO_DEVICE, FORWARD, LOSS, BACKWARD, RANKS, OPTIMIZER, TO_HOST, EVALUATION, LOGGING)
 TRACED_PHASES = (DATA, TO_DEVICE, FORWARD_AND_LOSS, BACKWARD, OPTIMIZER, RANKS)
 RESIDUAL = "residual"
 # In a trace, the names of phases that the user has named begin with this.

@@ -66,6 +66,11 @@ class Balance:
     cost: RatioInterval | None = None
     memory: tuple[PhaseMemory, ...] = ()
 
+    def seconds_of(self, name: str) -> tuple[float, ...]:
+        """Return the time of a phase in every step: nothing where no step had that phase."""
+        found = next((phase.seconds for phase in self.phases if phase.name == name), None)
+        return (0.0,) * len(self.step_s) if found is None else found
+
     @property
     def residual_s(self) -> tuple[float, ...]:
         """The seconds of each step that no hook saw."""
@@ -165,6 +170,37 @@ class RoleProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RankProfile:
+    """One process of a distributed loop: its passes, what its steps are made of, and its cProfile's file."""
+
+    rank: int
+    passes: tuple[PassSummary, ...]
+    balance: Balance | None = None
+    file: str | None = None
+
+    def pass_named(self, name: PassName) -> PassSummary | None:
+        """Return one of the passes, None where it was not made."""
+        return next((found for found in self.passes if found.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Straggler:
+    """The rank that the others wait for in most of the ``of`` representative steps, in ``last`` of them.
+
+    They wait ``waited_s`` seconds a step (the median), which are ``share`` of a step. ``phase`` is where it
+    spends most more than the others, by ``phase_s`` seconds a step.
+    """
+
+    rank: int
+    last: int
+    of: int
+    waited_s: float
+    share: float
+    phase: str
+    phase_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProfileSummary:
     """What ``perfkit profile`` learned, as saved beside its artifacts in ``NAME.json``.
 
@@ -172,6 +208,8 @@ class ProfileSummary:
     torch pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of
     the last two of a few steps. Where the target failed, ``problem`` says how, and the passes end with the
     last step before that. Before it began, another perfkit made this one wait for ``waited_s`` seconds.
+    Of a distributed loop, ``ranks`` has all processes, and all else is of rank 0; ``straggler`` is None where
+    no rank keeps the others waiting.
     """
 
     schema_version: int
@@ -194,6 +232,8 @@ class ProfileSummary:
     counts: Counts | None = None
     problem: str | None = None
     waited_s: float = 0.0
+    ranks: tuple[RankProfile, ...] = ()
+    straggler: Straggler | None = None
 
     def pass_named(self, name: PassName) -> PassSummary | None:
         """Return one of the passes, None where it was not asked for."""

@@ -10,8 +10,16 @@ from operator import attrgetter
 from pathlib import Path
 
 from perfkit.agent.counting.model import Cause, Count
-from perfkit.records import ABSENT, Balance, PassSummary, ProfileEntry, ProfileSummary
-from perfkit.records.phases import DATA
+from perfkit.records import (
+    ABSENT,
+    Balance,
+    PassName,
+    PassSummary,
+    ProfileEntry,
+    ProfileSummary,
+    RankProfile,
+)
+from perfkit.records.phases import DATA, RANKS
 from perfkit.records.readings import WaitTime
 from perfkit.units import counted, human_percent, human_seconds
 from perfkit.verdict.exact import SYNCS, TITLES
@@ -42,6 +50,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
     sections = (
         _headline(summary),
         _passes(summary),
+        _ranks(summary),
         _balance(summary),
         _counts(summary),
         *_entry_tables(summary),
@@ -70,6 +79,9 @@ def _headline(summary: ProfileSummary) -> str:
     main = summary.main_pass
     steps = "" if _has_no_torch(summary) else f", {counted(main.steps, 'optimizer step')}"
     lines = [f"{summary.target}: {human_seconds(main.total_s)} in all{steps}"]
+    if summary.ranks:
+        lines[0] += f", {counted(len(summary.ranks), 'rank')}"
+        lines.append("  (what follows is of rank 0, except for the table of ranks)")
     if main.step_s:
         lines.append(f"  time per step     {human_seconds(main.typical_step_s)}  ({_basis(main)})")
     if main.sample_s is not None:
@@ -105,6 +117,47 @@ def _pass_line(summary: ProfileSummary, found: PassSummary) -> str:
     return (
         f"{_PASS_TITLES[found.name]:<10}{found.steps:>7}{human_seconds(found.total_s):>11}"
         f"{human_seconds(found.typical_step_s):>11}   {distortion}"
+    )
+
+
+def _ranks(summary: ProfileSummary) -> str:
+    """Return a table of step times by rank, what each spends in collectives, and whom the others wait for."""
+    if not summary.ranks:
+        return ""
+    head = f"{'by rank':<10}{'steps':>7}{'per step':>11}{'in collectives':>24}{'outside of them':>18}"
+    lines = [_rank_line(rank, summary.main_pass.name) for rank in summary.ranks]
+    return "\n".join((head, *lines, *_wrapped(f"  {_straggler(summary)}").splitlines()))
+
+
+def _rank_line(rank: RankProfile, main: PassName) -> str:
+    found, balance = rank.pass_named(main), rank.balance
+    line = f"  rank {rank.rank:<3}{found.steps if found else 0:>7}"
+    line += f"{human_seconds(found.typical_step_s if found else None):>11}"
+    if balance is None or not balance.step_s:
+        return f"{line}{'-':>24}{'-':>18}"
+    step_s, together_s = balance.step_s[balance.typical], balance.seconds_of(RANKS)[balance.typical]
+    alone_s = statistics.median(step - part for step, part in zip(step_s, together_s, strict=True))
+    each_s, whole_s = statistics.median(together_s), statistics.median(step_s)
+    spent = f"{human_seconds(each_s)} ({human_percent(each_s / whole_s if whole_s else None)})"
+    return f"{line}{spent:>24}{human_seconds(alone_s):>18}"
+
+
+def _straggler(summary: ProfileSummary) -> str:
+    found = summary.straggler
+    if any(rank.balance is None for rank in summary.ranks):
+        return "whom the ranks wait for is told by the balance pass, which was not made"
+    if len(summary.ranks) == 1:
+        return "one rank waits for nobody"
+    if found is None:
+        return "no straggler: no rank keeps the others waiting in most steps"
+    more = (
+        f"its time goes to {found.phase}, {human_seconds(found.phase_s)} a step more than on the others"
+        if found.phase_s > 0
+        else "no phase of its own takes longer than on the others"
+    )
+    return (
+        f"rank {found.rank} is the straggler: in {found.last} of {counted(found.of, 'step')} the others"
+        f" waited for it, {human_seconds(found.waited_s)} a step ({human_percent(found.share)}); {more}"
     )
 
 
@@ -343,6 +396,12 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
             f"only {counted(main.steps, 'step')}, the set-up in the first: totals of profiles with different"
             " numbers of steps are not comparable"
         )
+    steps = [found.steps for rank in summary.ranks if (found := rank.pass_named(main.name))]
+    if len(set(steps)) > 1:
+        yield f"the ranks made different numbers of steps: {', '.join(map(str, steps))}"
+    cpus = summary.machine.facts.get("logical_cpus", "")
+    if cpus.isdigit() and int(cpus) < len(summary.ranks) and not main.on_device:
+        yield f"{len(summary.ranks)} ranks shared {cpus} CPUs: they took turns, so their times say little"
     if any((summary.distortion(found.name) or 1.0) < _FASTER_THAN_CLEAN for found in summary.passes):
         yield "a profiled pass was faster than the clean one: the machine was busy; measure again"
     if summary.commit is not None and summary.commit.dirty:

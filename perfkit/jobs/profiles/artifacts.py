@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfkit.errors import UsageError
-from perfkit.jobs.profiles.settle import SettledProfile
+from perfkit.jobs.profiles.settle import ENDINGS, SettledProfile
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.profiling.save import load_summary
 from perfkit.records import ProfileSummary
@@ -18,6 +19,8 @@ from perfkit.views.profiles_index import render_index
 
 # The prefix of temporary folders beside a profile: it hides them, since they come and go.
 STAGING_PREFIX = ".perfkit-"
+_WORKERS = r"\.(worker.*|pin_memory)\.stat"
+_RANKS = rf"\.rank\d+({'|'.join(map(re.escape, ENDINGS))}|{_WORKERS})"
 _INDEX_HEAD = """# Profiles
 
 Look at one with `snakeviz NAME.stat` or `python -m pstats NAME.stat`; a trace opens at <https://ui.perfetto.dev>.
@@ -45,14 +48,17 @@ def staging(out: Path) -> Iterator[Path]:
 
 
 def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, artifact: str) -> None:
-    """Put the complete artifacts in their places; profiles of workers that an earlier run had are removed."""
+    """Put the complete artifacts in their places.
+
+    Those of workers and of ranks that an earlier run had, and this one has not, are removed.
+    """
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)
-    for role in ("worker*", "pin_memory"):
-        for file in run.out.parent.glob(f"{glob.escape(artifact)}.{role}.stat"):
-            if file.name not in artifacts:
-                file.unlink()
+    one_of_many = re.compile(f"{re.escape(artifact)}({_WORKERS}|{_RANKS})")
+    for file in run.out.parent.glob(f"{glob.escape(artifact)}.*"):
+        if one_of_many.fullmatch(file.name) and file.name not in artifacts:
+            file.unlink()
 
 
 def list_in_index(run: SettledProfile) -> None:

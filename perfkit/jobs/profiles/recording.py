@@ -55,6 +55,8 @@ def _rows(run: SettledProfile, commit: Commit, result: PassResult, run_id: str) 
 
 def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
     params = {"arguments": " ".join(run.request.arguments)} if run.request.arguments else {}
+    if run.request.ranks is not None:
+        params["ranks"] = str(run.request.ranks)
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
     benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)

@@ -14,6 +14,7 @@ from perfkit.extras import is_installed, need
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
+from perfkit.profiling.ranks import check_port
 from perfkit.profiling.targets import Target, resolve_target
 from perfkit.records import Commit, Machine, PassName
 from perfkit.repo.commits import read_commit
@@ -27,7 +28,7 @@ AUTO = "auto"
 # Stands between name and ending of files that were captured before a target failed.
 PARTIAL = ".partial"
 _SUFFIX = ".stat"
-_ENDINGS = (
+ENDINGS = (
     ".stat",
     ".txt",
     "_filtered.txt",
@@ -46,7 +47,9 @@ class ProfileRequest:
     ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
     ``passes`` None stands for the default ones, of which those that watch torch need it installed.
     Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
-    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes.
+    ``wait_s`` is how long to wait for another perfkit, None for as long as it takes. ``ranks`` processes of
+    the script form a distributed loop, which meet at ``port``, by default a free one; when none of them makes
+    a step for ``stall_limit_s`` seconds, they hang.
     """
 
     target: str
@@ -59,6 +62,9 @@ class ProfileRequest:
     ledger: Path | None = None
     progress: bool = True
     wait_s: float | None = None
+    ranks: int | None = None
+    port: int | None = None
+    stall_limit_s: float = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +92,12 @@ class SettledProfile:
 
 def settle(request: ProfileRequest, project: Project) -> SettledProfile:
     """Settle and check everything that can be wrong before the first pass."""
-    target = resolve_target(request.target, project, folder=Path.cwd())
+    target = resolve_target(request.target, project, folder=Path.cwd(), notebooks=True)
+    _check_ranks(request, target)
     passes = _passes(request)
-    out = _output_file(request.out)
+    out = _output_file(request.out, ranks=request.ranks or 1)
     recorded = request.ledger is not None and "clean" in passes
-    commit = _commit(out, project, required=recorded)
+    commit = _commit(out, project, required=recorded, ranks=request.ranks or 1)
     if recorded and request.ledger is not None:
         Ledger(request.ledger).check_writable()
     return SettledProfile(
@@ -103,6 +110,25 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
         machine=read_machine(),
         recorded_at=utc_now(),
     )
+
+
+def _check_ranks(request: ProfileRequest, target: Target) -> None:
+    """Refuse ranks that cannot be started, or could not meet."""
+    ranks = request.ranks
+    if ranks is None:
+        return
+    if ranks < 1:
+        raise UsageError(f"ranks must be at least 1, found {ranks}; give their number, such as --ranks 2")
+    if request.stall_limit_s <= 0:
+        raise UsageError(f"--stall-limit must be above 0 seconds, found {request.stall_limit_s:g}")
+    if not target.is_script or target.is_notebook:
+        kind = "notebook" if target.is_notebook else "function"
+        raise UsageError(
+            f'"{target.name}" is a {kind}, and ranks are started as torchrun starts them, each with a script;'
+            f" write a script that does its work, and profile that with --ranks {ranks}"
+        )
+    if request.port is not None:
+        check_port(request.port)
 
 
 def _passes(request: ProfileRequest) -> tuple[PassName, ...]:
@@ -133,25 +159,32 @@ def _default_passes() -> tuple[PassName, ...]:
     return tuple(name for name in DEFAULT_PASSES if name not in left_out)
 
 
-def _output_file(out: Path) -> Path:
+def _output_file(out: Path, *, ranks: int) -> Path:
     """Return the absolute path of the ``.stat`` file; no artifact may have the name of a folder."""
     given = Path(os.path.abspath(out))  # noqa: PTH100 (resolve() would follow a link that is to be replaced)
     file = given if given.name.endswith(_SUFFIX) else given.with_name(f"{given.name}{_SUFFIX}")
-    occupied = [path for path in (given, *_family(file)) if path.is_dir()]
+    occupied = [path for path in (given, *_family(file, ranks)) if path.is_dir()]
     if occupied:
         raise UsageError(f"cannot write {occupied[0]}: it is a folder; give --out the name of a file")
     return file
 
 
-def _family(out: Path) -> list[Path]:
+def _family(out: Path, ranks: int) -> list[Path]:
     """Return the paths of all artifacts that a profile can have."""
-    return [out.with_name(f"{out.name.removesuffix(_SUFFIX)}{ending}") for ending in _ENDINGS]
+    name = out.name.removesuffix(_SUFFIX)
+    names = [rank_artifact(name, rank) for rank in range(ranks)]
+    return [out.with_name(f"{each}{ending}") for each in names for ending in ENDINGS]
 
 
-def _commit(out: Path, project: Project, *, required: bool) -> Commit | None:
+def rank_artifact(name: str, rank: int) -> str:
+    """Return the beginning of the names of a rank's files: those of rank 0 have that of the profile."""
+    return f"{name}.rank{rank}" if rank else name
+
+
+def _commit(out: Path, project: Project, *, required: bool, ranks: int) -> Commit | None:
     """Return the commit; what this profile writes is not part of what was profiled."""
     try:
-        return read_commit(project.root, ignored=(*project.output_paths, *_family(out)))
+        return read_commit(project.root, ignored=(*project.output_paths, *_family(out, ranks)))
     except RepositoryError as error:
         if not required:
             return None

@@ -86,13 +86,32 @@ class PhaseClock:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave the present hook's phase for a while: what runs inside is of whatever phase it is itself."""
-        hook, self.hook = self.hook, None
-        self._change(self._label)
+        hook = self.turn(None)
         try:
             yield
         finally:
-            self.hook = hook
-            self._change(self._label)
+            self.turn(hook)
+
+    @contextmanager
+    def instead(self, phase: str) -> Iterator[None]:
+        """Be in a phase for a while, whatever the present hook's is; other threads change nothing."""
+        if threading.get_ident() != self._thread:
+            yield
+            return
+        hook = self.turn(phase)
+        try:
+            yield
+        finally:
+            self.turn(hook)
+
+    def turn(self, phase: _Label) -> _Label:
+        """Change the present hook's phase, and return what it was.
+
+        Whoever calls this in another thread knows that the clock's own thread waits for that.
+        """
+        hook, self.hook = self.hook, phase
+        self._change(self._label)
+        return hook
 
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""

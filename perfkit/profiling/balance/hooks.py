@@ -21,6 +21,7 @@ from perfkit.records.phases import (
     LOGGING,
     LOSS,
     OPTIMIZER,
+    RANKS,
     TO_DEVICE,
     TO_HOST,
 )
@@ -40,6 +41,14 @@ _LOGGERS = (
     ("tqdm.std", "tqdm", ("update", "set_postfix", "refresh")),
     ("logging", "Logger", ("_log",)),
     ("builtins", None, ("print",)),
+)
+# What ranks do together; those for objects call these.
+_COLLECTIVES = (
+    *("all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "barrier", "monitored_barrier"),
+    *("all_gather", "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter"),
+    *("reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "send", "recv"),
+    # With this a data-parallel model sends its buffers, before each forward pass.
+    "_broadcast_coalesced",
 )
 _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
@@ -69,6 +78,67 @@ def hook_torch(clock: PhaseClock) -> None:
     wrap(torch.nn.Module, ("__call__",), _phase_of_module)
     _hook_steps(clock)
     _hook_evaluation(clock, torch.no_grad, torch.inference_mode)
+
+
+def hook_collectives(clock: PhaseClock) -> None:
+    """Count what ranks do together as a phase of its own, wherever in a step it happens.
+
+    A data-parallel model reduces its gradients while a backward pass goes on. What is left of that when the
+    last gradient is there is the time between the end of the graph, which a callback queued before the
+    model's own tells, and the end of the pass.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    for owner in (dist, distributed_c10d):
+        for name in _COLLECTIVES:
+            _wrap_instead(clock, owner, name)
+    _wrap_instead(clock, dist.Work, "wait")
+    backward: Any = torch.autograd.backward
+
+    @functools.wraps(backward)
+    def told(tensors: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (torch's own signature)
+        root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+        if not isinstance(root, torch.Tensor) or not root.requires_grad:
+            return backward(tensors, *args, **kwargs)
+        handle = root.register_hook(lambda _: _tell_end_of_graph(clock))  # type: ignore[no-untyped-call]
+        hook = clock.hook
+        try:
+            return backward(tensors, *args, **kwargs)
+        finally:
+            handle.remove()
+            if clock.hook != hook:
+                clock.turn(hook)
+
+    torch.autograd.backward = told
+
+
+def _tell_end_of_graph(clock: PhaseClock) -> None:
+    """Have the clock turn to the other ranks once the graph that runs now is done."""
+    from torch.autograd import Variable
+
+    engine: Any = Variable._execution_engine  # noqa: SLF001 (torch's own data parallelism queues with it)
+    engine.queue_callback(lambda: clock.turn(RANKS) if clock.hook == BACKWARD else None)
+
+
+def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: ANN401 (a class or module)
+    import torch
+
+    call = getattr(owner, name, None)
+    if call is None or hasattr(call, _HOOKED):
+        return
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(call)
+    def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
+        if is_compiling() or clock.hook == RANKS:
+            return call(*args, **kwargs)
+        with clock.instead(RANKS):
+            return call(*args, **kwargs)
+
+    setattr(timed, _HOOKED, True)
+    setattr(owner, name, timed)
 
 
 def hook_loggers(clock: PhaseClock) -> None:
