@@ -7,9 +7,16 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, output_option
+from perfkit.cli.options import (
+    FirefoxOption,
+    JsonOption,
+    LedgerOption,
+    SpeedscopeOption,
+    examples,
+    ledger_at,
+)
+from perfkit.cli.output import check_two_places, tell, write_flames, write_json
 from perfkit.cli.output import show as show_view
-from perfkit.cli.output import tell, write_json
 from perfkit.errors import UsageError
 
 _ENVIRONMENTS = Path("env")
@@ -24,6 +31,7 @@ def register(app: typer.Typer) -> None:
             "perfkit show first_profile.stat --filtered mypackage",
             "perfkit show trace.json --json - | jq .[0].phases",
             "perfkit show before.stat after.stat --speedscope both.json",
+            "perfkit show before.stat after.stat --firefox both.json",
             "perfkit show env 4f0ee3ba4b6c",
             "perfkit show env HEAD~1 HEAD",
         )
@@ -47,10 +55,8 @@ def show(
             metavar="PACKAGE", help="Take this package for your own code, and show it (repeatable)."
         ),
     ] = None,
-    speedscope: Annotated[
-        Path | None,
-        output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope"),
-    ] = None,
+    speedscope: SpeedscopeOption = None,
+    firefox: FirefoxOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -64,26 +70,25 @@ def show(
     if files[0] == _ENVIRONMENTS:
         if txt or filtered or speedscope:
             raise UsageError("--txt, --filtered and --speedscope show profiles; leave them out with env")
+        if firefox:
+            raise UsageError("--firefox shows profiles; leave it out with env")
         _show_env([str(name) for name in files[1:]], ledger, json)
         return
     if ledger is not None:
         raise UsageError("--ledger is for `perfkit show env`; profiles lie in no ledger")
+    check_two_places(speedscope, firefox)
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
-    from perfkit.jobs.text_files import replace_text
     from perfkit.views.reading.terminal import reading_view
     from perfkit.views.reading.text import reading_text
-    from perfkit.views.speedscope import speedscope_file
 
     own = tuple(filtered or ())
     readings = read_profiles(files, project=load_project(Path.cwd()), own=own)
-    flames = None if speedscope is None else speedscope_file(readings)
+    write_flames(readings, speedscope=speedscope, firefox=firefox)
     for reading in readings:
         as_text = txt or own
         view = reading_text(reading, own_only=bool(own)) if as_text else reading_view(reading)
         show_view(view, to_json=json)
-    if speedscope is not None and flames is not None:
-        replace_text(speedscope, flames, option="--speedscope")
     write_json(readings, json)
 
 

@@ -31,6 +31,7 @@ _ENDINGS = (
     ".trace.json.gz",
     "_ops.csv",
     "_lines.txt",
+    "_memory.txt",
     ".json",
     ".error.txt",
 )
