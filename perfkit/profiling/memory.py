@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 import perfkit.agent
 from perfkit.agent.counting.compiled import CompiledCode
@@ -34,6 +34,7 @@ _FRAMES = 16
 # Of each order, by bytes a step, by bytes that stay and by growth, so many lines are kept.
 _MOST_LINES = 100
 _AGENT = Path(perfkit.agent.__file__).parent
+_Whose = Literal["perfkit", "own", "library"]
 _HEAD = f"{'a step':>11} {'stays':>11} {'growth':>11}  of       line"
 
 
@@ -154,7 +155,7 @@ class _PythonMemory:
     def __init__(self, own: OwnCode) -> None:
         self._own = own
         self._alive: list[Counter[str]] = []
-        self._kinds: dict[str, str | None] = {}
+        self._files: dict[str, tuple[_Whose, str]] = {}
         self.peak: list[int] = []
         self.not_seen = ""
 
@@ -197,19 +198,22 @@ class _PythonMemory:
     def _place(self, frames: Sequence[tracemalloc.Frame]) -> str | None:
         """Return the innermost own line, else the innermost of a library; None where perfkit allocated."""
         for frame in reversed(frames):
-            kind = self._kind(frame.filename)
-            if kind is None:
+            kind, shown = self._file(frame.filename)
+            if kind == "perfkit":
                 return None
             if kind == "own":
-                return f"{self._own.shown(frame.filename)}:{frame.lineno}"
+                return f"{shown}:{frame.lineno}"
         innermost = frames[-1]
-        return f"{self._own.shown(innermost.filename)}:{innermost.lineno}"
+        return f"{self._file(innermost.filename)[1]}:{innermost.lineno}"
 
-    def _kind(self, file: str) -> str | None:
-        if file not in self._kinds:
-            ours = is_harness(file) or Path(file).is_relative_to(_AGENT)
-            self._kinds[file] = None if ours else "own" if self._own.owns(file) else "library"
-        return self._kinds[file]
+    def _file(self, name: str) -> tuple[_Whose, str]:
+        """Return whose a file is, and its name for people; both are asked for thousands of times a step."""
+        known = self._files.get(name)
+        if known is None:
+            ours = is_harness(name) or Path(name).is_relative_to(_AGENT)
+            kind: _Whose = "perfkit" if ours else "own" if self._own.owns(name) else "library"
+            known = self._files[name] = (kind, self._own.shown(name))
+        return known
 
 
 def memory_text(found: MemoryProfile) -> str:
