@@ -249,7 +249,7 @@ def _memory_tables(summary: ProfileSummary) -> Iterator[str]:
 
 
 def _memory_line(line: LineMemory) -> str:
-    name = f"{_where_allocated(line)}  {line.what or line.kind}"
+    name = f"{line.what or line.kind}  {_where_allocated(line)}"
     each = "-" if line.step_bytes is None else human_bytes(round(line.step_bytes))
     return (
         f"  {_shortened(name):<{_NAME_COLUMNS - 2}}{each:>11}{human_bytes(line.stays_bytes):>11}"

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
 from perfkit.jobs.profile import ProfileRequest, run_profile
+from perfkit.profiling.exchange import PassSpec
+from perfkit.profiling.instruments import MemoryByLine
 from perfkit.profiling.memory import MemoryWatch, memory_text
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.save import load_summary
-from perfkit.records import LineMemory, MemoryProfile, ProfileSummary
+from perfkit.profiling.targets import Target
+from perfkit.records import LineMemory, MemoryProfile, PassSummary
 from perfkit.views.profile_report import render_report
 
+PERFKIT = Path(sys.executable).with_name("perfkit")
+SAVED = Path(__file__).parents[2] / "profiles" / "tensor_losses.json"
 # The numbers of the lines are in what the tests expect.
 CODE = """
 import tracemalloc
@@ -175,63 +183,115 @@ def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path)
     assert "which is the whole run, since no optimizer step was seen" in memory_text(found)
 
 
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[ProfileSummary, Path]:
-    """Return what a clean and a memory pass over a script told, and the folder of the files."""
-    folder = tmp_path_factory.mktemp("profiled")
-    script = folder / "train.py"
-    script.write_text(SCRIPT)
-    (folder / "pyproject.toml").write_text("[tool.perfkit]\n")
-    request = ProfileRequest(
-        target=str(script), out=folder / "train.stat", passes=("clean", "memory"), progress=False
+def _spec(root: Path, **changes: Any) -> PassSpec:  # noqa: ANN401 (any field of a spec)
+    target = Target(name="train.py", place=str(root / "train.py"))
+    spec = PassSpec(
+        name="memory",
+        target=target,
+        arguments=(),
+        root=str(root),
+        own=(),
+        folder=str(root),
+        artifact="train",
     )
-    return run_profile(request, project=load_project(folder)), folder
+    return replace(spec, **changes)
 
 
-def test_the_pass_writes_a_table_beside_the_others(profiled: tuple[ProfileSummary, Path]) -> None:
-    """The table and the saved summary name the line that leaks, and the report says so in words."""
-    summary, folder = profiled
+def test_the_instrument_writes_a_table(code: ModuleType, tmp_path: Path) -> None:
+    """The table beside the other files names the line that leaks, and the loop ends after a dozen steps."""
+    instrument = MemoryByLine(_spec(tmp_path))
+    summary = PassSummary(name="memory", total_s=1.0, step_s=(0.1,) * 6, samples=None)
 
-    assert ("train_memory.txt", "train.json") == summary.artifacts
-    table = (folder / "train_memory.txt").read_text()
-    leak = next(line for line in table.splitlines() if "train.py:12" in line and "tensors" in line)
-    assert leak.endswith("aten::zeros  kept.append(torch.zeros(2500))  grows")
-    assert load_summary(folder / "train.json").memory == summary.memory
-    report = render_report(summary, folder=folder)
-    assert "tensors, by bytes allocated in a step" in report
-    said = "leak: train.py:12 (tensors, aten::zeros) grows in each step after the set-up, by 9.77 KiB:"
+    def loop() -> None:
+        for _ in range(6):
+            code.keep_tensor()
+            instrument.end_step()
+
+    instrument.run(loop)
+    found = instrument.write(summary, OwnCode(root=tmp_path, trees=(tmp_path,)))
+
+    assert ("train_memory.txt",) == found.files
+    table = (tmp_path / "train_memory.txt").read_text()
+    leak = next(line for line in table.splitlines() if "code.py:18" in line and "tensors" in line)
+    assert leak.split() == [
+        *("1.95", "KiB", "11.7", "KiB", "+1.95", "KiB", "tensors", "code.py:18", "aten::ones"),
+        *("kept.append(torch.ones(500))", "grows"),
+    ]
+    assert found.memory is not None
+    assert 6 == found.memory.steps
+
+
+@pytest.mark.parametrize(("asked", "limit"), [(None, 12), (5, 5), (400, 50)])
+def test_so_many_steps_are_watched(asked: int | None, limit: int, tmp_path: Path) -> None:
+    """Each step is looked at as a whole, so that long runs are cut off."""
+    assert limit == MemoryByLine(_spec(tmp_path, steps=asked)).step_limit
+
+
+def _report(*lines: LineMemory, steps: int = 6, not_seen: str = "") -> str:
+    memory = MemoryProfile(steps=steps, lines=lines, not_seen=not_seen)
+    return render_report(replace(load_summary(SAVED), memory=memory))
+
+
+STEADY = LineMemory(kind="tensors", place="train.py:3", alive=(8,) * 6, allocated=(16,) * 6)
+SMALL = LineMemory(kind="Python", place="train.py:4", alive=(1, 2, 3, 4, 5, 6))
+LARGE = LineMemory(
+    kind="tensors",
+    place="a/long/path/to/a/file/of/a/project/training.py:12",
+    what="aten::zeros",
+    alive=tuple(10_000 * step for step in range(1, 7)),
+    allocated=(10_000,) * 6,
+)
+
+
+def test_the_report_names_what_leaks() -> None:
+    """A leak is a sentence with line, operator and bytes, below the largest lines; all fits 80 columns."""
+    report = _report(STEADY, SMALL, LARGE)
+
+    said = (
+        "leak: a/long/path/to/a/file/of/a/project/training.py:12 (tensors, aten::zeros) grows in each step"
+        " after the set-up, by 9.77 KiB: something still holds what it allocates"
+    )
     assert said in " ".join(report.split())
-    of_memory = report[report.index("tensors, by bytes") : report.index("\nfiles")]
+    assert "1 line more grows in each step, by 1 B together" in report
+    of_memory = report[report.index("tensors, by bytes allocated in a step") : report.index("\nfiles")]
     assert all(len(line) <= 80 for line in of_memory.splitlines())
+    assert of_memory.index("training.py:12") < of_memory.index("train.py:3")
 
 
-def test_the_report_says_when_nothing_leaks_or_too_little_is_known(
-    profiled: tuple[ProfileSummary, Path],
-) -> None:
+def test_the_report_says_when_nothing_leaks_or_too_little_is_known() -> None:
     """No leak, few steps, and what was not seen are each a sentence."""
-    summary, _ = profiled
-    steady = LineMemory(kind="tensors", place="train.py:3", alive=(8,) * 6, allocated=(16,) * 6)
-    small = LineMemory(kind="Python", place="train.py:4", alive=(1, 2, 3, 4, 5, 6))
-
-    def said(*lines: LineMemory, steps: int = 6, not_seen: str = "") -> str:
-        memory = MemoryProfile(steps=steps, lines=lines, not_seen=not_seen)
-        return render_report(replace(summary, memory=memory))
-
-    assert "no line grows in each step after the set-up: no leak" in said(steady)
-    assert "1 line grows in each step, by 1 B together" in said(steady, small)
-    assert "2 steps: too few to tell a leak from what is set up once" in said(steady, steps=2)
-    assert "not seen: tensors from where" in said(steady, not_seen="tensors from where it was compiled")
+    assert "no line grows in each step after the set-up: no leak" in _report(STEADY)
+    assert "2 steps: too few to tell a leak from what is set up once" in _report(STEADY, steps=2)
+    assert "not seen: tensors from where" in _report(STEADY, not_seen="tensors from where it was compiled")
 
 
-def test_a_summary_of_an_earlier_version_has_no_memory(profiled: tuple[ProfileSummary, Path]) -> None:
-    """Such a file is read as before."""
-    summary, folder = profiled
-    old = folder / "old.json"
-    written = json.loads((folder / "train.json").read_text())
-    del written["memory"]
-    old.write_text(json.dumps(written))
+def test_a_summary_of_an_earlier_version_has_no_memory() -> None:
+    """Such a file is read as before, and its report has no such table."""
+    summary = load_summary(SAVED)
 
-    assert replace(summary, memory=None) == load_summary(old)
+    assert summary.memory is None
+    assert "by bytes" not in render_report(summary)
+
+
+@pytest.mark.slow
+def test_the_command_makes_the_pass_and_flame_graphs(tmp_path: Path) -> None:
+    """A script's leak is told, its table and summary are kept, and the cProfile is there for Firefox."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = "profile train.py --passes cprofile,memory --no-ledger --out train.stat --firefox flames.json"
+
+    done = subprocess.run(
+        [PERFKIT, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "leak: train.py:12 (tensors, aten::zeros)" in done.stdout
+    assert "aten::zeros  kept.append(torch.zeros(2500))  grows" in (tmp_path / "train_memory.txt").read_text()
+    memory = load_summary(tmp_path / "train.json").memory
+    assert memory is not None
+    assert 7 == memory.steps
+    written = json.loads((tmp_path / "flames.json").read_text())
+    assert ["train.stat"] == [thread["name"] for thread in written["threads"]]
+    assert "train.py" in written["shared"]["stringArray"]
 
 
 def test_an_unknown_pass_is_refused_with_the_known_ones(tmp_path: Path) -> None:
