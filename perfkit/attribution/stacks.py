@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfkit.records.readings import FunctionTime
+from perfkit.errors import UsageError
+from perfkit.records.readings import FunctionTime, Reading
 
 # A smaller part of the whole stays with its caller: a program has more paths than anyone reads.
 _LEAST_SHARE = 1e-4
@@ -19,6 +20,20 @@ class Stack:
 
     functions: tuple[int, ...]
     seconds: float
+
+
+def known_stacks(reading: Reading) -> tuple[Stack, ...]:
+    """Return the stacks of a profile, whose functions are indices into its own.
+
+    Raises:
+        UsageError: the profile does not know who called whom.
+    """
+    if not reading.functions:
+        raise UsageError(
+            f"{reading.name} does not say which function called which: only a .stat or .prof file does;"
+            " a trace of torch.profiler opens in speedscope, Perfetto and the Firefox Profiler as it is"
+        )
+    return stacks_of(reading.functions)
 
 
 def stacks_of(functions: Sequence[FunctionTime]) -> tuple[Stack, ...]:

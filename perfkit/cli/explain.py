@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, WaitOption, examples, output_option
-from perfkit.cli.output import tell
+from perfkit.cli.options import (
+    FirefoxOption,
+    JsonOption,
+    SpeedscopeOption,
+    WaitOption,
+    chosen,
+    examples,
+    output_option,
+)
+from perfkit.cli.output import check_two_places, tell, write_flames
 from perfkit.errors import UsageError
 
 
@@ -21,6 +29,8 @@ def register(app: typer.Typer) -> None:
             "perfkit explain main HEAD --target train",
             "perfkit explain HEAD~1 worktree --target train.py --steps 100 -- --epochs 1",
             "perfkit explain main HEAD --html difference.html",
+            "perfkit explain before.stat after.stat --html difference.html --widths base",
+            "perfkit explain before.stat after.stat --firefox both.json",
             "perfkit explain before.json after.json --json - | jq .findings",
             "perfkit explain before.pickle after.pickle",
         )
@@ -46,7 +56,12 @@ def explain(
     html: Annotated[
         Path | None, output_option("Write it as a page that needs no other file.", "--html")
     ] = None,
+    widths: Annotated[
+        str, typer.Option(metavar="SIDE", help="Whose time the page's flame graph shows: head or base.")
+    ] = "head",
     markdown: Annotated[Path | None, output_option("Write it as markdown.", "--markdown")] = None,
+    speedscope: SpeedscopeOption = None,
+    firefox: FirefoxOption = None,
     wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -61,19 +76,22 @@ def explain(
     from perfkit.config import load_project
     from perfkit.jobs.explain import ExplainRequest, run_explain, snapshots_of
     from perfkit.jobs.text_files import replace_text
+    from perfkit.records import Side
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
     from perfkit.views.explain.terminal import difference_view
 
     if target is None and (snapshots := snapshots_of(base, head)):
-        if html or markdown:
-            raise UsageError("--html and --markdown are written of profiles; memory snapshots are printed")
+        if html or markdown or speedscope or firefox:
+            raise UsageError("files other than --json are written of profiles; memory snapshots are printed")
         from perfkit.attribution.memory import explain_memory
         from perfkit.views.memory import memory_difference_view
 
         moved = explain_memory(*snapshots)
         tell(memory_difference_view(moved), moved, json=json)
         return
+    check_two_places(speedscope, firefox)
+    side = chosen(widths, Side, "--widths")
     request = ExplainRequest(
         base=base,
         head=head,
@@ -83,17 +101,23 @@ def explain(
         own=tuple(own or ()),
         wait_s=wait,
     )
-    difference = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
+    found = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
+    difference = found.difference
 
     def write_page() -> None:
         if html is not None:
-            replace_text(html, difference_page(difference), option="--html")
+            page = difference_page(difference, flames=found.flames(), widths=side)
+            replace_text(html, page, option="--html")
 
     def write_markdown() -> None:
         if markdown is not None:
             replace_text(markdown, difference_markdown(difference), option="--markdown")
 
-    tell(difference_view(difference), difference, json=json, then=(write_page, write_markdown))
+    def write_both() -> None:
+        write_flames((found.base, found.head), speedscope=speedscope, firefox=firefox)
+
+    then = (write_page, write_markdown, write_both)
+    tell(difference_view(difference), difference, json=json, then=then)
 
 
 class _Voice:

@@ -63,6 +63,14 @@ LedgerOption = Annotated[
 JsonOption = Annotated[
     str | None, output_option("Write the result as JSON to a file, or to standard output (-).", "--json")
 ]
+SpeedscopeOption = Annotated[
+    Path | None,
+    output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope"),
+]
+FirefoxOption = Annotated[
+    Path | None,
+    output_option("Write them for the Firefox Profiler (profiler.firefox.com).", "--firefox"),
+]
 DocumentOption = Annotated[
     Path | None,
     typer.Option(

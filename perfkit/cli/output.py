@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -14,6 +14,8 @@ from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, Usag
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from perfkit.records.readings import Reading
 
 
 def tell(
@@ -101,6 +103,38 @@ def write_json(result: object, destination: str | None) -> None:
         write_text(text)
     else:
         replace_text(Path(destination), text, option="--json")
+
+
+def check_two_places(speedscope: Path | None, firefox: Path | None) -> None:
+    """Refuse one file for two formats of flame graphs.
+
+    Raises:
+        UsageError: both options name the same file.
+    """
+    if speedscope is not None and firefox is not None and speedscope.resolve() == firefox.resolve():
+        raise UsageError(f"--speedscope and --firefox both name {firefox}; give each a file of its own")
+
+
+def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefox: Path | None) -> None:
+    """Write flame graphs of profiles to the files that were asked for, all of them or none.
+
+    Raises:
+        UsageError: a profile does not know who called whom, or a file cannot be written.
+    """
+    from perfkit.jobs.text_files import replace_text
+    from perfkit.views.firefox import firefox_file
+    from perfkit.views.speedscope import speedscope_file
+
+    texts = [
+        (file, render(readings), option)
+        for file, render, option in (
+            (speedscope, speedscope_file, "--speedscope"),
+            (firefox, firefox_file, "--firefox"),
+        )
+        if file is not None
+    ]
+    for file, text, option in texts:
+        replace_text(file, text, option=option)
 
 
 def _place(value: object) -> str:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
 
-from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.options import (
+    FirefoxOption,
+    JsonOption,
+    LedgerOption,
+    SpeedscopeOption,
+    WaitOption,
+    examples,
+    ledger_at,
+)
+from perfkit.cli.output import check_two_places, tell, write_flames
+from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
     from perfkit.records import PassName
@@ -31,6 +41,8 @@ def register(app: typer.Typer) -> None:
             "perfkit profile --out first.stat torchrun --nproc-per-node 2 train.py --epochs 1",
             "perfkit profile train --lines auto",
             "perfkit profile train --lines package.losses:triplet_loss",
+            "perfkit profile train --passes clean,memory --steps 20",
+            "perfkit profile train --firefox train.firefox.json",
         ),
     )(profile)
 
@@ -93,6 +105,8 @@ def profile(
     no_ledger: Annotated[
         bool, typer.Option("--no-ledger", help="Record nothing; works without git too.")
     ] = False,
+    speedscope: SpeedscopeOption = None,
+    firefox: FirefoxOption = None,
     wait: WaitOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
@@ -101,9 +115,12 @@ def profile(
 
     Each pass is a process of its own; only the clean pass gives times to the ledger.
     """
+    names = None if passes is None else _names(passes)
+    _check_flames(names, speedscope, firefox)
     from perfkit.config import load_project
     from perfkit.jobs.profile import ProfileRequest, run_profile
     from perfkit.jobs.profiles.torchrun import started_ranks
+    from perfkit.jobs.show import read_profiles
     from perfkit.views.profile_report import render_report
 
     project = load_project(Path.cwd())
@@ -117,16 +134,31 @@ def profile(
         stall_limit_s=stall_limit,
         out=out or project.path(project.config.profiles) / f"{Path(target.rpartition(':')[2]).stem}.stat",
         steps=steps,
-        passes=None if passes is None else _names(passes),
+        passes=names,
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)
-    tell(render_report(summary, folder=request.out.parent), summary, json=json)
+    folder = request.out.parent
+
+    def write_both() -> None:
+        if speedscope is not None or firefox is not None:
+            files = [folder / name for name in summary.artifacts if name.endswith(".stat")]
+            write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
+
+    tell(render_report(summary, folder=folder), summary, json=json, then=(write_both,))
 
 
 def _names(passes: str) -> tuple[PassName, ...]:
     """Return the passes that are named; whether there are such is looked at with the request."""
     return cast("tuple[PassName, ...]", tuple(name.strip() for name in passes.split(",") if name.strip()))
+
+
+def _check_flames(passes: Sequence[str] | None, speedscope: Path | None, firefox: Path | None) -> None:
+    """Refuse flame graphs of what will not be profiled, before anything is measured."""
+    check_two_places(speedscope, firefox)
+    if (speedscope or firefox) and passes is not None and "cprofile" not in passes:
+        option = "--speedscope" if speedscope else "--firefox"
+        raise UsageError(f"{option} shows what the cprofile pass sees; add cprofile to --passes")

@@ -7,9 +7,16 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, output_option
+from perfkit.cli.options import (
+    FirefoxOption,
+    JsonOption,
+    LedgerOption,
+    SpeedscopeOption,
+    examples,
+    ledger_at,
+)
+from perfkit.cli.output import check_two_places, tell, write_flames, write_json
 from perfkit.cli.output import show as show_view
-from perfkit.cli.output import tell, write_json
 from perfkit.errors import UsageError
 
 _ENVIRONMENTS = Path("env")
@@ -26,6 +33,7 @@ def register(app: typer.Typer) -> None:
             "perfkit show rank0.json.gz rank1.json.gz",
             "perfkit show before.stat after.stat --speedscope both.json",
             "perfkit show snapshot.pickle --fits 16",
+            "perfkit show before.stat after.stat --firefox both.json",
             "perfkit show env 4f0ee3ba4b6c",
             "perfkit show env HEAD~1 HEAD",
         )
@@ -49,14 +57,12 @@ def show(
             metavar="PACKAGE", help="Take this package for your own code, and show it (repeatable)."
         ),
     ] = None,
-    speedscope: Annotated[
-        Path | None,
-        output_option("Write flame graphs of .stat or .prof files, for speedscope.", "--speedscope"),
-    ] = None,
     fits: Annotated[
         float | None,
         typer.Option(metavar="GIB", help="Tell whether what a memory snapshot saw would fit so much memory."),
     ] = None,
+    speedscope: SpeedscopeOption = None,
+    firefox: FirefoxOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -69,29 +75,33 @@ def show(
     With env, show the machine and the environment of a run, or what differs between those of two runs.
     """
     if files[0] == _ENVIRONMENTS:
-        if txt or filtered or speedscope or fits is not None:
-            raise UsageError("--txt, --filtered, --speedscope and --fits show files; leave them out with env")
+        if txt or filtered or speedscope or firefox or fits is not None:
+            raise UsageError(
+                "--txt, --filtered, --speedscope, --firefox and --fits show files; leave them out with env"
+            )
         _show_env([str(name) for name in files[1:]], ledger, json)
         return
     if ledger is not None:
         raise UsageError("--ledger is for `perfkit show env`; profiles lie in no ledger")
-    if _show_snapshots(files, fits=fits, only_profiles=bool(txt or filtered or speedscope), json=json):
+    for_profiles = bool(txt or filtered or speedscope or firefox)
+    if _show_snapshots(files, fits=fits, for_profiles=for_profiles, json=json):
         return
     if fits is not None:
         raise UsageError(
             "--fits is asked of memory snapshots, as torch.cuda.memory._dump_snapshot writes them"
         )
-    _show_profiles(files, own=tuple(filtered or ()), txt=txt, speedscope=speedscope, json=json)
+    check_two_places(speedscope, firefox)
+    _show_profiles(files, own=tuple(filtered or ()), txt=txt, flames=(speedscope, firefox), json=json)
 
 
-def _show_snapshots(files: list[Path], *, fits: float | None, only_profiles: bool, json: str | None) -> bool:
+def _show_snapshots(files: list[Path], *, fits: float | None, for_profiles: bool, json: str | None) -> bool:
     """Show memory snapshots, and return whether the files are some."""
     from perfkit.jobs.show import read_snapshots
     from perfkit.views.memory import snapshot_view
 
     snapshots = read_snapshots(files)
-    if snapshots and only_profiles:
-        raise UsageError("--txt, --filtered and --speedscope show profiles, not memory snapshots")
+    if snapshots and for_profiles:
+        raise UsageError("--txt, --filtered and flame graphs show profiles, not memory snapshots")
     for snapshot in snapshots:
         show_view(snapshot_view(snapshot, gib=fits), to_json=json)
     if snapshots:
@@ -100,24 +110,26 @@ def _show_snapshots(files: list[Path], *, fits: float | None, only_profiles: boo
 
 
 def _show_profiles(
-    files: list[Path], *, own: tuple[str, ...], txt: bool, speedscope: Path | None, json: str | None
+    files: list[Path],
+    *,
+    own: tuple[str, ...],
+    txt: bool,
+    flames: tuple[Path | None, Path | None],
+    json: str | None,
 ) -> None:
+    """Show profiles, and write their ``flames`` for speedscope and for the Firefox Profiler."""
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
-    from perfkit.jobs.text_files import replace_text
     from perfkit.views.reading.terminal import ranks_view, reading_view
     from perfkit.views.reading.text import reading_text
-    from perfkit.views.speedscope import speedscope_file
 
     readings = read_profiles(files, project=load_project(Path.cwd()), own=own)
-    flames = None if speedscope is None else speedscope_file(readings)
+    write_flames(readings, speedscope=flames[0], firefox=flames[1])
     for reading in readings:
         view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
         show_view(view, to_json=json)
     if not txt and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)
-    if speedscope is not None and flames is not None:
-        replace_text(speedscope, flames, option="--speedscope")
     write_json(readings, json)
 
 

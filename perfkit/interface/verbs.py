@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perfkit.config import Project
+    from perfkit.jobs.explain import ExplainedProfiles
 
 Folder = str | Path
-Passes = Sequence[Literal["clean", "balance", "counts", "cprofile", "torch", "lines"]]
+Passes = Sequence[Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]]
 
 
 class _Shown:
@@ -108,12 +109,13 @@ class Explained(_Shown):
     """What differs between two profiles, in parts that add up: ``difference`` has all of it."""
 
     difference: Difference
+    profiles: ExplainedProfiles | None = None
 
     def to_html(self) -> str:
         """Return the page with the difference, which needs no network."""
         from perfkit.views.explain.page import difference_page
 
-        return difference_page(self.difference)
+        return difference_page(self.difference, flames=self.profiles.flames() if self.profiles else None)
 
     def to_markdown(self) -> str:
         """Return the difference for a pull request."""
@@ -268,9 +270,8 @@ def explain(
         own=tuple(own),
         wait_s=wait_s,
     )
-    return Explained(
-        difference=run_explain(request, project=_project(repository), voice=_Voice(enabled=progress))
-    )
+    profiles = run_explain(request, project=_project(repository), voice=_Voice(enabled=progress))
+    return Explained(difference=profiles.difference, profiles=profiles)
 
 
 @dataclass(frozen=True, kw_only=True)

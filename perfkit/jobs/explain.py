@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfkit.attribution.difference import CleanSteps, explain
+from perfkit.attribution.flames import flames_of
 from perfkit.attribution.merging import merged
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
@@ -22,7 +23,7 @@ from perfkit.reading.files import is_pickle, read_memory, read_profile
 from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
 from perfkit.records import SIDES, Balance, Commit, PassName, Side
-from perfkit.records.differences import Difference
+from perfkit.records.differences import Difference, FlameFrame
 from perfkit.records.memory import MemorySnapshot
 from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading, StepTimes
@@ -60,7 +61,20 @@ class ExplainRequest:
     wait_s: float | None = None
 
 
-def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
+@dataclass(frozen=True, kw_only=True)
+class ExplainedProfiles:
+    """What differs between two profiles, and both of them as they were read."""
+
+    difference: Difference
+    base: Reading
+    head: Reading
+
+    def flames(self) -> FlameFrame | None:
+        """Return both profiles' calls in one tree; None where one does not know who called whom."""
+        return flames_of(self.base, self.head)
+
+
+def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> ExplainedProfiles:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
 
     Raises:
@@ -143,7 +157,9 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name)  # noqa: PTH112 (likewise)
 
 
-def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:
+def explain_files(
+    base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()
+) -> ExplainedProfiles:
     """Return what differs between two files of profiles; those of loaders' workers beside them count too.
 
     Raises:
@@ -152,10 +168,12 @@ def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, .
     code = code_names(project, own)
     readings = read_profile(base, code), read_profile(head, code)
     workers = _workers(base, code), _workers(head, code)
-    return explain(*readings, workers=workers)
+    return ExplainedProfiles(
+        difference=explain(*readings, workers=workers), base=readings[0], head=readings[1]
+    )
 
 
-def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
+def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) -> ExplainedProfiles:
     """Profile a training loop at two commits and return what differs.
 
     Clean and balance passes of both sides take turns, a few steps at a time, where there is torch; cProfiles
@@ -183,7 +201,7 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
         return _measured(scene, pair, voice)
 
 
-def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> Difference:
+def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> ExplainedProfiles:
     voice.say("clean passes, by turns")
     clean = scene.side_by_side("clean")
     balance: SideBySide | None = None
@@ -210,7 +228,8 @@ def _measured(scene: _Scene, pair: SidePair, voice: Voice) -> Difference:
     base_workers, head_workers = (
         merged(workers[side], f"{side}'s workers") if workers[side] else None for side in SIDES
     )
-    return explain(base, head, workers=(base_workers, head_workers), clean=_clean_steps(clean))
+    difference = explain(base, head, workers=(base_workers, head_workers), clean=_clean_steps(clean))
+    return ExplainedProfiles(difference=difference, base=base, head=head)
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,7 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
         lines=tuple(line for result in results for line in result.lines),
         roles=tuple(role for result in results for role in result.roles),
         counts=next((result.counts for result in results if result.counts is not None), None),
+        memory=next((result.memory for result in results if result.memory is not None), None),
         balance=next((result.balance for result in results if result.balance is not None), None),
         ranks=ranks,
         straggler=find_straggler([rank.balance for rank in ranks if rank.balance is not None]),

@@ -197,6 +197,7 @@ def _written(found: PassResult, summary: PassSummary, instrument: Instrument, ow
         roles=findings.roles,
         lines=findings.lines,
         counts=findings.counts,
+        memory=findings.memory,
     )
 
 

@@ -14,6 +14,7 @@ from perfkit.records import (
     Balance,
     Environment,
     LineTime,
+    MemoryProfile,
     PassName,
     PassSummary,
     ProfileEntry,
@@ -105,6 +106,7 @@ class PassResult:
     roles: tuple[RoleProfile, ...] = ()
     lines: tuple[LineTime, ...] = ()
     counts: Counts | None = None
+    memory: MemoryProfile | None = None
 
 
 def write_spec(spec: PassSpec, file: Path) -> None:

@@ -20,9 +20,10 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
 from perfkit.profiling.balance.hooks import hook_collectives, hook_loggers, hook_torch
-from perfkit.profiling.balance.memory import MemoryWatch
+from perfkit.profiling.balance.memory import PeakWatch
 from perfkit.profiling.exchange import PassSpec
 from perfkit.profiling.lines import FunctionLines, line_times, lines_text
+from perfkit.profiling.memory import MemoryWatch, memory_text
 from perfkit.profiling.meter import EnoughSteps
 from perfkit.profiling.operators import write_operators
 from perfkit.profiling.own_code import OwnCode, find_own_code
@@ -35,7 +36,7 @@ from perfkit.profiling.workers import (
     profiles_of_workers,
     time_workers,
 )
-from perfkit.records import Balance, LineTime, PassSummary, ProfileEntry, RoleProfile
+from perfkit.records import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +46,8 @@ _MILLISECOND = 1e-3
 # exists.
 COUNTED_STEP = 3
 _REPEATED = 2
+# The memory pass looks at all new objects after each step: so many steps tell growth, and more take long.
+_MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
 _Call = Callable[[], object]
 
 
@@ -58,6 +61,7 @@ class Findings:
     roles: tuple[RoleProfile, ...] = ()
     lines: tuple[LineTime, ...] = ()
     counts: Counts | None = None
+    memory: MemoryProfile | None = None
 
 
 class Instrument(Protocol):
@@ -125,7 +129,7 @@ class BalanceWatch(Clean):
     def __init__(self, spec: PassSpec) -> None:
         super().__init__(spec)
         self._folder = Path(spec.folder)
-        self._memory = MemoryWatch()
+        self._memory = PeakWatch()
         self._clock = PhaseClock(choose_clock, self._memory.change)
         hook_torch(self._clock)
         if spec.rank_place is not None:
@@ -335,6 +339,38 @@ class LineProfile(Clean):
         return Findings(files=(name,), lines=lines)
 
 
+class MemoryByLine(Clean):
+    """Watches which lines allocate memory in the first steps, and ends the target after them."""
+
+    def __init__(self, spec: PassSpec) -> None:
+        super().__init__(spec)
+        self.step_limit = min(spec.steps or _MEMORY_STEPS, _MOST_MEMORY_STEPS)
+        self._spec = spec
+        self._watch: MemoryWatch | None = None
+
+    def run(self, call: _Call) -> object:
+        """Call, and watch tensors and Python's objects; a run without a step is watched as one."""
+        own = own_code_of(self._spec)
+        with MemoryWatch(Path(self._spec.root), own) as self._watch:
+            result = call()
+            self._watch.end_run()
+            return result
+
+    def end_step(self) -> None:
+        """Note what the step allocated, and what is alive after it."""
+        if self._watch is not None:
+            self._watch.end_step()
+
+    def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the watch has it all)
+        """Write the table of lines."""
+        if self._watch is None:
+            return Findings()
+        found = self._watch.memory()
+        name = f"{self._spec.artifact}_memory.txt"
+        (Path(self._spec.folder) / name).write_text(memory_text(found), encoding="utf-8")
+        return Findings(files=(name,), memory=found)
+
+
 def _refuse_another_profiler() -> None:
     """Say that another profiler is at work: a second one would end it unseen, or raise (Python 3.12)."""
     monitoring: Any = getattr(sys, "monitoring", None)
@@ -360,4 +396,5 @@ INSTRUMENTS: dict[str, Callable[[PassSpec], Instrument]] = {
     "cprofile": CProfile,
     "torch": TorchProfile,
     "lines": LineProfile,
+    "memory": MemoryByLine,
 }

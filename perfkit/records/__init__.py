@@ -6,7 +6,9 @@ Times are in seconds and UTC, sizes in bytes; ``None`` means "not known", never 
 from perfkit.records.phases import PHASES
 from perfkit.records.profiles import (
     Balance,
+    LineMemory,
     LineTime,
+    MemoryProfile,
     PassName,
     PassSummary,
     PhaseSeconds,
@@ -68,8 +70,10 @@ __all__ = [
     "Better",
     "Commit",
     "Environment",
+    "LineMemory",
     "LineTime",
     "Machine",
+    "MemoryProfile",
     "Metric",
     "Outcome",
     "PassName",

@@ -77,3 +77,20 @@ class Difference:
     findings: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     ratio: RatioInterval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlameFrame:
+    """A function as it was called along one path of callers, and what it called in turn.
+
+    ``amount`` is its time with all that it called, ``own`` the part spent in itself and in calls too small
+    for a frame of their own: what ``inner`` and ``own`` add up to is ``amount``, on both sides. ``was`` is
+    its name on the base side where that differs.
+    """
+
+    name: str
+    place: str
+    amount: Amount
+    own: Amount
+    was: str = ""
+    inner: tuple[FlameFrame, ...] = ()

@@ -13,6 +13,8 @@ from perfkit.agent.counting.model import Cause, Count
 from perfkit.records import (
     ABSENT,
     Balance,
+    LineMemory,
+    MemoryProfile,
     PassName,
     PassSummary,
     ProfileEntry,
@@ -21,7 +23,7 @@ from perfkit.records import (
 )
 from perfkit.records.phases import DATA, RANKS
 from perfkit.records.readings import WaitTime
-from perfkit.units import counted, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_percent, human_seconds
 from perfkit.verdict.exact import SYNCS, TITLES
 from perfkit.views.counts import amount_text
 
@@ -39,7 +41,10 @@ _PASS_TITLES = {
     "cprofile": "cProfile",
     "torch": "torch",
     "lines": "lines",
+    "memory": "memory",
 }
+# A line that grows by less is not worth a sentence of its own.
+_WORTH_NAMING_BYTES = 1024
 
 
 def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
@@ -57,6 +62,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
         *_role_tables(summary),
         _backward(summary),
         _lines(summary),
+        *_memory_tables(summary),
         "\n".join(_wrapped(f"warning: {warning}") for warning in warnings(summary)),
         _files(summary, folder),
         _next_commands(summary, folder),
@@ -268,6 +274,77 @@ def _lines(summary: ProfileSummary) -> str:
         for one in summary.lines[:_ENTRIES]
     )
     return "\n".join((head, *rows))
+
+
+def _memory_tables(summary: ProfileSummary) -> Iterator[str]:
+    """Yield the lines that allocate most bytes a step, those whose bytes stay, and which of them grow."""
+    memory = summary.memory
+    if memory is None:
+        return
+    unit = "a step" if memory.steps else "the run"
+    allocating = [line for line in memory.lines if line.step_bytes]
+    staying = sorted(memory.lines, key=_stays)
+    tables = {
+        f"tensors, by bytes allocated in {unit}": sorted(allocating, key=_allocates)[:_ENTRIES],
+        "memory that stays, by bytes": [line for line in staying if line.stays_bytes][:_ENTRIES],
+    }
+    for title, lines in tables.items():
+        if lines:
+            head = f"{title:<{_NAME_COLUMNS}}{unit:>11}{'stays':>11}{'growth':>12}"
+            yield "\n".join((head, *map(_memory_line, lines)))
+    yield "\n".join(line for text in _growth(memory) for line in _wrapped(text).splitlines())
+
+
+def _memory_line(line: LineMemory) -> str:
+    name = f"{line.what or line.kind}  {_where_allocated(line)}"
+    each = "-" if line.step_bytes is None else human_bytes(round(line.step_bytes))
+    return (
+        f"  {_shortened(name):<{_NAME_COLUMNS - 2}}{each:>11}{human_bytes(line.stays_bytes):>11}"
+        f"{_signed_bytes(line.growth_bytes):>12}"
+    )
+
+
+def _growth(memory: MemoryProfile) -> Iterator[str]:
+    """Yield which lines grow in each step after the set-up, or why none can be named, and what is missing."""
+    growing = sorted((line for line in memory.lines if line.leaks), key=_grows)
+    named = [line for line in growing if line.growth_bytes >= _WORTH_NAMING_BYTES]
+    for line in named[:_ENTRIES]:
+        of = f"{line.kind}{f', {line.what}' if line.what else ''}"
+        yield (
+            f"leak: {_where_allocated(line)} ({of}) grows in each step after the set-up, by"
+            f" {human_bytes(round(line.growth_bytes))}: something still holds what it allocates"
+        )
+    others = growing[len(named[:_ENTRIES]) :]
+    if others:
+        each = human_bytes(round(sum(line.growth_bytes for line in others)))
+        many = f"{counted(len(others), 'line')}{' more' if named else ''}"
+        yield f"{many} {'grows' if len(others) == 1 else 'grow'} in each step, by {each} together"
+    elif not named and memory.tells_growth:
+        yield "no line grows in each step after the set-up: no leak"
+    if not memory.tells_growth:
+        yield f"{counted(memory.steps, 'step')}: too few to tell a leak from what is set up once"
+    if memory.not_seen:
+        yield f"not seen: {memory.not_seen}"
+
+
+def _where_allocated(line: LineMemory) -> str:
+    return line.place or "no own line"
+
+
+def _signed_bytes(nbytes: float) -> str:
+    return f"{'-' if nbytes < 0 else '+'}{human_bytes(abs(round(nbytes)))}"
+
+
+def _allocates(line: LineMemory) -> float:
+    return -(line.step_bytes or 0.0)
+
+
+def _stays(line: LineMemory) -> float:
+    return -line.stays_bytes
+
+
+def _grows(line: LineMemory) -> float:
+    return -line.growth_bytes
 
 
 def _role_tables(summary: ProfileSummary) -> Iterator[str]:

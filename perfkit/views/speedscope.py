@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from perfkit.attribution.stacks import stacks_of
-from perfkit.errors import UsageError
+from perfkit.attribution.stacks import known_stacks
 from perfkit.records.readings import FunctionTime, Reading
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
@@ -30,13 +29,8 @@ def speedscope_file(readings: Sequence[Reading]) -> str:
 
 
 def _profile(reading: Reading, frames: dict[tuple[str, str, int], int]) -> Mapping[str, object]:
-    if not reading.functions:
-        raise UsageError(
-            f"{reading.name} does not say which function called which: only a .stat or .prof file does;"
-            " a trace of torch.profiler opens in speedscope, Perfetto and the Firefox Profiler as it is"
-        )
+    stacks = known_stacks(reading)
     numbers = [frames.setdefault(_key(one), len(frames)) for one in reading.functions]
-    stacks = stacks_of(reading.functions)
     return {
         "type": "sampled",
         "name": reading.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from perfkit.profiling.balance.clock import PhaseClock
-from perfkit.profiling.balance.memory import MemoryWatch
+from perfkit.profiling.balance.memory import PeakWatch
 from perfkit.records.profiles import PhaseMemory
 
 
@@ -44,7 +44,7 @@ class FakeAllocator:
 def test_a_phase_has_its_own_peak() -> None:
     """The forward pass builds up, the backward pass has the peak, and the optimizer sees what stays."""
     allocator = FakeAllocator()
-    watch = MemoryWatch(lambda: allocator)
+    watch = PeakWatch(lambda: allocator)
     clock = PhaseClock(watch=watch.change)
     clock.start_step()
     allocator.hold(10)
@@ -65,7 +65,7 @@ def test_a_phase_has_its_own_peak() -> None:
 def test_over_steps_the_largest_counts_and_retries_add_up() -> None:
     """A retry belongs to the phase in which the allocator had to give memory back first."""
     allocator = FakeAllocator(retries=3)
-    watch = MemoryWatch(lambda: allocator)
+    watch = PeakWatch(lambda: allocator)
     for size, retries in ((40, 1), (20, 2)):
         watch.change("forward")
         allocator.hold(size)
@@ -81,7 +81,7 @@ def test_over_steps_the_largest_counts_and_retries_add_up() -> None:
 def test_without_a_device_nothing_is_noted() -> None:
     """A device may be used for the first time in the middle of a step: from then on phases are noted."""
     used: list[FakeAllocator] = []
-    watch = MemoryWatch(lambda: used[0] if used else None)
+    watch = PeakWatch(lambda: used[0] if used else None)
     watch.change("forward")
     watch.change("backward")
     used.append(FakeAllocator())

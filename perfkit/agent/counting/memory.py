@@ -58,6 +58,17 @@ class Memory:
         self._held.clear()
         self._changes.clear()
 
+    def forget_changes(self) -> None:
+        """Forget what was allocated and freed, and go on to know the storages that are alive."""
+        self._changes.clear()
+
+    def alive(self) -> Tally:
+        """Return the bytes of the storages that are known and alive, by what allocated them."""
+        alive: Tally = Counter()
+        for held in list(self._held.values()):
+            alive[held.source] += held.nbytes
+        return alive
+
     def allocated(self) -> Tally:
         """Return the bytes of all storages allocated."""
         allocated: Tally = Counter()

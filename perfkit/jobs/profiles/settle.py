@@ -35,6 +35,7 @@ ENDINGS = (
     ".trace.json.gz",
     "_ops.csv",
     "_lines.txt",
+    "_memory.txt",
     ".json",
     ".error.txt",
 )

@@ -30,7 +30,7 @@ def allocator_in_use() -> Allocator | None:
     return module if hasattr(module, "memory_stats") else None
 
 
-class MemoryWatch:
+class PeakWatch:
     """Reads an allocator's peaks at each change of the phase, and resets them: each phase has its own.
 
     The allocator counts on the host, so nothing is waited for. What lies between steps is of no phase.

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.records import SIDES, Side
-from perfkit.records.differences import Amount, Difference, Part, Section
+from perfkit.records.differences import Amount, Difference, FlameFrame, Part, Section
 from perfkit.units import human_seconds, signed_seconds
+from perfkit.views.explain.flames import ROW_PX, drawn_flames, of_side
 from perfkit.views.explain.terminal import calls_text, shown_parts, telling_callees
+from perfkit.views.palette import DARK, LIGHT
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
 _COLOURS = ("#7fb3e6", "#f2b36b", "#9fd08c", "#e79aa4", "#b9a3e3", "#e5d573", "#84cfc9", "#d6a884")
@@ -62,13 +64,24 @@ class _Drawn:
     rows: tuple[_Row, ...]
 
 
-def difference_page(difference: Difference) -> str:
-    """Return the page as HTML; names from profiles are escaped, and nothing is loaded from elsewhere."""
+def difference_page(
+    difference: Difference, *, flames: FlameFrame | None = None, widths: Side = "head"
+) -> str:
+    """Return the page as HTML; names from profiles are escaped, and nothing is loaded from elsewhere.
+
+    With ``flames`` it has a flame graph, in which ``widths`` says whose time is shown.
+    """
     from jinja2 import Environment
 
     template = Environment(autoescape=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    sections = [_drawn(section) for section in difference.sections]
-    return template.render(difference=difference, sections=sections)
+    return template.render(
+        difference=difference,
+        sections=[_drawn(section) for section in difference.sections],
+        flames=drawn_flames(flames, unit=difference.unit, widths=widths) if flames else None,
+        row_px=ROW_PX,
+        light=LIGHT,
+        dark=DARK,
+    )
 
 
 def _drawn(section: Section) -> _Drawn:
@@ -87,16 +100,16 @@ def _drawn(section: Section) -> _Drawn:
 
 
 def _bar(side: Side, section: Section, shown: Sequence[Part], rest: Amount, colours: dict[int, str]) -> _Bar:
-    whole_s = _of(section.whole, side)
+    whole_s = of_side(section.whole, side)
     longer_s = max(section.whole.base_s, section.whole.head_s)
-    pieces = [(part.name, _of(part.amount, side), colours[id(part)]) for part in shown]
+    pieces = [(part.name, of_side(part.amount, side), colours[id(part)]) for part in shown]
     return _Bar(
         name=side,
         total=human_seconds(whole_s),
         width=_percent(whole_s, longer_s),
         pieces=tuple(
             _Piece(name=name, text=human_seconds(seconds), width=_percent(seconds, whole_s), colour=colour)
-            for name, seconds, colour in [*pieces, ("the rest", _of(rest, side), _REST_COLOUR)]
+            for name, seconds, colour in [*pieces, ("the rest", of_side(rest, side), _REST_COLOUR)]
             if seconds > 0
         ),
     )
@@ -123,17 +136,13 @@ def _row(
         head=human_seconds(amount.head_s),
         moved=signed_seconds(amount.moved_s),
         calls=calls_text(amount).replace("->", "→"),
-        way="slower" if amount.moved_s > 0 else "faster",
+        way="worse" if amount.moved_s > 0 else "better",
         kind=kind,
         place=part.place if part else "",
         was=part.was if part else "",
         width=_percent(abs(amount.moved_s), largest) if largest else "",
         colour=colour,
     )
-
-
-def _of(amount: Amount, side: Side) -> float:
-    return amount.base_s if side == "base" else amount.head_s
 
 
 def _percent(part: float, whole: float) -> str:

@@ -1,0 +1,305 @@
+"""The memory pass names the lines that allocate, and those whose memory stays."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfkit.config import load_project
+from perfkit.errors import UsageError
+from perfkit.jobs.profile import ProfileRequest, run_profile
+from perfkit.jobs.profiles.settle import DEFAULT_PASSES
+from perfkit.profiling.exchange import PassSpec
+from perfkit.profiling.instruments import MemoryByLine
+from perfkit.profiling.memory import MemoryWatch, memory_text
+from perfkit.profiling.own_code import OwnCode
+from perfkit.profiling.save import load_summary
+from perfkit.profiling.targets import Target
+from perfkit.records import LineMemory, MemoryProfile, PassSummary
+from perfkit.views.profile_report import render_report
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+SAVED = Path(__file__).parents[2] / "profiles" / "tensor_losses.json"
+# The numbers of the lines are in what the tests expect.
+CODE = """
+import tracemalloc
+
+import torch
+
+kept, log = [], []
+
+
+class Node:
+    pass
+
+
+def steady():
+    return torch.ones(1000) + torch.ones(1000)
+
+
+def keep_tensor():
+    kept.append(torch.ones(500))
+
+
+def keep_bytes():
+    log.append(bytearray(50_000))
+
+
+def leave_a_cycle():
+    one, other = Node(), Node()
+    one.other, other.one = other, one
+    one.payload = bytearray(100_000)
+
+
+def fill_once():
+    if not log:
+        log.append(bytearray(70_000))
+
+
+def end_tracing():
+    tracemalloc.stop()
+"""
+SCRIPT = """
+import torch
+from torch import nn
+
+kept = []
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(7):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 8)).sum()
+    loss.backward()
+    kept.append(torch.zeros(2500))
+    optimizer.step()
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Iterator[ModuleType]:
+    """Return a module of the user's own, fresh for each test."""
+    file = tmp_path / "code.py"
+    file.write_text(CODE)
+    spec = importlib.util.spec_from_file_location("memory_code", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    assert not tracemalloc.is_tracing()
+
+
+def _watched(root: Path, step: Callable[[], object], steps: int = 6) -> MemoryProfile:
+    with MemoryWatch(root, OwnCode(root=root, trees=(root,))) as watch:
+        for _ in range(steps):
+            step()
+            watch.end_step()
+    return watch.memory()
+
+
+def _line(found: MemoryProfile, kind: str, place: str) -> LineMemory:
+    return next(line for line in found.lines if (line.kind, line.place) == (kind, place))
+
+
+def test_a_line_has_the_bytes_of_its_tensors(code: ModuleType, tmp_path: Path) -> None:
+    """Three tensors of 1,000 floats are made a step and none stays: that is no leak."""
+    found = _watched(tmp_path, code.steady)
+
+    line = _line(found, "tensors", "code.py:14")
+    assert (12_000,) * 6 == line.allocated
+    assert (0,) * 6 == line.alive
+    assert (12_000, 0, 0, False) == (line.step_bytes, line.stays_bytes, line.growth_bytes, line.leaks)
+    assert "return torch.ones(1000) + torch.ones(1000)" == line.text
+
+
+def test_tensors_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
+    """The line that allocates what a list keeps grows in each step, by what it allocates in one."""
+    line = _line(_watched(tmp_path, code.keep_tensor), "tensors", "code.py:18")
+
+    assert tuple(2000 * step for step in range(1, 7)) == line.alive
+    assert (2000, 2000, "aten::ones", True) == (line.step_bytes, line.growth_bytes, line.what, line.leaks)
+
+
+def test_objects_that_stay_are_a_leak(code: ModuleType, tmp_path: Path) -> None:
+    """Python's own memory is told by line too; how much of it was freed within a step is not known."""
+    found = _watched(tmp_path, code.keep_bytes)
+
+    line = _line(found, "Python", "code.py:22")
+    assert line.step_bytes is None
+    assert pytest.approx(50_000, rel=0.01) == line.growth_bytes
+    assert line.leaks
+    assert 6 == len(found.peak)
+    assert found.peak[-1] >= 300_000
+
+
+@pytest.mark.parametrize("step", ["leave_a_cycle", "fill_once"])
+def test_what_is_freed_or_made_once_is_no_leak(step: str, code: ModuleType, tmp_path: Path) -> None:
+    """A cycle of objects is garbage before Python collects it, and a cache that is full grows no more."""
+    found = _watched(tmp_path, getattr(code, step))
+
+    assert [] == [line for line in found.lines if line.leaks]
+    assert all(line.stays_bytes < 80_000 for line in found.lines)
+
+
+def test_few_steps_tell_no_growth(code: ModuleType, tmp_path: Path) -> None:
+    """After the set-up of two steps, three are too few to call something a leak by two moves."""
+    found = _watched(tmp_path, code.keep_bytes, steps=4)
+
+    assert not found.tells_growth
+    assert not _line(found, "Python", "code.py:22").leaks
+
+
+def test_a_target_that_ends_tracing_is_told(code: ModuleType, tmp_path: Path) -> None:
+    """Tensors are known all the same."""
+
+    def step() -> None:
+        code.keep_tensor()
+        code.end_tracing()
+
+    found = _watched(tmp_path, step)
+
+    assert "Python's objects, since the target stopped tracemalloc" == found.not_seen
+    assert _line(found, "tensors", "code.py:18").leaks
+
+
+def test_a_run_without_steps_is_watched_as_one(code: ModuleType, tmp_path: Path) -> None:
+    """The text says so."""
+    with MemoryWatch(tmp_path, OwnCode(root=tmp_path, trees=(tmp_path,))) as watch:
+        code.keep_tensor()
+        watch.end_run()
+
+    found = watch.memory()
+    assert 0 == found.steps
+    assert (2000,) == _line(found, "tensors", "code.py:18").allocated
+    assert "which is the whole run, since no optimizer step was seen" in memory_text(found)
+
+
+def _spec(root: Path, **changes: Any) -> PassSpec:  # noqa: ANN401 (any field of a spec)
+    target = Target(name="train.py", place=str(root / "train.py"))
+    spec = PassSpec(
+        name="memory",
+        target=target,
+        arguments=(),
+        root=str(root),
+        own=(),
+        folder=str(root),
+        artifact="train",
+    )
+    return replace(spec, **changes)
+
+
+def test_the_instrument_writes_a_table(code: ModuleType, tmp_path: Path) -> None:
+    """The table beside the other files names the line that leaks, and the loop ends after a dozen steps."""
+    instrument = MemoryByLine(_spec(tmp_path))
+    summary = PassSummary(name="memory", total_s=1.0, step_s=(0.1,) * 6, samples=None)
+
+    def loop() -> None:
+        for _ in range(6):
+            code.keep_tensor()
+            instrument.end_step()
+
+    instrument.run(loop)
+    found = instrument.write(summary, OwnCode(root=tmp_path, trees=(tmp_path,)))
+
+    assert ("train_memory.txt",) == found.files
+    table = (tmp_path / "train_memory.txt").read_text()
+    leak = next(line for line in table.splitlines() if "code.py:18" in line and "tensors" in line)
+    assert leak.split() == [
+        *("1.95", "KiB", "11.7", "KiB", "+1.95", "KiB", "tensors", "code.py:18", "aten::ones"),
+        *("kept.append(torch.ones(500))", "grows"),
+    ]
+    assert found.memory is not None
+    assert 6 == found.memory.steps
+
+
+@pytest.mark.parametrize(("asked", "limit"), [(None, 12), (5, 5), (400, 50)])
+def test_so_many_steps_are_watched(asked: int | None, limit: int, tmp_path: Path) -> None:
+    """Each step is looked at as a whole, so that long runs are cut off."""
+    assert limit == MemoryByLine(_spec(tmp_path, steps=asked)).step_limit
+
+
+def _report(*lines: LineMemory, steps: int = 6, not_seen: str = "") -> str:
+    memory = MemoryProfile(steps=steps, lines=lines, not_seen=not_seen)
+    return render_report(replace(load_summary(SAVED), memory=memory))
+
+
+STEADY = LineMemory(kind="tensors", place="train.py:3", alive=(8,) * 6, allocated=(16,) * 6)
+SMALL = LineMemory(kind="Python", place="train.py:4", alive=(1, 2, 3, 4, 5, 6))
+LARGE = LineMemory(
+    kind="tensors",
+    place="a/long/path/to/a/file/of/a/project/training.py:12",
+    what="aten::zeros",
+    alive=tuple(10_000 * step for step in range(1, 7)),
+    allocated=(10_000,) * 6,
+)
+
+
+def test_the_report_names_what_leaks() -> None:
+    """A leak is a sentence with line, operator and bytes, below the largest lines; all fits 80 columns."""
+    report = _report(STEADY, SMALL, LARGE)
+
+    said = (
+        "leak: a/long/path/to/a/file/of/a/project/training.py:12 (tensors, aten::zeros) grows in each step"
+        " after the set-up, by 9.77 KiB: something still holds what it allocates"
+    )
+    assert said in " ".join(report.split())
+    assert "1 line more grows in each step, by 1 B together" in report
+    of_memory = report[report.index("tensors, by bytes allocated in a step") : report.index("\nfiles")]
+    assert all(len(line) <= 80 for line in of_memory.splitlines())
+    assert of_memory.index("training.py:12") < of_memory.index("train.py:3")
+
+
+def test_the_report_says_when_nothing_leaks_or_too_little_is_known() -> None:
+    """No leak, few steps, and what was not seen are each a sentence."""
+    assert "no line grows in each step after the set-up: no leak" in _report(STEADY)
+    assert "2 steps: too few to tell a leak from what is set up once" in _report(STEADY, steps=2)
+    assert "not seen: tensors from where" in _report(STEADY, not_seen="tensors from where it was compiled")
+
+
+def test_a_summary_of_an_earlier_version_has_no_memory() -> None:
+    """Such a file is read as before, and its report has no such table."""
+    summary = load_summary(SAVED)
+
+    assert summary.memory is None
+    assert "by bytes" not in render_report(summary)
+
+
+@pytest.mark.slow
+def test_the_command_makes_the_pass_and_flame_graphs(tmp_path: Path) -> None:
+    """A script's leak is told, its table and summary are kept, and the cProfile is there for Firefox."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = "profile train.py --passes cprofile,memory --no-ledger --out train.stat --firefox flames.json"
+
+    done = subprocess.run(
+        [PERFKIT, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "leak: train.py:12 (tensors, aten::zeros)" in done.stdout
+    assert "aten::zeros  kept.append(torch.zeros(2500))  grows" in (tmp_path / "train_memory.txt").read_text()
+    memory = load_summary(tmp_path / "train.json").memory
+    assert memory is not None
+    assert 7 == memory.steps
+    written = json.loads((tmp_path / "flames.json").read_text())
+    assert ["train.stat"] == [thread["name"] for thread in written["threads"]]
+    assert "train.py" in written["shared"]["stringArray"]
+
+
+def test_an_unknown_pass_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    """The memory pass is among those that can be asked for, and not among those made without being asked."""
+    request = ProfileRequest(target="x.py", out=tmp_path / "x.stat", passes=("leaks",))  # type: ignore[arg-type]
+    (tmp_path / "x.py").write_text("")
+
+    with pytest.raises(UsageError, match="passes are clean, balance, counts, cprofile, torch, lines, memory"):
+        run_profile(replace(request, target=str(tmp_path / "x.py")), project=load_project(tmp_path))
+    assert "memory" not in DEFAULT_PASSES
