@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from perfkit.extras import is_installed
+
 THROTTLED = "throttled"
 POWER_CAPPED = "power-capped"
 CROWDED = "other processes on the device"
@@ -67,7 +69,7 @@ class Passage:
 
 
 class Devices:
-    """The devices that this process may use; none where there is no driver."""
+    """The devices that this process may use; none where there is no driver, or no library to ask it."""
 
     def __init__(self, nvml: Any = None, *, variables: Mapping[str, str] = os.environ) -> None:  # noqa: ANN401 (see the module)
         self._nvml = _pynvml() if nvml is None else nvml
@@ -240,6 +242,9 @@ def _cudnn() -> int | None:
 
 
 def _pynvml() -> Any:  # noqa: ANN401 (see the module)
+    """Return NVML, None where the library that asks it is not installed."""
+    if not is_installed("pynvml"):
+        return None
     import pynvml
 
     return pynvml

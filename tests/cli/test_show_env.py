@@ -143,7 +143,7 @@ def test_json_has_the_changes(folder: Path) -> None:
         (["nowhere.parquet"], "there is no file nowhere.parquet"),
         ([], "show env takes one run or two, found 0"),
         (["first", "newer", "other"], "show env takes one run or two, found 3"),
-        (["first", "--txt"], "--txt, --filtered, --speedscope and --fits show files"),
+        (["first", "--txt"], "--txt, --filtered, --speedscope, --firefox and --fits show files"),
     ],
 )
 def test_what_is_not_known_ends_with_one_line(folder: Path, arguments: list[str], told: str) -> None:
