@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+from typing import NoReturn
 
 from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, PerfkitError
 
@@ -36,6 +37,7 @@ def main() -> None:
         _say(_INTERRUPTED)
     if code == EXIT_INTERRUPTED:
         _show_cursor()
+        _leave_at_once()
     sys.exit(code)
 
 
@@ -114,6 +116,14 @@ def _show_cursor() -> None:
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             os.write(sys.stderr.fileno(), _CURSOR)
+
+
+def _leave_at_once() -> NoReturn:
+    """End without the end of every object: one that was interrupted in the making may wait for ever there."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(EXIT_INTERRUPTED)
 
 
 def _is_hung_up() -> bool:

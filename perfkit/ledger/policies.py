@@ -20,6 +20,7 @@ from perfkit.records.experiments import Experiment, Fingerprint, Level
 from perfkit.records.policies import (
     BisectPolicy,
     CalibrationPolicy,
+    Disturbance,
     ExperimentPolicy,
     GatePolicy,
     JudgedPolicy,
@@ -156,6 +157,7 @@ _JUDGED: _Entries = {
     "wall_s": ("wall_s", _NUMBER),
     "continues": ("continues", _WORDS),
     "faults": ("minor_faults_per_iteration", _NUMBER),
+    "disturbed": ("disturbed", _json(tuple[Disturbance, ...])),
 }
 _GATE: _Entries = {
     "base": ("base", _WORD),

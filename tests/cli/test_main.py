@@ -262,6 +262,35 @@ def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> No
     assert "Traceback" not in done.stderr
 
 
+# Something that was interrupted while it was made, and waits for ever where Python ends it at last.
+HANGS = """
+import os, signal, sys, threading
+import perfkit.jobs.ledger_upkeep
+from perfkit.cli import main
+
+class Hangs:
+    def __del__(self):
+        threading.Event().wait()
+
+def interrupted(*_, progress):
+    perfkit.jobs.ledger_upkeep.kept = Hangs()
+    os.kill(os.getpid(), signal.SIGINT)
+
+perfkit.jobs.ledger_upkeep.verify_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+main()
+"""
+
+
+def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> None:
+    """A library's object that was interrupted in the making may never end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
+
+
 def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
     """A bar hides it, and who is interrupted while the bar comes or goes still shows it."""
     master, slave = pty.openpty()

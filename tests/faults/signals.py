@@ -49,6 +49,8 @@ _BEGIN, _END = "<!-- signals -->\n", "<!-- /signals -->\n"
 _ETX = b"\x03"
 _HIDDEN, _SHOWN = "\x1b[?25l", "\x1b[?25h"
 _TRACEBACK = "Traceback (most recent call last)"
+# The line of the installed command by which Python finds perfkit.
+_FINDING = "from perfkit.cli import main\r\n"
 _LINES, _COLUMNS = 40, 120
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 # pytest's own exit code and word for an interrupted session.
@@ -200,6 +202,7 @@ class Copied(Scene):
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
             "OMP_NUM_THREADS": "1",
             "TERM": "xterm-256color",
+            "PYTHONFAULTHANDLER": "1",
         }
 
     def run(self, arguments: Sequence[str], *, folder: str = "project") -> subprocess.CompletedProcess[str]:
@@ -267,14 +270,14 @@ class Terminal:
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, _COLUMNS, 0, 0))
         self.modes = termios.tcgetattr(self._slave)
         reading, writing = os.pipe()
-        outputs = {name: writing if name == pipe else self._slave for name in ("stdout", "stderr")}
         self.begun = time.monotonic()
         self.process = subprocess.Popen(
             scene.command(verb.arguments),
             cwd=scene.folder / verb.folder,
             env=scene.environment(),
             stdin=self._slave,
-            **outputs,
+            stdout=writing if pipe == "stdout" else self._slave,
+            stderr=writing if pipe == "stderr" else self._slave,
             start_new_session=True,
             preexec_fn=_lead_terminal,  # noqa: PLW1509 (nothing but calls of the kernel)
         )
@@ -386,6 +389,10 @@ def interrupt_once(
         # One that writes nothing more goes on as if nothing had happened, and takes its usual time.
         terminal.read(_ENDS_WITHIN_S + (3 * usual.seconds if pipe in ("stdout", "stderr") else 0.0))
         code = terminal.process.poll()
+        if code is None:
+            # It says where it stands.
+            terminal.process.send_signal(signal.SIGABRT)
+            terminal.read(_ENDS_WITHIN_S)
         case = replace(case, code=code, reached=reached, ended_after_s=round(time.monotonic() - struck, 3))
         case = replace(case, heard=reached and code != usual.code)
         problems = [*_of_the_end(case, verb, usual, terminal.said), *terminal.problems()]
@@ -393,7 +400,7 @@ def interrupt_once(
         terminal.close()
     problems += [*_left(scene), *scene.internal_errors(), *_of_what_follows(scene, verb, usual, again=again)]
     if before is not None:
-        problems += _of_rows(before, scene.recorded())
+        problems += _of_rows(before, scene.recorded(), still_staged=[*scene.staged()])
     return replace(case, problems=tuple(problems))
 
 
@@ -423,7 +430,7 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     piped = case.kind in ("closed stdout", "closed stderr")
     expected = (_PIPE_CLOSED, verb.code) if piped else (verb.code, *by_signal)
     if case.code is None:
-        yield f"it did not end within {case.ended_after_s} s"
+        yield f"it did not end within {case.ended_after_s} s: {said[-4 * _KILOBYTE :]!r}"
     elif case.code not in (*expected, usual.code):
         yield f"it ended with {case.code}: {said[-300:]!r}"
     if _TRACEBACK in said and not _is_before_perfkit(case, said):
@@ -436,8 +443,9 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
 
 
 def _is_before_perfkit(case: Case, said: str) -> bool:
-    """Tell whether a traceback is of Python's own start, before any line of perfkit, or of pytest's start."""
-    is_python = f"{os.sep}perfkit{os.sep}" not in said[said.index(_TRACEBACK) :]
+    """Tell whether a traceback is of Python's own start, until perfkit is found, or of pytest's start."""
+    traceback = said[said.index(_TRACEBACK) :]
+    is_python = f"{os.sep}perfkit{os.sep}" not in traceback or _FINDING in traceback
     return case.code == -signal.SIGINT and (is_python or case.verb == "pytest")
 
 
@@ -450,7 +458,7 @@ def _left(scene: Copied) -> list[str]:
 
 
 def _of_what_follows(scene: Copied, verb: Verb, usual: Usual, *, again: bool) -> Iterator[str]:
-    """Yield what is wrong with the commands that come after; the same one is one of them if it is run again."""
+    """Yield what is wrong with the commands that come after, and with the same one where it is run again."""
     for arguments in verb.after:
         done = scene.run(arguments)
         if done.returncode != 0 or _TRACEBACK in done.stderr:
@@ -463,12 +471,19 @@ def _of_what_follows(scene: Copied, verb: Verb, usual: Usual, *, again: bool) ->
             yield f"run again it ended with {done.returncode}: {done.stdout[-300:]} {done.stderr[-300:]}"
 
 
-def _of_rows(before: Sequence[Mapping[str, Any]], recorded: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield each row that was safe before and is not in the ledger, or is there twice."""
+def _of_rows(
+    before: Sequence[Mapping[str, Any]],
+    recorded: Sequence[Mapping[str, Any]],
+    *,
+    still_staged: Sequence[Mapping[str, Any]],
+) -> Iterator[str]:
+    """Yield each row that was safe before and is in the ledger no more, or there twice.
+
+    What the same command goes on with, as an experiment does, is ``still_staged``.
+    """
     found = Counter(map(row_key, recorded))
-    for key in {row_key(row) for row in before}:
-        if not found[key]:
-            yield f"lost: {key}"
+    kept = {*found, *map(row_key, still_staged)}
+    yield from (f"lost: {key}" for key in {row_key(row) for row in before} - kept)
     yield from (f"recorded {times} times: {key}" for key, times in found.items() if times > 1)
 
 
@@ -521,8 +536,9 @@ def _prepare(scene: Scene) -> None:
 def usual_of(verb: Verb, template: Path, folder: Path) -> Usual:
     """Run a command to its end, twice, and return what is usual for it: the outputs come through pipes."""
     found = {}
-    for output in ("stdout", "stderr"):
-        terminal = Terminal(Copied(folder / output, template), verb, pipe=output)  # type: ignore[arg-type]
+    outputs: tuple[Literal["stdout", "stderr"], ...] = ("stdout", "stderr")
+    for output in outputs:
+        terminal = Terminal(Copied(folder / output, template), verb, pipe=output)
         try:
             terminal.read(_LIMIT_S)
             found[output] = terminal.piped

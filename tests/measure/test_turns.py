@@ -43,3 +43,20 @@ def test_typical_times_are_kept_where_every_round_has_them(
 
     assert kept == (timing.base_typical_s, timing.head_typical_s)
     assert ((1.2, 2.2), (1.7, 2.7)) == (timing.base_s, timing.head_s)
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "rounds_s", "seconds"),
+    [
+        ((), (), 0.0),
+        ((0.0, 0.0, 3.0, 0.001), (0.005, 0.005, 3.005, 0.006), 3.0),
+        ((0.004, 0.004, 0.1, 0.15), (0.005, 0.005, 0.101, 0.151), 0.0),
+        ((2.0, 2.5, 3.0), (2.1, 2.6, 3.1), 0.0),
+        ((2.0, 2.0, 5.5), (2.1, 2.1, 5.6), 3.5),
+    ],
+)
+def test_a_round_that_stands_still_is_told_from_one_that_waits(
+    waited_s: tuple[float, ...], rounds_s: tuple[float, ...], seconds: float
+) -> None:
+    """One that waits for a neighbour's slices, or always for something of its own, is as usual."""
+    assert seconds == pytest.approx(turns.stood_still(waited_s, rounds_s), abs=0.01)

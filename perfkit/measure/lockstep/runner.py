@@ -34,6 +34,7 @@ class Runner:
         self.child = child
         self.values: list[float] = []
         self.typical: list[float] = []
+        self.waited: list[float] = []
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
@@ -97,6 +98,10 @@ class Runner:
         self.faults += answer["faults"]
         self.iterations += untimed + loops * rounds
         self.values += answer["values"]
+        self.waited += [
+            max(value * loops - running_s, 0.0)
+            for value, running_s in zip(answer["values"], answer["running"], strict=True)
+        ]
         self.typical += answer["typical"]
         return answer
 
