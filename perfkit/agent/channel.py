@@ -11,8 +11,8 @@ from typing import Any
 Message = dict[str, Any]
 _CHUNK_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 4
-# A process that wakes so much too late was stopped itself, as all processes of a container that is paused are.
-# Whoever it waits for had no time to answer then.
+# A process that wakes so much too late was stopped itself, as all of a paused container are. Whoever it waits
+# for had no time to answer then.
 _STOOD_STILL_S = 0.5
 
 
@@ -43,7 +43,7 @@ class Channel:
             raise ChannelClosedError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message, at most ``timeout_s`` seconds for which this process did not stand still.
+        """Wait for the next message, at most ``timeout_s`` seconds, in which this process is not stopped.
 
         Raises:
             ChannelClosedError: the other end is closed.
