@@ -71,11 +71,14 @@ links: $(INSTALLED)
 
 # Kills perfkit at moments drawn by lot and looks at what the next command makes of it: an hour. Then stops each step
 # of the ledger at its system calls, damages files, and lets many write at once: two hours. Goes on where it stood.
+# Then interrupts every command twenty times in each of six ways: a day. Fewer: SIGNALS="--cases 2 --verb gate".
 # Fewer: make faults FAULTS="--kills 5 --kind gate" LEDGER_FAULTS="--kills 20 --part kill"
 faults: $(INSTALLED)
 	PYTHONPATH=tests $(BIN)/python tests/faults/kills.py $(FAULTS)
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py $(LEDGER_FAULTS)
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_study.py --report
+	PYTHONPATH=tests $(BIN)/python tests/faults/signals.py $(SIGNALS)
+	PYTHONPATH=tests $(BIN)/python tests/faults/signals.py --report
 
 # Over a million inputs for all readers together, led by the lines that they reach: some hours on one core; goes on
 # where it stood. Fewer of one reader: make fuzz FUZZ="--inputs 10000 --target imports"

@@ -11,6 +11,9 @@ from typing import Any
 Message = dict[str, Any]
 _CHUNK_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 4
+# A process that wakes so much too late was stopped itself, as all of a paused container are. Whoever it waits
+# for had no time to answer then.
+_STOOD_STILL_S = 0.5
 
 
 class ChannelClosedError(Exception):
@@ -40,7 +43,7 @@ class Channel:
             raise ChannelClosedError from error
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """Wait for the next message, at most ``timeout_s`` seconds.
+        """Wait for the next message, at most ``timeout_s`` seconds, in which this process is not stopped.
 
         Raises:
             ChannelClosedError: the other end is closed.
@@ -97,6 +100,8 @@ class Channel:
         try:
             data = self._end.recv(_CHUNK_BYTES)
         except TimeoutError as error:
+            if deadline is not None and left is not None and time.monotonic() - deadline > _STOOD_STILL_S:
+                return self._read(time.monotonic() + left)
             raise ChannelTimeoutError from error
         except OSError as error:
             raise ChannelClosedError from error

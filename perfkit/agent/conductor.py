@@ -8,6 +8,7 @@ import marshal
 import math
 import pstats
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -85,12 +86,17 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
 def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
-    A round is timed in ``slices``; one with several also gives the typical time of an iteration.
+    A round is timed in ``slices``; one with several also gives the typical time of an iteration. What the
+    process spent running meanwhile shows later whether something kept it from that.
     """
     faults = minor_faults()
     warmup_s = _block(work, untimed) if untimed else 0.0
     in_slice = loops // slices
-    timed = [[work.block(in_slice) for _ in range(slices)] for _ in range(rounds)]
+    timed, running = [], []
+    for _ in range(rounds):
+        begun_s = time.process_time()
+        timed.append([work.block(in_slice) for _ in range(slices)])
+        running.append(time.process_time() - begun_s)
     for round_s in timed:
         work.keep(loops, sum(round_s))
     values = [sum(round_s) / loops for round_s in timed]
@@ -101,6 +107,7 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> M
         "values": values,
         "device": None if device is None else asdict(device),
         "typical": [_lower_quartile(round_s) / in_slice for round_s in timed] if slices > 1 else [],
+        "running": running,
         "faults": minor_faults() - faults,
     }
 

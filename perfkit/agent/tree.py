@@ -25,6 +25,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 class Process:
     """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
 
+    ``ended_s`` is the CPU time of its children that have ended and been waited for, with theirs in turn.
     ``core`` is where its main thread ran last; ``in_terminal`` says whether it has a controlling terminal.
     """
 
@@ -34,6 +35,7 @@ class Process:
     state: str
     cpu_s: float
     core: int
+    ended_s: float = 0.0
     in_terminal: bool = False
 
     @property
@@ -92,6 +94,7 @@ def read_process(pid: int) -> Process | None:
         state=fields[0],
         cpu_s=(int(fields[11]) + int(fields[12])) * _TICK_S,
         core=int(fields[36]),
+        ended_s=(int(fields[13]) + int(fields[14])) * _TICK_S,
         in_terminal=fields[4] != "0",
     )
 

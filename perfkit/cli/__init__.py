@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
+from typing import NoReturn
 
 from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, PerfkitError
 
 # A command holds on to nearly all objects that it makes, so looking for garbage among them as often as Python
 # does by default takes a tenth of its time and finds nothing.
 _OBJECTS_PER_COLLECTION = 200_000
+_INTERRUPTED = "interrupted"
+# What terminals take for "show the cursor" (DECTCEM).
+_CURSOR = b"\x1b[?25h"
 
 
 def main() -> None:
@@ -19,35 +24,69 @@ def main() -> None:
     A user's mistake prints one line, an internal error a few lines, and it exits with 70. SIGTERM, SIGHUP
     and SIGQUIT do what Ctrl-C does. If the reader of the output closes it, it ends without a message.
     """
-    from perfkit.invocation import ended_like_ctrl_c
-    from perfkit.views.console import let_any_text_through
+    try:
+        from perfkit.invocation import end_at_once, ended_like_ctrl_c
 
-    gc.set_threshold(_OBJECTS_PER_COLLECTION)
-    let_any_text_through()
-    with ended_like_ctrl_c():
-        code = _outcome()
+        with ended_like_ctrl_c(also_ctrl_c=True):
+            code = _outcome()
+            # What is left is Python's own end, which would answer a signal with a traceback.
+            end_at_once()
+    except KeyboardInterrupt:
+        # It came before this process listened to signals.
+        code = EXIT_INTERRUPTED
+        _say(_INTERRUPTED)
+    if code == EXIT_INTERRUPTED:
+        _show_cursor()
+        _leave_at_once()
     sys.exit(code)
 
 
 def _outcome() -> int:
     try:
+        from perfkit.views.console import let_any_text_through
+
+        gc.set_threshold(_OBJECTS_PER_COLLECTION)
+        let_any_text_through()
+
         from perfkit.cli.app import run_app
 
         code = run_app()
         sys.stdout.flush()
     except PerfkitError as error:
-        return _tell(error, str(error), code=error.exit_code)
+        return _failed(error)
     except KeyboardInterrupt as error:
-        return _tell(error, "interrupted", code=EXIT_INTERRUPTED)
+        return _tell(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
     except BrokenPipeError:
         _let_go_of_streams()
         return EXIT_PIPE_CLOSED
     except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean "regressed")
-        from perfkit.internal_error import internal_error_lines
-
-        _say(*internal_error_lines(error))
-        return EXIT_INTERNAL
+        return _failed_unforeseen(error)
     return code
+
+
+def _failed(error: PerfkitError) -> int:
+    """Tell a failure; where a signal came before, git's processes for example may have failed by that."""
+    from perfkit.invocation import was_interrupted
+
+    if was_interrupted() and error.exit_code != EXIT_INTERRUPTED:
+        return _tell(error, f"{_INTERRUPTED}: {error}", code=EXIT_INTERRUPTED)
+    return _tell(error, str(error), code=error.exit_code)
+
+
+def _failed_unforeseen(error: Exception) -> int:
+    """Tell a mistake of perfkit's, unless it comes of a signal or of a terminal that was closed."""
+    from perfkit.invocation import was_interrupted
+
+    if isinstance(error, OSError) and _is_hung_up():
+        _let_go_of_streams()
+        return EXIT_INTERRUPTED
+    if was_interrupted():
+        # Some libraries answer a signal with an exception of their own.
+        return _tell(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
+    from perfkit.internal_error import internal_error_lines
+
+    _say(*internal_error_lines(error))
+    return EXIT_INTERNAL
 
 
 def _tell(error: BaseException, text: str, *, code: int) -> int:
@@ -70,6 +109,37 @@ def _say(*lines: str) -> None:
             print(f"perfkit: {visible_lines(line)}", file=sys.stderr, flush=True)  # noqa: T201 (the command's own voice)
     except OSError:
         _let_go_of_streams()
+
+
+def _show_cursor() -> None:
+    """Show the terminal's cursor: whoever had hidden it may have been interrupted just then."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+            os.write(sys.stderr.fileno(), _CURSOR)
+
+
+def _leave_at_once() -> NoReturn:
+    """End without the end of every object: one that was interrupted in the making may wait for ever there."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _is_hung_up() -> bool:
+    """Tell whether the terminal of this command was closed, so that nothing can be told any more."""
+    import errno
+    import termios
+
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            termios.tcgetattr(stream.fileno())
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                return True
+        except (OSError, ValueError):
+            pass
+    return False
 
 
 def _let_go_of_streams() -> None:

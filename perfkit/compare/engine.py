@@ -20,7 +20,12 @@ from perfkit.choices import FailOn, Inconclusive
 from perfkit.compare.accepting import accept
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
-from perfkit.compare.explaining import doubtful_assumptions, waiting_threads, why_not_measured
+from perfkit.compare.explaining import (
+    disturbed_launches,
+    doubtful_assumptions,
+    waiting_threads,
+    why_not_measured,
+)
 from perfkit.compare.filing import RunContext, count_rows, finding_row, launch_rows, settled
 from perfkit.compare.numbers import measure_numbers
 from perfkit.compare.prior import Prior, find_prior
@@ -35,6 +40,7 @@ from perfkit.ledger.recording import Run
 from perfkit.ledger.remote import told_place
 from perfkit.ledger.store import Ledger
 from perfkit.machine.devices import own_devices
+from perfkit.machine.disturbances import Watch
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
@@ -398,6 +404,7 @@ class _Comparing:
         timing.announce_going_on = self._announce_going_on
         if self.method.fail_fast:
             timing.is_enough = self._fails
+        timing.watch = Watch()
         if self._compared:
             self.sides.launcher.warm_up(self.surveyed.libraries)
             self.sides.launcher.narrow(self._compared)
@@ -446,6 +453,7 @@ class _Comparing:
                 )
             yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
             yield from doubtful_assumptions(timing)
+            yield from disturbed_launches(timing)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:

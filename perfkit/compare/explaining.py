@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from perfkit.reading.pstats_file import read_pstats
 from perfkit.records import ABSENT, SIDES, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
 from perfkit.records.differences import Section
+from perfkit.records.policies import What
 from perfkit.records.progress import ComparisonProgress
 from perfkit.records.readings import Reading
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
@@ -34,6 +35,14 @@ _MOST_LISTED = 5
 _PROFILED_S = 0.5
 _MOST_CALLS = 200
 _MOST_PROFILED_NO_FASTER = 3
+_HAPPENED: Mapping[What, str] = {
+    "clock set": "the machine's clock was set by {:+.1f} s",
+    "suspended": "the machine was suspended for {:.1f} s",
+    "stolen": "other guests of the host took up to {:.0%} of the cores",
+    "other work": "other work took up to {:.0%} of the cores",
+    "throttled": "the quota of CPU time was used up for {:.1f} s",
+    "stood still": "a side stood still for {:.1f} s in the midst of a round",
+}
 
 
 def explain_benchmarks(
@@ -201,6 +210,30 @@ def doubtful_assumptions(timing: SequentialComparison) -> Iterator[str]:
             f"{', '.join(names)}: {doubt}. Intervals assume otherwise, so these may be wrong more often than"
             " alpha says: measure again at a quieter time"
         )
+
+
+def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
+    """Yield a note on what happened during launches that makes their times unlike others, and how often."""
+    launches: dict[What, set[int]] = {}
+    most: dict[What, float] = {}
+    for state in timing.states.values():
+        for launch, happened in state.disturbed.items():
+            for one in happened:
+                launches.setdefault(one.what, set()).add(launch)
+                most[one.what] = max(most.get(one.what, 0.0), one.amount, key=abs)
+    if launches:
+        told = (
+            f"{_HAPPENED[what].format(most[what])} (in {_launches(found)})"
+            for what, found in launches.items()
+        )
+        yield (
+            f"disturbed: {'; '.join(told)}. Such launches are marked in the ledger; their values count, since"
+            " both sides took turns in each"
+        )
+
+
+def _launches(found: AbstractSet[int]) -> str:
+    return "1 launch" if len(found) == 1 else f"{len(found)} launches"
 
 
 def _unseen_changes(sides: OpenSides, loaded: AbstractSet[str] | None) -> Iterator[str]:

@@ -30,7 +30,7 @@ from perfkit.records import (
     Status,
 )
 from perfkit.records.comparisons import Comparison, ExactComparison, Policy, Verdict
-from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.records.policies import Disturbance, JudgedPolicy, judged_policy
 from perfkit.verdict.from_rows import count_outcomes
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
@@ -59,10 +59,23 @@ class RunContext:
         return self.base_environment or self.environment if side == "base" else self.environment
 
     def judged(
-        self, *, margin: float, gating: bool, verdict: Verdict | None = None, faults: float | None = None
+        self,
+        *,
+        margin: float,
+        gating: bool,
+        verdict: Verdict | None = None,
+        faults: float | None = None,
+        disturbed: tuple[Disturbance, ...] = (),
     ) -> JudgedPolicy:
         """Return the policy of a row."""
-        return self.kind(rules=self.policy, margin=margin, gating=gating, verdict=verdict, faults=faults)
+        return self.kind(
+            rules=self.policy,
+            margin=margin,
+            gating=gating,
+            verdict=verdict,
+            faults=faults,
+            disturbed=disturbed,
+        )
 
 
 def launch_rows(
@@ -173,6 +186,7 @@ def _launch_row(
         margin=compared.margin,
         gating=compared.gating,
         faults=round(timing.faults_per_iteration[side], 1),
+        disturbed=one.disturbed,
     )
     on_device = timing.devices[side].marks if side in timing.devices else ()
     if marks := (*on_device, *one.marks):

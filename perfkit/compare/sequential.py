@@ -9,7 +9,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -22,6 +22,7 @@ from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
+from perfkit.records.policies import Disturbance
 from perfkit.records.progress import ComparisonProgress
 from perfkit.stats.components import shared_variance
 from perfkit.stats.planning import deciding_look
@@ -61,6 +62,7 @@ class MeasuredLaunch:
     """One launch of one benchmark on both sides, its place in the schedule, and its group (``preloader``).
 
     ``facts`` and ``marks`` are of the devices meanwhile. What was ``set_aside`` is kept and never judged.
+    ``disturbed`` says what else happened meanwhile that makes its times unlike others.
     """
 
     node: str
@@ -71,6 +73,7 @@ class MeasuredLaunch:
     facts: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     set_aside: bool = False
+    disturbed: tuple[Disturbance, ...] = ()
 
 
 class Launches(Protocol):
@@ -105,6 +108,7 @@ class BenchmarkState:
     own: list[LaunchPair] = field(default_factory=list)
     failure: Failure | None = None
     seconds: list[float] = field(default_factory=list)
+    disturbed: dict[int, tuple[Disturbance, ...]] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[LaunchPair, ...]:
@@ -170,6 +174,11 @@ def _announce_nothing(_: Forecast) -> None:
     """Announce nothing, for a comparison that nobody waits for."""
 
 
+def _undisturbed() -> tuple[Disturbance, ...]:
+    """Know of nothing that disturbs the machine."""
+    return ()
+
+
 def _never_enough(_: Sequence[Comparison]) -> bool:
     """Go on until all is decided."""
     return False
@@ -184,7 +193,7 @@ class SequentialComparison:
     first launch. Of the time that is left, the seconds that ``after_s`` says of each benchmark are kept for
     the counting that follows. Where the deadline leaves something undecided, measuring goes on for
     ``go_on_s`` seconds after it, and ``announce_going_on`` is called before. As soon as what was found
-    ``is_enough``, it is ``stopped``.
+    ``is_enough``, it is ``stopped``. ``watch`` says what disturbed the machine since it was asked last.
     """
 
     launches: Launches
@@ -199,6 +208,7 @@ class SequentialComparison:
     is_enough: Callable[[Sequence[Comparison]], bool] = _never_enough
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
+    watch: Callable[[], tuple[Disturbance, ...]] = _undisturbed
     loaded: set[str] = field(default_factory=set)
     uses_torch: bool = False
     stopped: bool = False
@@ -249,6 +259,7 @@ class SequentialComparison:
         begun = self.clock()
         self.launches.prepare()
         record = self.launches.make(slot, nodes)
+        disturbed = self.watch()
         # Times of other code are useless, so the whole launch is refused before any of it is kept.
         prove_code(record.reports)
         self._learn(record)
@@ -260,7 +271,7 @@ class SequentialComparison:
             for node in nodes
             if node in spoilt.timings
         ]
-        measured = [self._measured(node, slot, record) for node in nodes if node in record.timings]
+        measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.timings]
         self.keep([*aside, *measured])
         self._expect()
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
@@ -286,15 +297,26 @@ class SequentialComparison:
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
 
-    def _measured(self, node: str, slot: Slot, record: LaunchRecord) -> MeasuredLaunch:
+    def _measured(
+        self, node: str, slot: Slot, record: LaunchRecord, disturbed: tuple[Disturbance, ...]
+    ) -> MeasuredLaunch:
         state, preloader, timing = self.states[node], self.launches.preloader, record.timings[node]
         state.own.append(launch_pair(timing, slot, preloader))
         # The first launch also finds the pace, and imports what later ones have from their preloader.
         state.seconds.append(record.seconds[node] if state.seconds else _later_launch_s(timing))
-        return self._kept(node, slot, record)
+        disturbed = (*disturbed, *_stood_still(timing))
+        if disturbed:
+            state.disturbed[slot.launch] = disturbed
+        return self._kept(node, slot, record, disturbed=disturbed)
 
     def _kept(
-        self, node: str, slot: Slot, record: LaunchRecord, *, set_aside: bool = False
+        self,
+        node: str,
+        slot: Slot,
+        record: LaunchRecord,
+        *,
+        disturbed: tuple[Disturbance, ...] = (),
+        set_aside: bool = False,
     ) -> MeasuredLaunch:
         return MeasuredLaunch(
             node=node,
@@ -305,6 +327,7 @@ class SequentialComparison:
             facts=record.facts,
             marks=record.marks,
             set_aside=set_aside,
+            disturbed=disturbed,
         )
 
     def _next_nodes(self) -> list[str]:
@@ -420,3 +443,9 @@ def _later_launch_s(timing: Timing) -> float:
     turns = math.ceil(len(timing.base_s) / pace.rounds)
     untimed = (turns - 1) * pace.untimed + pace.first_untimed
     return timed_s + untimed * (statistics.fmean(timing.base_s) + statistics.fmean(timing.head_s))
+
+
+def _stood_still(timing: Timing) -> Iterator[Disturbance]:
+    for side, seconds in timing.stood_still_s.items():
+        if seconds:
+            yield Disturbance(what="stood still", amount=round(seconds, 1), side=side)

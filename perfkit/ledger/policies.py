@@ -20,6 +20,7 @@ from perfkit.records.experiments import Experiment, Fingerprint, Level
 from perfkit.records.policies import (
     BisectPolicy,
     CalibrationPolicy,
+    Disturbance,
     ExperimentPolicy,
     GatePolicy,
     JudgedPolicy,
@@ -158,6 +159,7 @@ _JUDGED: _Entries = {
     "continues": ("continues", _WORDS),
     "faults": ("minor_faults_per_iteration", _NUMBER),
     **_MARKS,
+    "disturbed": ("disturbed", _json(tuple[Disturbance, ...])),
 }
 _GATE: _Entries = {
     "base": ("base", _WORD),

@@ -28,7 +28,7 @@ from perfkit.config import Project, is_url, load_project
 from perfkit.errors import EXIT_INTERNAL, EXIT_NOT_MEASURED, LedgerError, PerfkitError
 from perfkit.identity import new_run_id, source_version
 from perfkit.internal_error import internal_error_lines, notes_of
-from perfkit.invocation import ended_like_ctrl_c
+from perfkit.invocation import ended_like_ctrl_c, signals_put_off
 from perfkit.ledger.recording import Run, settle_leftovers
 from perfkit.ledger.remote import ledger_folder, told_place
 from perfkit.ledger.store import Ledger
@@ -158,12 +158,18 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the ledger file, whatever else becomes of the session."""
-        with self._signals:
+        """Write the ledger file, whatever else becomes of the session.
+
+        Who interrupts it now finds the rows in the ledger, and a session that ends as an interrupted one.
+        """
+        with self._signals, signals_put_off() as came:
             with self._apart_from_tests():
                 self._finish(session)
             if self._exit_code is not None:
                 session.exitstatus = self._exit_code
+            if came:
+                came.clear()
+                session.exitstatus = pytest.ExitCode.INTERRUPTED
 
     def _finish(self, session: pytest.Session) -> None:
         if not self._record.findings:

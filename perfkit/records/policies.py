@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from perfkit.errors import LedgerError
 from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.experiments import Experiment, Fingerprint, Level
-from perfkit.records.results import Row, RowPolicy
+from perfkit.records.results import Row, RowPolicy, Side
 from perfkit.records.tricks import CheckedClaim, Equivalence, TrickCase
+
+What = Literal["clock set", "suspended", "stolen", "other work", "throttled", "stood still"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """Something that happened during a launch and makes its times unlike others.
+
+    ``amount`` are seconds; of what was stolen by other guests of the host, and of other work, the share of
+    all cores. Of what stood still, ``side`` did.
+    """
+
+    what: What
+    amount: float
+    side: Side | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +40,7 @@ class JudgedPolicy(RowPolicy):
         wall_s: Seconds that the whole run took; None where it was cut off.
         continues: The runs whose test this one continued, oldest first.
         faults: Minor page faults of the side in this launch, per iteration; None for rows that are no launch.
+        disturbed: What happened during this launch that makes its times unlike others.
     """
 
     rules: Policy
@@ -33,6 +50,7 @@ class JudgedPolicy(RowPolicy):
     wall_s: float | None = None
     continues: tuple[str, ...] = ()
     faults: float | None = None
+    disturbed: tuple[Disturbance, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+from processes_seen import wait_until
 
 from perfkit.agent.channel import Channel, ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.tree import read_process
 
 # More than a socket takes at once.
 LARGE = {"nodes": [f"benchmarks/bench_it.py::test_{number}" for number in range(20_000)]}
@@ -117,3 +122,24 @@ def test_an_end_that_is_gone_is_told_at_once(ends: tuple[Channel, Channel]) -> N
             attempt()
     with pytest.raises(ChannelClosedError):
         ours.send_descriptors({"kind": "fork"}, [0])
+
+
+def test_time_for_which_a_process_stood_still_is_no_silence(ends: tuple[Channel, Channel]) -> None:
+    """Where all of a container is paused, nobody could answer; who is awake again waits once more."""
+    ours, theirs = ends
+    child = os.fork()
+    if child == 0:
+        answer = None
+        with contextlib.suppress(ChannelTimeoutError):
+            theirs.send({"kind": "waiting"})
+            answer = theirs.receive(0.5)
+        os._exit(answer != {"kind": "late"})
+    assert {"kind": "waiting"} == ours.receive()
+    os.kill(child, signal.SIGSTOP)
+    stopped = time.monotonic()
+    assert wait_until(lambda: time.monotonic() - stopped > 1.5)
+    os.kill(child, signal.SIGCONT)
+    assert wait_until(lambda: (found := read_process(child)) is None or found.state in "SZ")
+    ours.send({"kind": "late"})
+
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

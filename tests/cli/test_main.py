@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -114,6 +115,200 @@ def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
     assert signal.SIG_DFL == signal.getsignal(number)
+
+
+def test_a_second_signal_does_not_end_the_tidying_up() -> None:
+    """A terminal that is closed sends several, and who is impatient presses Ctrl-C again."""
+    tidied = []
+
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+                tidied.append(number)
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), ended_like_ctrl_c(also_ctrl_c=True):
+        work()
+
+    assert [signal.SIGHUP, signal.SIGINT, signal.SIGTERM] == tidied
+    assert signal.default_int_handler == signal.getsignal(signal.SIGINT)
+
+
+# Interrupts the command in the midst of an import of its own, before it listens to signals.
+EARLY = """
+import os, signal, sys
+import perfkit.cli
+
+class Early:
+    def find_spec(self, name, *_):
+        if name == "perfkit.invocation":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Early())
+perfkit.cli.main()
+"""
+# Interrupts the command when it has done everything and Python takes its leave.
+LATE = """
+import atexit, os, signal, sys
+import perfkit.cli
+
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["perfkit", "--version"]
+perfkit.cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "told"), [(EARLY, 130, "perfkit: interrupted\n"), (LATE, -2, "")]
+)
+def test_ctrl_c_at_the_edges_prints_no_traceback(program: str, code: int, told: str) -> None:
+    """Before the command listens it says so, and after its last line there is nothing to say."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (code, told) == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("--version",), 130), (("ledger", "list"), 2)])
+def test_a_terminal_that_was_closed_is_no_mistake_of_perfkits(
+    tmp_path: Path, arguments: tuple[str, ...], code: int
+) -> None:
+    """Writing to it fails with an input/output error, also under nohup, where no signal comes before."""
+    (tmp_path / "benchmarks/ledger").mkdir(parents=True)
+    master, slave = pty.openpty()
+    os.close(master)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("perfkit"), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        stdout=slave,
+        stderr=slave,
+        check=False,
+    )
+    os.close(slave)
+
+    assert code == done.returncode
+    assert not (tmp_path / "cache/perfkit/errors").exists()
+
+
+# Interrupts the command right after a bar has hidden the cursor, before anybody would show it again.
+HIDDEN = """
+import os, signal, sys
+import perfkit.jobs.ledger_upkeep
+from perfkit.cli import main
+
+def interrupted(*_, progress):
+    progress._bar.live.stop = lambda: os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+perfkit.jobs.ledger_upkeep.verify_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+main()
+"""
+
+
+# Interrupts the command in the end of an object, from which no exception gets out.
+LOST = """
+import os, signal, sys
+import perfkit.jobs.ledger_upkeep
+from perfkit.cli import main
+
+class Ends:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted(*_, progress):
+    Ends()
+    signal.pause()
+
+perfkit.jobs.ledger_upkeep.verify_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("RuntimeError('Query interrupted')", ""),
+        ("perfkit.errors.LedgerError('cannot read')", ": cannot read"),
+    ],
+)
+def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str, told: str) -> None:
+    """A library that runs a question, and git, may answer a signal by an error of their own."""
+    fails = (
+        "    import perfkit.errors\n"
+        "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
+        f"    except KeyboardInterrupt:\n        raise {error}\n"
+    )
+    program = LOST.replace("    Ends()\n    signal.pause()\n", fails)
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (130, f"perfkit: interrupted{told}") == (done.returncode, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interruption_that_python_would_forget_is_heard(tmp_path: Path) -> None:
+    """Python prints what is raised in the end of an object and goes on; many end during an import."""
+    program = [sys.executable, "-c", LOST]
+
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
+    assert "Traceback" not in done.stderr
+
+
+# Something that was interrupted while it was made, and waits for ever where Python ends it at last.
+HANGS = """
+import os, signal, sys, threading
+import perfkit.jobs.ledger_upkeep
+from perfkit.cli import main
+
+class Hangs:
+    def __del__(self):
+        threading.Event().wait()
+
+def interrupted(*_, progress):
+    perfkit.jobs.ledger_upkeep.kept = Hangs()
+    os.kill(os.getpid(), signal.SIGINT)
+
+perfkit.jobs.ledger_upkeep.verify_ledger = interrupted
+sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
+main()
+"""
+
+
+def test_an_interrupted_command_ends_whatever_it_had_begun(tmp_path: Path) -> None:
+    """A library's object that was interrupted in the making may never end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+
+    assert (130, "perfkit: interrupted") == (done.returncode, done.stderr.splitlines()[-1])
+
+
+def test_the_cursor_is_shown_again(tmp_path: Path) -> None:
+    """A bar hides it, and who is interrupted while the bar comes or goes still shows it."""
+    master, slave = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN],
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        check=False,
+    )
+    said = os.read(master, 1 << 16)
+    os.close(master)
+    os.close(slave)
+
+    assert 130 == done.returncode
+    assert -1 < said.rfind(b"\x1b[?25l") < said.rfind(b"\x1b[?25h")
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.default_int_handler])

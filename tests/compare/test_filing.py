@@ -30,7 +30,7 @@ from perfkit.records import (
     Status,
 )
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
-from perfkit.records.policies import GatePolicy, judged_policy
+from perfkit.records.policies import Disturbance, GatePolicy, judged_policy
 from perfkit.verdict.from_rows import comparison_of, pairs_of
 from perfkit.verdict.judge import compare
 
@@ -158,6 +158,14 @@ def test_a_row_says_under_which_rules_it_was_measured() -> None:
     )
     assert replace(shared, faults=0.5) == base.policy
     assert replace(shared, faults=12.3) == head.policy
+
+
+def test_a_launch_that_was_disturbed_is_marked_on_both_sides() -> None:
+    """What happened is in the rows of that launch, and in no others."""
+    happened = Disturbance(what="suspended", amount=12.5)
+    rows = launch_rows([_measured(0), replace(_measured(1), disturbed=(happened,))], COMPARED, CONTEXT)
+
+    assert [(), (), (happened,), (happened,)] == [judged_policy(row).disturbed for row in rows]
 
 
 def test_an_interrupted_gate_has_rows_without_verdicts() -> None:

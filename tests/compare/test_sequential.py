@@ -11,7 +11,7 @@ import pytest
 from synthetic import START
 
 from perfkit.compare.budget import Forecast
-from perfkit.compare.explaining import doubtful_assumptions
+from perfkit.compare.explaining import disturbed_launches, doubtful_assumptions
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
@@ -20,6 +20,7 @@ from perfkit.measure.lockstep.schedule import Slot, schedule
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, LaunchPair, Policy
+from perfkit.records.policies import Disturbance
 from perfkit.records.progress import Quiet
 
 PACE = Pace(loops=1, rounds=1, untimed=0, turns=5, most_turns=5, first_untimed=0)
@@ -385,6 +386,31 @@ def test_what_contradicts_an_assumption_is_noted() -> None:
     assert [] == list(doubtful_assumptions(alike.comparison))
     (note,) = doubtful_assumptions(differing.comparison)
     assert note.startswith("close, near: launches from one process resemble each other")
+
+
+def test_what_disturbed_launches_is_kept_and_noted() -> None:
+    """A clock that is set during one launch, and a side that stands still in two, decide nothing."""
+
+    def stands_still(record: LaunchRecord) -> LaunchRecord:
+        timings = {
+            node: replace(timing, head_s=(3.0, *timing.head_s[1:]), stood_still_s={"head": 2.9})
+            for node, timing in record.timings.items()
+        }
+        return replace(record, timings=timings)
+
+    setting = _setting({"b.py::same": 1.0}, instead={2: stands_still, 3: stands_still})
+    happened = iter([(Disturbance(what="clock set", amount=3600.0),)])
+    setting.comparison.watch = lambda: next(happened, ())
+
+    assert {"b.py::same": "UNCHANGED"} == setting.run()
+    assert ["clock set", "stood still", "stood still"] == [
+        one.what for launch in setting.kept for one in launch.disturbed
+    ]
+    (note,) = disturbed_launches(setting.comparison)
+    assert note.startswith(
+        "disturbed: the machine's clock was set by +3600.0 s (in 1 launch);"
+        " a side stood still for 2.9 s in the midst of a round (in 2 launches). "
+    )
 
 
 def test_a_lost_preloader_ends_it_and_what_was_measured_stays() -> None:

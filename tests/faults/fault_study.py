@@ -159,7 +159,9 @@ def _report(cases: Sequence[Case], *, write: bool) -> int:
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "machine": f"{platform.system()} {platform.machine()}",
         }
-        results = {**about, "parts": found}
+        # What other studies found stands beside it, under keys of its own.
+        known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results = {**known, **about, "parts": found}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
         DOCUMENT.write_text(before + _BEGIN + table_of(results) + _END + rest.partition(_END)[2])

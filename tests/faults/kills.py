@@ -385,14 +385,15 @@ def _of_rows(
     recorded: Sequence[Mapping[str, Any]],
 ) -> Iterator[str]:
     """Yield each row that was complete at the kill and is not in the ledger, or is there twice."""
-    found = Counter(map(_key, recorded))
+    found = Counter(map(row_key, recorded))
     for row in (*staged, *published):
-        if found[_key(row)] == 0:
-            yield f"lost: {_key(row)}"
+        if found[row_key(row)] == 0:
+            yield f"lost: {row_key(row)}"
     yield from (f"recorded {times} times: {key}" for key, times in found.items() if times > 1)
 
 
-def _key(row: Mapping[str, Any]) -> str:
+def row_key(row: Mapping[str, Any]) -> str:
+    """Return what tells a row from all others, its values included."""
     told = {name: row[name] for name in _KEY} | {"params": dict(row["params"]), "values": list(row["values"])}
     return json.dumps(told, sort_keys=True)
 

@@ -22,6 +22,7 @@ from perfkit.records.comparisons import Policy
 from perfkit.records.experiments import Experiment, Factor, Fingerprint
 from perfkit.records.policies import (
     CalibrationPolicy,
+    Disturbance,
     ExperimentPolicy,
     GatePolicy,
     JudgedPolicy,
@@ -173,6 +174,18 @@ def test_the_stored_file_of_schema_1_stays_readable() -> None:
     assert calibration.rehearsal == Rehearsal(
         study="5f0c2a1b9d3e", case=3, plant=0.05, planted="bench_a.py::test_a"
     )
+
+
+def test_what_disturbed_a_launch_is_kept_and_read() -> None:
+    """It is a record in Python and JSON in the file; launches that nothing disturbed have no entry."""
+    disturbed = (
+        Disturbance(what="clock set", amount=-3600.0),
+        Disturbance(what="stood still", amount=2.5, side="head"),
+    )
+    policy = replace(GATE, disturbed=disturbed)
+
+    assert policy == from_entries("gate", to_entries(policy))
+    assert "disturbed" not in to_entries(GATE)
 
 
 def test_the_stored_file_of_schema_2_stays_readable() -> None:

@@ -48,6 +48,20 @@ def test_where(benchmark):
 """
 
 
+# Stops itself once in the midst of a round, and another process lets it go on a second later.
+STANDS_STILL = """
+import os, signal, subprocess
+calls = 0
+def still():
+    global calls
+    calls += 1
+    if calls == 60:
+        subprocess.Popen(["sh", "-c", f"sleep 1; kill -CONT {os.getpid()}"])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    sum(range(1000))
+"""
+
+
 @pytest.fixture(scope="module")
 def trees(tmp_path_factory: pytest.TempPathFactory) -> TwoTrees:
     """Return the trees of this file's tests, which write their benchmarks into them in turn."""
@@ -105,6 +119,23 @@ def test_times_are_those_of_each_sides_own_code(trees: TwoTrees, launcher: Launc
     (timing,) = record.timings.values()
     assert min(timing.base_s) < min(timing.head_s) / 10
     assert {(FILE, "code_.py")} == {record.reports[side].loaded for side in SIDES}
+
+
+def test_a_side_that_stands_still_in_the_midst_of_a_round_is_noticed(
+    trees: TwoTrees, launcher: Launcher
+) -> None:
+    """It was stopped for a second: that is told of its side, and no other wait is."""
+    trees.benchmarks("import code_\ndef test_it(benchmark): code_.measure(benchmark)\n")
+    measure = "def measure(benchmark): benchmark.pedantic({}, rounds=5, iterations=20)\n"
+    trees.write({"code_.py": measure.format("sum, args=(range(1_000),)")}, "base")
+    trees.write({"code_.py": STANDS_STILL + measure.format("still")}, "head")
+
+    record = trees.launch(launcher, "test_it")
+
+    assert [] == failures(record)
+    (timing,) = record.timings.values()
+    assert 0 == timing.stood_still_s["base"]
+    assert 0.9 < timing.stood_still_s["head"]
 
 
 def test_benchmarks_run_in_the_order_assigned_and_no_others(trees: TwoTrees, launcher: Launcher) -> None:

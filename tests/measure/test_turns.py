@@ -63,3 +63,20 @@ def test_times_of_the_device_are_kept_where_every_round_has_them() -> None:
 def test_without_an_accelerator_a_launch_says_nothing_of_one() -> None:
     """Nothing stands for what there was not."""
     assert {} == turns._timing({side: _runner(side, [1.0], []) for side in SIDES}, PACE).devices
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "rounds_s", "seconds"),
+    [
+        ((), (), 0.0),
+        ((0.0, 0.0, 3.0, 0.001), (0.005, 0.005, 3.005, 0.006), 3.0),
+        ((0.004, 0.004, 0.1, 0.15), (0.005, 0.005, 0.101, 0.151), 0.0),
+        ((2.0, 2.5, 3.0), (2.1, 2.6, 3.1), 0.0),
+        ((2.0, 2.0, 5.5), (2.1, 2.1, 5.6), 3.5),
+    ],
+)
+def test_a_round_that_stands_still_is_told_from_one_that_waits(
+    waited_s: tuple[float, ...], rounds_s: tuple[float, ...], seconds: float
+) -> None:
+    """One that waits for a neighbour's slices, or always for something of its own, is as usual."""
+    assert seconds == pytest.approx(turns.stood_still(waited_s, rounds_s), abs=0.01)

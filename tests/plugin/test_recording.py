@@ -180,6 +180,31 @@ def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pyte
     done.stdout.fnmatch_lines(["perfkit: 1 benchmarks, commit *.parquet"])
 
 
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
+def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytester, number: str) -> None:
+    """The ledger's file is written whole, none of it stays staged, and the session ends as interrupted."""
+    suite.makeconftest(
+        f"""
+        import os, signal
+        from perfkit.plugin.recorder import Recorder
+
+        finish = Recorder._finish
+
+        def finish_late(self, session):
+            os.kill(os.getpid(), signal.{number})
+            finish(self, session)
+
+        Recorder._finish = finish_late
+        """
+    )
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+
+    assert pytest.ExitCode.INTERRUPTED == done.ret
+    assert 1 == len(Ledger(suite.path / "rows").files())
+    assert [] == list((suite.path / "rows").glob(".staged/*"))
+    done.stdout.fnmatch_lines(["perfkit: 2 benchmarks, commit *.parquet"])
+
+
 def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pytester) -> None:
     """The plugin leaves signals alone where it has nothing to keep."""
     suite.makepyfile(

@@ -37,6 +37,7 @@ class Runner:
         self.host_s: list[float] = []
         self.device_s: list[float] = []
         self.marks: set[str] = set()
+        self.waited: list[float] = []
         self.faults = 0
         self.iterations = 0
         self.idle_cpu_s = 0.0
@@ -100,6 +101,10 @@ class Runner:
         self.faults += answer["faults"]
         self.iterations += untimed + loops * rounds
         self.values += answer["values"]
+        self.waited += [
+            max(value * loops - running_s, 0.0)
+            for value, running_s in zip(answer["values"], answer["running"], strict=True)
+        ]
         self.typical += answer["typical"]
         if device := answer.get("device"):
             self.host_s += device["host_s"]

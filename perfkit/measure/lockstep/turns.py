@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _TURNS_LOOKED_AT = 2
 # turn. So less than this share, or three ticks, does not show that a side went on running: a process that
 # does so uses most of a core.
 _IDLE_SHARE = 0.1
+# A process may wait for a core for some slices of the scheduler's, but not for so long in one round.
+_STOOD_STILL_S = 0.2
 _IDLE_S = 0.035
 
 
@@ -31,7 +34,9 @@ class Timing:
     ``base_s`` and ``head_s`` cover all iterations of a round. The typical times are lower quartiles over its
     slices, and empty where rounds were not sliced. ``faults_per_iteration`` are minor page faults, those of
     untimed iterations included. ``devices`` are the rounds of each side on an accelerator, where one was in
-    use, with the marks of the side's values.
+    use, with the marks of the side's values. ``stood_still_s`` is for how long rounds waited, for a core or
+    for something of their own, beyond what the rounds of their launch and side usually did, where that is
+    striking.
     """
 
     base_s: tuple[float, ...]
@@ -41,6 +46,19 @@ class Timing:
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
     devices: Mapping[Side, DeviceTimes] = field(default_factory=dict)
+    stood_still_s: Mapping[Side, float] = field(default_factory=dict)
+
+
+def stood_still(waited_s: Sequence[float], rounds_s: Sequence[float]) -> float:
+    """Return the seconds that rounds waited beyond the usual, of those that waited strikingly longer.
+
+    ``waited_s`` are the seconds of each round in which its process did not run, ``rounds_s`` whole rounds.
+    """
+    if not waited_s:
+        return 0.0
+    usual_s = statistics.median(waited_s)
+    striking_s = max(_STOOD_STILL_S, statistics.median(rounds_s))
+    return sum(one - usual_s for one in waited_s if one - usual_s > striking_s)
 
 
 def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
@@ -153,6 +171,10 @@ def _timing(runners: Mapping[Side, Runner], pace: Pace) -> Timing:
         base_typical_s=tuple(runners["base"].typical) if sliced else (),
         head_typical_s=tuple(runners["head"].typical) if sliced else (),
         devices={side: found for side, runner in runners.items() if (found := _device_times(runner))},
+        stood_still_s={
+            side: stood_still(runner.waited, [value * pace.loops for value in runner.values])
+            for side, runner in runners.items()
+        },
     )
 
 

@@ -1,0 +1,61 @@
+"""Whoever interrupts a command, or leaves its terminal or its output, finds nothing left and nothing lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from signals import (
+    DOCUMENT,
+    KINDS,
+    RESULTS,
+    VERBS,
+    Kind,
+    Usual,
+    Verb,
+    interrupt_once,
+    make_template,
+    signals_table,
+)
+
+# Each kind at least once, and each command that needs nothing prepared; all of them take long.
+_USUAL = (
+    ("pytest", "ctrl-c"),
+    ("pytest", "closed terminal"),
+    ("gate", "SIGTERM"),
+    ("gate", "closed terminal"),
+    ("gate", "closed stderr"),
+    ("ledger compact", "SIGHUP"),
+    ("ledger compact", "closed stdout"),
+)
+_SECONDS, _BYTES = 1.0, 10
+_CASES = [
+    pytest.param(verb, kind, marks=[] if (verb.name, kind) in _USUAL else [pytest.mark.slow])
+    for verb in VERBS
+    if not verb.prepared
+    for kind in KINDS
+]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of what each command begins with."""
+    return make_template(tmp_path_factory.mktemp("signals") / "template", prepared=False)
+
+
+@pytest.mark.parametrize(("verb", "kind"), _CASES)
+def test_nothing_is_left_and_nothing_is_lost(template: Path, tmp_path: Path, verb: Verb, kind: Kind) -> None:
+    """No process, worktree, folder or lock stays, the rows are there, a line says so, and the next works."""
+    usual = Usual(seconds=_SECONDS, code=1 if verb.name == "gate" else 0, stdout=0, stderr=0)
+    at = _BYTES if kind.startswith("closed std") else _SECONDS
+
+    case = interrupt_once(verb, kind, template, tmp_path, at=at, usual=usual, again=False)
+
+    assert () == case.problems
+    assert case.reached
+
+
+def test_the_table_of_the_document_is_that_of_the_results() -> None:
+    """What was tried at length is told as it was counted."""
+    assert signals_table(json.loads(RESULTS.read_text())["signals"]) in DOCUMENT.read_text()

@@ -1,0 +1,107 @@
+"""What disturbs the machine between two moments is seen in its clocks, its counters and its processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from processes_seen import wait_until
+
+from perfkit.agent.tree import read_process
+from perfkit.machine.disturbances import Moment, Watch, disturbances, read_moment
+from perfkit.records.policies import Disturbance, What
+
+BEFORE = Moment(
+    wall_s=1e9, monotonic_s=50.0, boot_s=60.0, stolen_s=3.0, others_s=7.0, cpu_s=200.0, throttled_s=1.0
+)
+# Ten seconds later on two cores, of which nobody else took more than usual.
+QUIET = Moment(
+    wall_s=1e9 + 10.2,
+    monotonic_s=60.0,
+    boot_s=70.0,
+    stolen_s=3.5,
+    others_s=10.0,
+    cpu_s=220.0,
+    throttled_s=1.4,
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "amount", "changes"),
+    [
+        ("clock set", 3600.2, {"wall_s": QUIET.wall_s + 3600}),
+        ("clock set", -89.8, {"wall_s": QUIET.wall_s - 90}),
+        ("suspended", 300.0, {"wall_s": QUIET.wall_s + 300, "boot_s": QUIET.boot_s + 300}),
+        ("stolen", 0.2, {"stolen_s": 7.0}),
+        ("other work", 0.5, {"others_s": 17.0}),
+        ("throttled", 4.0, {"throttled_s": 5.0}),
+    ],
+)
+def test_what_happened_is_told_with_its_size(what: What, amount: float, changes: dict[str, float]) -> None:
+    """Seconds, or a share of all cores; a suspension moves the wall clock, and nobody has set it then."""
+    assert [Disturbance(what=what, amount=amount)] == [*disturbances(BEFORE, replace(QUIET, **changes))]
+
+
+def test_nothing_is_told_of_a_quiet_machine() -> None:
+    """A clock that runs a little fast, and a counter that nobody has, are no disturbances."""
+    assert [] == [*disturbances(BEFORE, QUIET)]
+    assert [] == [*disturbances(replace(BEFORE, throttled_s=None), replace(QUIET, throttled_s=9.0))]
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("sys/fs/cgroup/cpu.stat", "usage_usec 7\nthrottled_usec 2500000\n"),
+        ("sys/fs/cgroup/cpu/cpu.stat", "nr_throttled 2\nthrottled_time 2500000000\n"),
+    ],
+)
+def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, text: str) -> None:
+    """One counts microseconds, the other nanoseconds; where there is neither, nothing is known."""
+    assert read_moment(tmp_path).throttled_s is None
+
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text(text)
+
+    assert 2.5 == read_moment(tmp_path).throttled_s
+
+
+# It prints the number of a process that spins, and ends: that one then descends from nobody here.
+NEIGHBOUR = """
+import subprocess, sys
+mute = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+print(subprocess.Popen([sys.executable, "-c", "while True: pass"], **mute).pid)
+"""
+
+
+def test_a_neighbour_is_other_work() -> None:
+    """What a process takes that does not descend from this one is counted whole, and a child's is not."""
+    before, own = read_moment(), read_process(os.getpid())
+    said = subprocess.run(
+        [sys.executable, "-c", NEIGHBOUR], capture_output=True, text=True, check=True, timeout=60
+    )
+    neighbour = psutil.Process(int(said.stdout))
+    try:
+        assert wait_until(lambda: neighbour.cpu_times().user > 0.3)
+        after = read_moment()
+    finally:
+        neighbour.kill()
+
+    assert after.others_s - before.others_s > 0.2
+    assert own is not None
+    assert read_process(os.getpid()).ended_s > own.ended_s  # type: ignore[union-attr]
+
+
+def test_a_watch_tells_what_happened_since_it_was_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of this process is set once; it is told once."""
+    watch = Watch()
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 7200)
+
+    assert [7200.0] == [round(one.amount, -1) for one in watch() if one.what == "clock set"]
+    assert [] == [one for one in watch() if one.what == "clock set"]
