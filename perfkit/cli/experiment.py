@@ -24,7 +24,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, tell
+from perfkit.cli.output import say, stages, tell
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -213,11 +213,10 @@ def _run(
 ) -> None:
     from perfkit.jobs.experiment import run_experiment
     from perfkit.verdict.effects import exit_code_of
-    from perfkit.views.progress import StageProgress
 
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_place)
-    with StageProgress() as progress:
+    with stages() as progress:
         measured = run_experiment(experiment, project=project, ledger=place, progress=progress, wait_s=wait_s)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
@@ -226,11 +225,12 @@ def _run(
 def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
+    from perfkit.views.experiment.wording import head_lines
     from perfkit.views.gate.wording import after_waiting
 
     def say_waited() -> None:
         if measured.waited_s:
-            show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
+            say(f"measured{after_waiting(measured.waited_s)}", to_json=json)
 
     def write() -> None:
         if markdown is not None:
@@ -240,6 +240,7 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
         experiment_view(measured.record),
         measured.record,
         json=json,
+        verdict=": ".join(head_lines(measured.record)),
         then=(say_waited, write),
         unrecorded=measured.unrecorded,
     )

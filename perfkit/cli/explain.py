@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, WaitOption, examples, output_option
-from perfkit.cli.output import tell
+from perfkit.cli.options import JsonOption, WaitOption, examples, is_quiet, output_option
+from perfkit.cli.output import stages, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -59,7 +59,7 @@ def explain(
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
-    from perfkit.views.explain.terminal import difference_view
+    from perfkit.views.explain.terminal import difference_sentence, difference_view
 
     request = ExplainRequest(
         base=base,
@@ -70,7 +70,8 @@ def explain(
         own=tuple(own or ()),
         wait_s=wait,
     )
-    difference = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
+    with stages(only_drawn=True) as progress:
+        difference = run_explain(request, project=load_project(Path.cwd()), voice=_Voice(), progress=progress)
 
     def write_page() -> None:
         if html is not None:
@@ -80,7 +81,13 @@ def explain(
         if markdown is not None:
             replace_text(markdown, difference_markdown(difference), option="--markdown")
 
-    tell(difference_view(difference), difference, json=json, then=(write_page, write_markdown))
+    tell(
+        difference_view(difference),
+        difference,
+        json=json,
+        verdict=difference_sentence(difference),
+        then=(write_page, write_markdown),
+    )
 
 
 class _Voice:
@@ -90,4 +97,5 @@ class _Voice:
         """Print a message."""
         from perfkit.views.console import visible_lines
 
-        typer.echo(visible_lines(text), err=True)
+        if not is_quiet():
+            typer.echo(visible_lines(text), err=True)

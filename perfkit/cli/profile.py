@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, ledger_at
+from perfkit.cli.options import JsonOption, LedgerOption, WaitOption, examples, is_quiet, ledger_at
 from perfkit.cli.output import tell
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def profile(
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
+        progress=not is_quiet(),
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)

@@ -9,7 +9,7 @@ import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, output_option
 from perfkit.cli.output import show as show_view
-from perfkit.cli.output import tell, write_json
+from perfkit.cli.output import stages, tell, write_json
 from perfkit.errors import UsageError
 
 _ENVIRONMENTS = Path("env")
@@ -71,17 +71,18 @@ def show(
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
     from perfkit.jobs.text_files import replace_text
-    from perfkit.views.reading.terminal import reading_view
+    from perfkit.views.reading.terminal import reading_sentence, reading_view
     from perfkit.views.reading.text import reading_text
     from perfkit.views.speedscope import speedscope_file
 
     own = tuple(filtered or ())
-    readings = read_profiles(files, project=load_project(Path.cwd()), own=own)
+    with stages(only_drawn=True) as progress:
+        readings = read_profiles(files, project=load_project(Path.cwd()), own=own, progress=progress)
     flames = None if speedscope is None else speedscope_file(readings)
     for reading in readings:
         as_text = txt or own
         view = reading_text(reading, own_only=bool(own)) if as_text else reading_view(reading)
-        show_view(view, to_json=json)
+        show_view(view, to_json=json, verdict=reading_sentence(reading))
     if speedscope is not None and flames is not None:
         replace_text(speedscope, flames, option="--speedscope")
     write_json(readings, json)
@@ -90,9 +91,9 @@ def show(
 def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     from perfkit.config import load_project
     from perfkit.jobs.show_env import show_surroundings
-    from perfkit.views.surroundings import surroundings_view
+    from perfkit.views.surroundings import surroundings_sentence, surroundings_view
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
-    tell(surroundings_view(report), report, json=json)
+    tell(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))

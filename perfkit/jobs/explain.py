@@ -12,7 +12,7 @@ from perfkit.attribution.merging import merged
 from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.jobs.measuring import measuring
-from perfkit.jobs.show import code_names
+from perfkit.jobs.show import code_names, read_told
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
@@ -58,8 +58,12 @@ class ExplainRequest:
     wait_s: float | None = None
 
 
-def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> Difference:
+def run_explain(
+    request: ExplainRequest, *, project: Project, voice: Voice, progress: Voice | None = None
+) -> Difference:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
+
+    ``progress`` hears which file is read: a large trace takes seconds.
 
     Raises:
         UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
@@ -80,7 +84,7 @@ def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> D
                 " (with --target both are commits)"
             )
     base, head = map(Path, names)
-    return explain_files(base, head, project=project, own=request.own)
+    return explain_files(base, head, project=project, own=request.own, progress=progress)
 
 
 def _check_known(request: ExplainRequest, project: Project) -> None:
@@ -126,14 +130,21 @@ def _is_folder(name: str) -> bool:
     return os.path.isdir(name)  # noqa: PTH112 (likewise)
 
 
-def explain_files(base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()) -> Difference:
+def explain_files(
+    base: Path,
+    head: Path,
+    *,
+    project: Project,
+    own: tuple[str, ...] = (),
+    progress: Voice | None = None,
+) -> Difference:
     """Return what differs between two files of profiles; those of loaders' workers beside them count too.
 
     Raises:
         UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
     """
     code = code_names(project, own)
-    readings = read_profile(base, code), read_profile(head, code)
+    readings = read_told(base, code, progress), read_told(head, code, progress)
     workers = _workers(base, code), _workers(head, code)
     return explain(*readings, workers=workers)
 

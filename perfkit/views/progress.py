@@ -35,7 +35,14 @@ class PassProgress(_Drawn):
     """
 
     def __init__(self, *, enabled: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self._enabled = enabled
         self._in_terminal = enabled and sys.stderr.isatty()
@@ -44,6 +51,7 @@ class PassProgress(_Drawn):
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
@@ -76,19 +84,22 @@ class PassProgress(_Drawn):
 
 
 class StageProgress(_Drawn):
-    """Shows the stages of a command, and how much of the present one is done.
+    """Shows the stages of a command, how much of the present one is done, and about how long the rest takes.
 
-    Like the other it redraws only when it is told something.
+    Like the other it redraws only when it is told something. Where there is no terminal it writes a line for
+    each stage, with ``only_drawn`` none.
     """
 
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    def __init__(self, *, enabled: bool = True, only_drawn: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        self._in_terminal = sys.stderr.isatty()
+        self._in_terminal = enabled and sys.stderr.isatty()
+        self._has_lines = enabled and not only_drawn
         self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
             console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
@@ -99,7 +110,8 @@ class StageProgress(_Drawn):
     def say(self, text: str) -> None:
         """Say which stage begins."""
         if not self._in_terminal:
-            sys.stderr.write(f"{visible_lines(text)}\n")
+            if self._has_lines:
+                sys.stderr.write(f"{visible_lines(text)}\n")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
