@@ -229,6 +229,7 @@ def gate(
 
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
+        from perfkit.jobs.past import with_past
 
         if fail_on or inconclusive or fail_fast:
             raise UsageError(
@@ -236,6 +237,7 @@ def gate(
                 " leave --fail-on, --inconclusive and --fail-fast out"
             )
         report = recompute_gate(from_ledger, ledger=place, project=project)
+        report = with_past(report, ledger=place, root=project.root)
         gated = Gated(report=report, exit_code=report.exit_code)
     else:
         from perfkit.compare.target_benchmark import target_benchmark

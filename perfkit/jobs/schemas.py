@@ -16,6 +16,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # The record that rows of every source have the rules of their measuring in; its subclasses hold them.
 _POLICIES, _ANY_POLICY = "perfkit.records.policies", "RowPolicy"
 _REFERENCE = "#/$defs/{name}"
+_CHOICES = ("anyOf", "enum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +254,16 @@ def _is_within(key: str, defined: Mapping[str, Any]) -> bool:
 
 
 def _with_nulls(schema: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
-    """Return a schema in which each number may be null: JSON has no other sign for what is not finite."""
+    """Return a schema in which each number may be null: JSON has no other sign for what is not finite.
+
+    Choices are in the order of their texts, since the library has them in another one each time.
+    """
     if isinstance(schema, list):
         return [_with_nulls(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    found = {key: _with_nulls(value) for key, value in schema.items()}
+    found = {
+        key: sorted(_with_nulls(value), key=str) if key in _CHOICES else _with_nulls(value)
+        for key, value in schema.items()
+    }
     return {**found, "type": ["number", "null"]} if found.get("type") == "number" else found
