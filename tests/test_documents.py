@@ -20,6 +20,7 @@ DOCUMENTS = [
     "docs/experiments.md",
     "docs/gate.md",
     "docs/history.md",
+    "docs/json.md",
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/start.md",

@@ -77,8 +77,9 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
     if is_quiet():
         view = verdict or _first_sentence(view)
     try:
-        # A text is laid out already, and a "[" in it must not be read as markup.
-        console_on(stream).print(view, markup=False, soft_wrap=isinstance(view, str))
+        # A text is laid out already, except for a verdict, and a "[" in it must not be read as markup.
+        laid_out = isinstance(view, str) and not (is_quiet() and stream.isatty())
+        console_on(stream).print(view, markup=False, soft_wrap=laid_out)
         stream.flush()
     except SystemExit as end:
         # The library that prints ends the command with 1 if the output is closed.

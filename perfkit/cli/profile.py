@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -63,7 +64,8 @@ def profile(
     """
     from perfkit.config import load_project
     from perfkit.jobs.profile import ProfileRequest, run_profile
-    from perfkit.views.profile_report import render_report
+    from perfkit.views.console import console_on
+    from perfkit.views.profile_report import WHOLE_COLUMNS, render_report
 
     project = load_project(Path.cwd())
     request = ProfileRequest(
@@ -81,4 +83,5 @@ def profile(
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)
-    tell(render_report(summary, folder=request.out.parent), summary, json=json)
+    columns = min(console_on(sys.stdout).width, WHOLE_COLUMNS)
+    tell(render_report(summary, folder=request.out.parent, columns=columns), summary, json=json)

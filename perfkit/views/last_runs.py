@@ -12,10 +12,12 @@ from perfkit.views.names import short_names
 from perfkit.views.report.wording import ratio_text, short_sha
 
 _MOST_BEYOND, _MOST_UNKNOWN = 5, 3
+# What moved by less is not worth a line where nobody knows what runs differ by.
+_WORTH_TELLING = 0.02
 
 
 def last_runs_lines(moved: Sequence[Moved], *, measured: str | None) -> Iterator[str]:
-    """Yield what moved by more than runs of it differ, or the farthest, and the command that would decide.
+    """Yield what moved by more than runs of it differ, else the farthest, and the command that would decide.
 
     ``moved`` comes with the farthest first. ``measured`` is the commit whose code was measured as it is; None
     where there were changes besides.
@@ -23,10 +25,11 @@ def last_runs_lines(moved: Sequence[Moved], *, measured: str | None) -> Iterator
     if not moved:
         return
     beyond = [one for one in moved if one.is_beyond][:_MOST_BEYOND]
-    told = beyond or [one for one in moved if one.spread is None][:_MOST_UNKNOWN]
+    unknown = [one for one in moved if one.spread is None and one.size >= _WORTH_TELLING]
+    told = beyond or unknown[:_MOST_UNKNOWN]
     if not told:
         few = counted(len(moved), "benchmark")
-        yield f"against the last runs here none of {few} differs by more than its runs do"
+        yield f"against the last runs here (not interleaved) none of {few} moved far"
         return
     yield "against the last runs here (not interleaved, so no verdict):"
     names = short_names(one.benchmark for one in moved)

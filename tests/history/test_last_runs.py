@@ -73,9 +73,9 @@ def test_few_runs_are_told_with_that() -> None:
 
 def test_nothing_to_tell() -> None:
     """Without earlier runs there is no line, and where nothing moved far there is one."""
-    still = [_moved("bench_a.py::test_a", 1.01, spread=0.02)]
+    still = [_moved("bench_a.py::test_a", 1.03, spread=0.02), _moved("bench_a.py::test_b", 1.01, spread=None)]
 
     assert [] == list(last_runs_lines([], measured=None))
-    assert ["against the last runs here none of 1 benchmark differs by more than its runs do"] == list(
+    assert ["against the last runs here (not interleaved) none of 2 benchmarks moved far"] == list(
         last_runs_lines(still, measured=None)
     )
