@@ -12,6 +12,9 @@ from perfkit.views.console import console_on, visible_lines
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+# As much as leaves room for a stage's name in a narrow terminal.
+_BAR_COLUMNS = 20
+
 
 class _Drawn:
     """A bar that is shown while something runs."""
@@ -92,18 +95,24 @@ class StageProgress(_Drawn):
 
     def __init__(self, *, enabled: bool = True, only_drawn: bool = False) -> None:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         self._in_terminal = enabled and sys.stderr.isatty()
         self._has_lines = enabled and not only_drawn
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            BarColumn(bar_width=_BAR_COLUMNS),
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
             console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
             transient=True,
+            expand=True,
         )
         self._task: TaskID | None = None
 
@@ -115,10 +124,11 @@ class StageProgress(_Drawn):
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(text, total=1.0)
+        # How much is done is not known until it is told, and a bar at 0 % would say that nothing moves.
+        self._task = self._bar.add_task(text, total=None)
         self._bar.refresh()
 
     def tell(self, share: float) -> None:
         """Say what share of the stage is done."""
         if self._task is not None:
-            self._bar.update(self._task, completed=share, refresh=True)
+            self._bar.update(self._task, completed=share, total=1.0, refresh=True)
