@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import jsonschema
 import pytest
@@ -150,6 +151,35 @@ def test_synthetic_results_are_as_described() -> None:
 
     _check("gate", encoded(replace(gate, against=gate)))
     _check("experiment", encoded(record))
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "field"),
+    [
+        ("accept", "accept_finding", "acceptance"),
+        ("against", "plan_gates", None),
+        ("backfill", "run_backfill", None),
+        ("backfill", "run_range_backfill", None),
+        ("bisect", "run_bisect", None),
+        ("calibrate", "run_calibrate", None),
+        ("compare", "run_compare", None),
+        ("doctor", "run_doctor", None),
+        ("engines", "check_engine", None),
+        ("experiment", "run_experiment", "record"),
+        ("gate", "run_gate", None),
+        ("history", "state_point", "state"),
+        ("profile", "run_profile", None),
+        ("tricks", "run_tricks", None),
+    ],
+)
+def test_what_takes_long_returns_a_document(module: str, function: str, field: str | None) -> None:
+    """The result that the command writes is of a record that has a schema."""
+    job = getattr(importlib.import_module(f"perfkit.jobs.{module}"), function)
+    kind = get_type_hints(job)["return"]
+    kind = get_type_hints(kind)[field] if field else kind
+    kind = next(iter(get_args(kind)), kind)
+
+    assert f"{kind.__module__}:{kind.__qualname__}" in {one.record for one in DOCUMENTS}
 
 
 def test_a_saved_profile_is_as_described() -> None:

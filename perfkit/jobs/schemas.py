@@ -104,7 +104,10 @@ DOCUMENTS = (
         name="tricks", version=1, record="perfkit.verdict.tricks:TricksReport", written_by="perfkit tricks"
     ),
     Document(
-        name="accept", version=1, record="perfkit.verdict.acceptance:Acceptance", written_by="perfkit accept"
+        name="accept",
+        version=1,
+        record="perfkit.ledger.acceptances:KeptAcceptance",
+        written_by="perfkit accept",
     ),
     Document(name="log", version=1, record=f"{_RECORDS}.change_log:ChangeLog", written_by="perfkit log"),
     Document(name="note", version=1, record="perfkit.ledger.notes:Note", written_by="perfkit log note"),
@@ -181,16 +184,17 @@ def document_named(name: str) -> Document:
 def encoded(result: object) -> bytes:
     """Return a command's result as JSON, in which each record says which document it is.
 
-    A record is written with all of its fields; paths are texts, and numbers that are not finite are null.
-
-    Raises:
-        KeyError: no document is described that is made of such a record.
+    A record is written with all of its fields; paths are texts, and numbers that are not finite are null. One
+    that no document is made of is written as it is: what was measured must not be lost for the sake of that.
     """
     if isinstance(result, (list, tuple)):
         return b"[" + b",".join(map(encoded, result)) + b"]"
     kind = type(result)
-    stamp = msgspec.json.encode({"schema": _BY_RECORD[f"{kind.__module__}:{kind.__qualname__}"].stamp})
-    return stamp[:-1] + b"," + msgspec.json.encode(result, enc_hook=_place)[1:]
+    document = _BY_RECORD.get(f"{kind.__module__}:{kind.__qualname__}")
+    written = msgspec.json.encode(result, enc_hook=_place)
+    if document is None:
+        return written
+    return msgspec.json.encode({"schema": document.stamp})[:-1] + b"," + written[1:]
 
 
 def _place(value: object) -> str:
