@@ -20,8 +20,9 @@ _FEWEST, _MOST = 5, 40
 def with_past(report: GateReport, *, ledger: Path, root: Path) -> GateReport:
     """Return a report with the levels of what regressed in the last runs before it, in the order of commits.
 
-    They are of the same machine, environment and version of a benchmark; only a gate in which something
-    regressed asks the ledger. What cannot be read is a note: the verdict stands without a picture.
+    They are of the same machine and version of a benchmark, in any environment: a gate holds its own steady,
+    and other runs have other ones. Only a gate in which something regressed asks the ledger. What cannot be
+    read is a note: the verdict stands without a picture.
     """
     regressed = [one.benchmark for one in report.comparisons if one.verdict == "REGRESSED"]
     if not regressed:
@@ -29,7 +30,7 @@ def with_past(report: GateReport, *, ledger: Path, root: Path) -> GateReport:
     here = Here(
         benchmarks={one.name for one in regressed},
         machine_id=report.machine.machine_id,
-        env_id=report.environment.env_id,
+        env_id=None,
         runs=_MOST,
     )
     try:

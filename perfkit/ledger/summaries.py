@@ -77,7 +77,8 @@ WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experim
 GROUP BY ALL
 """
 _IN_ORDER = ' ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id'
-_HERE = """benchmark IN (SELECT unnest($named)) AND machine_id = $machine_id AND env_id = $env_id"""
+_HERE = """benchmark IN (SELECT unnest($named)) AND machine_id = $machine_id
+    AND ($env_id IS NULL OR env_id = $env_id)"""
 _LAST = """FROM ({levels}) QUALIFY row_number() OVER (
     PARTITION BY benchmark, version, unit, better, "exact", machine_id, lockstep
     ORDER BY recorded_at DESC, run_id DESC
@@ -99,14 +100,14 @@ _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "mac
 
 @dataclass(frozen=True, kw_only=True)
 class Here:
-    """What may be compared with one session: benchmarks by node ids, a machine, and an environment.
+    """What is wanted of some benchmarks, by node ids, on one machine.
 
-    Of each trend only the newest ``runs`` runs are wanted.
+    It is the newest ``runs`` runs of each trend, of one environment, or of any where ``env_id`` is None.
     """
 
     benchmarks: Collection[str]
     machine_id: str
-    env_id: str
+    env_id: str | None
     runs: int
 
 
