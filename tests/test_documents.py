@@ -22,6 +22,7 @@ DOCUMENTS = [
     "docs/history.md",
     "docs/howto/continuous-integration.md",
     "docs/howto/read-a-profile.md",
+    "docs/json.md",
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/start.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from perfkit.cli import (
     backfill,
     bisect,
     calibrate,
+    command_help,
     comment,
     compare,
     doctor,
@@ -29,16 +31,21 @@ from perfkit.cli import (
     log,
     profile,
     report,
+    schema,
     show,
     tricks,
     view,
     work,
 )
-from perfkit.cli.options import examples
-from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE
+from perfkit.cli.options import QuietOption, examples
+from perfkit.errors import EXIT_REGRESSED, EXIT_USAGE, UsageError
 
 # The library's own options, which end with 1 where they know no shell.
 _COMPLETION = {"--install-completion", "--show-completion"}
+# These print what they are asked for, and nothing that could be left out.
+_NEVER_QUIET = {"help", "schema", "view"}
+# With fewer columns a table of options would cut their names.
+_FEWEST_COLUMNS = 80
 
 
 class _EscapedError(Exception):
@@ -50,7 +57,20 @@ class _EscapedError(Exception):
 
 
 class _Commands(TyperGroup):
-    """The verbs; their exceptions go to the caller, except for mistakes in the command line itself."""
+    """The verbs; their exceptions go to the caller, except for mistakes in the command line itself.
+
+    Every command gets the option --quiet, and in a narrow terminal a help whose names are whole.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 (the library's own types)
+        super().__init__(*args, **kwargs)
+        quiet = _quiet_option()
+        narrow = shutil.get_terminal_size().columns < _FEWEST_COLUMNS
+        for command in (leaf for one in self.commands.values() for leaf in _leaves(one)):
+            if narrow:
+                command.rich_markup_mode = None
+            if not command.hidden and command.name not in _NEVER_QUIET:
+                command.params.append(quiet)
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the library's own types)
         with _escaping():
@@ -59,6 +79,28 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (likewise)
         with _escaping():
             return super().invoke(ctx)
+
+
+def _leaves(command: Any) -> Iterator[Any]:  # noqa: ANN401 (likewise)
+    """Yield the commands that do something, at any depth below a group."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield command
+    for one in (below or {}).values():
+        yield from _leaves(one)
+    if below is not None and command.invoke_without_command:
+        yield command
+
+
+def _quiet_option() -> Any:  # noqa: ANN401 (likewise)
+    """Return the option as the library makes it of an annotation."""
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def _(*, quiet: QuietOption = False) -> None:
+        """Stand for every command."""
+
+    return typer.main.get_command(app).params[0]
 
 
 @contextlib.contextmanager
@@ -73,6 +115,7 @@ app = typer.Typer(
     name="perfkit",
     cls=_Commands,
     no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     epilog=examples(
         "perfkit gate",
@@ -101,6 +144,8 @@ experiment.register(app)
 tricks.register(app)
 accept.register(app)
 engine.register(app)
+schema.register(app)
+command_help.register(app)
 work.register(app)
 
 
@@ -121,15 +166,22 @@ def run_app() -> int:
 
 @app.callback()
 def perfkit(
+    context: typer.Context,
     *,
-    version: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _say_version(value=value), is_eager=True)
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    env: Annotated[
+        bool, typer.Option("--env", help="With --version: also what a bug report has to say.")
     ] = False,
 ) -> None:
     """Profile PyTorch training code, keep every measurement by git commit, and see what each change cost."""
+    if version and env:
+        from perfkit.jobs.about import about_lines
 
-
-def _say_version(*, value: bool) -> None:
-    if value:
+        for line in about_lines():
+            typer.echo(line)
+    elif version:
         typer.echo(f"perfkit {importlib.metadata.version('perfkit')}")
+    elif env or context.invoked_subcommand is None:
+        raise UsageError("--env goes with --version: `perfkit --version --env` shows what a bug report needs")
+    if version:
         raise typer.Exit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from perfkit.cli.options import (
     examples,
     ledger_at,
 )
-from perfkit.cli.output import show, tell
+from perfkit.cli.output import say, tell
 from perfkit.errors import NotMeasuredError
 
 if TYPE_CHECKING:
@@ -116,8 +117,8 @@ def _in_alternation(request: BackfillRequest, project: Project, json: str | None
     result = run_backfill(
         request,
         project=project,
-        progress=lambda number, of, slot: _say(number, of, slot, json),
-        say=lambda text: show(text, to_json=json),
+        progress=_Launches(json).begin,
+        say=lambda text: say(text, to_json=json),
     )
     measured = f"{result.rows} rows of run {short_run_id(result.run_id)}{after_waiting(result.waited_s)}"
     tell(f"{measured} -> {told_place(result.file)}", result, json=json)
@@ -130,7 +131,7 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
     from perfkit.ledger.remote import mirrored_url
     from perfkit.units import counted, listed
 
-    result = run_range_backfill(request, project=project, say=lambda text: show(text, to_json=json))
+    result = run_range_backfill(request, project=project, say=lambda text: say(text, to_json=json))
     known = f", {result.known} in the ledger already" if result.known else ""
     failed = f", {counted(len(result.failures), 'failure')}" if result.failures else ""
     measured = f"{counted(result.commits, 'commit')}: {result.measured} tried{known}{failed}"
@@ -140,6 +141,17 @@ def _by_tasks(request: BackfillRequest, project: Project, json: str | None) -> N
         raise NotMeasuredError(listed(result.failures, _MOST_TOLD))
 
 
-def _say(number: int, of: int, slot: Slot, json: str | None) -> None:
-    """Say which launch begins; nothing is redrawn while it runs, since that would take CPU time from it."""
-    show(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}", to_json=json)
+class _Launches:
+    """Says which launch begins; nothing is redrawn while it runs, since that would take CPU time from it."""
+
+    def __init__(self, json: str | None) -> None:
+        self._json = json
+        self._began_s = time.monotonic()
+
+    def begin(self, number: int, of: int, slot: Slot) -> None:
+        """Say which launch begins, and about how long all that is left takes."""
+        from perfkit.units import human_seconds
+
+        done, since_s = number - 1, time.monotonic() - self._began_s
+        left = f"; about {human_seconds(since_s / done * (of - done), digits=2)} left" if done else ""
+        say(f"launch {number} of {of}: commit {slot.sha[:10]}, block {slot.block}{left}", to_json=self._json)

@@ -18,6 +18,7 @@ from perfkit.cli.options import (
     WaitOption,
     check_rates,
     examples,
+    is_quiet,
     ledger_at,
     output_option,
     project_in,
@@ -105,7 +106,7 @@ def bisect(
         wait_s=wait,
         engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
-    with BisectLine() as progress:
+    with BisectLine(enabled=not is_quiet()) as progress:
         report = run_bisect(request, project=project, progress=progress)
 
     def write() -> None:

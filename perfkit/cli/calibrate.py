@@ -24,7 +24,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 _DEFAULT_PLANT = "5%"
 
@@ -81,8 +81,7 @@ def calibrate(
     from perfkit.config import parse_percent
     from perfkit.jobs.calibrate import CalibrateRequest, run_calibrate
     from perfkit.jobs.engines import EngineChoice
-    from perfkit.views.calibration import calibration_view
-    from perfkit.views.progress import StageProgress
+    from perfkit.views.calibration import calibration_view, decision_sentence
 
     check_rates(alpha=alpha, budget=budget)
     project = project_in(repo)
@@ -100,7 +99,7 @@ def calibrate(
         wait_s=wait,
         engine=EngineChoice(url=engine, machines=tuple(machine or ()), address=clone),
     )
-    with StageProgress() as progress:
+    with stages() as progress:
         found = run_calibrate(request, project=project, progress=progress)
-    tell(calibration_view(found), found, json=json)
+    tell(calibration_view(found), found, json=json, verdict=decision_sentence(found))
     sys.exit(found.exit_code)

@@ -19,7 +19,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +49,7 @@ def compare(
     these differ by. Exit code: 0 pass, 1 regressed, 3 inconclusive, 4 something has no times.
     """
     from perfkit.jobs.compare import CompareRequest, run_compare
-    from perfkit.views.apart import apart_view
+    from perfkit.views.apart import apart_view, decision_sentence
 
     check_rates(alpha=alpha)
     project = project_in(repo)
@@ -60,6 +60,8 @@ def compare(
         alpha=alpha,
         ledger=ledger_at(ledger or project.ledger_place),
     )
-    report = run_compare(request, project=project)
-    tell(apart_view(report), report, json=json)
+    with stages(only_drawn=True) as progress:
+        progress.say("reading the ledger")
+        report = run_compare(request, project=project)
+    tell(apart_view(report), report, json=json, verdict=decision_sentence(report))
     sys.exit(report.exit_code)

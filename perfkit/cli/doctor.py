@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -39,13 +39,12 @@ def doctor(
     """
     from perfkit.errors import UsageError
     from perfkit.jobs.doctor import DoctorRequest, run_doctor
-    from perfkit.views.doctor import doctor_view
-    from perfkit.views.progress import StageProgress
+    from perfkit.views.doctor import decision_sentence, doctor_view
 
     if not seconds > 0:
         raise UsageError(f"--seconds must be above zero, found {seconds:g}")
     request = DoctorRequest(margin=margin_share(margin), seconds=seconds, seed=seed, wait_s=wait)
-    with StageProgress() as progress:
+    with stages() as progress:
         fitness = run_doctor(request, project=project_in(None), say=progress.say, tell=progress.tell)
-    tell(doctor_view(fitness), fitness, json=json)
+    tell(doctor_view(fitness), fitness, json=json, verdict=decision_sentence(fitness))
     sys.exit(fitness.exit_code)

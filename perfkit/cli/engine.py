@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, examples
-from perfkit.cli.output import show, tell
+from perfkit.cli.output import say, tell
 
 _engine = typer.Typer(
     no_args_is_help=True,
@@ -37,8 +37,8 @@ def check(
     Exit code: 0 all are fit, 2 no scheduler answers, 4 a worker is not fit, or there is none.
     """
     from perfkit.jobs.engines import check_engine, check_exit_code
-    from perfkit.views.engines import workers_view
+    from perfkit.views.engines import decision_sentence, workers_view
 
-    workers = check_engine(url, say=lambda text: show(text, to_json=json))
-    tell(workers_view(workers), workers, json=json)
+    workers = check_engine(url, say=lambda text: say(text, to_json=json))
+    tell(workers_view(workers), workers, json=json, verdict=decision_sentence(workers))
     sys.exit(check_exit_code(workers))

@@ -23,7 +23,7 @@ from perfkit.cli.options import (
     margin_share,
     project_in,
 )
-from perfkit.cli.output import show, tell
+from perfkit.cli.output import say, stages, tell
 from perfkit.extras import need
 
 if TYPE_CHECKING:
@@ -207,12 +207,11 @@ def _run(
 ) -> None:
     from perfkit.jobs.experiment import run_experiment
     from perfkit.verdict.effects import exit_code_of
-    from perfkit.views.progress import StageProgress
 
     need("torch", by="perfkit experiment")
     project = project_in(repo)
     place = ledger_at(ledger or project.ledger_place)
-    with StageProgress() as progress:
+    with stages() as progress:
         measured = run_experiment(experiment, project=project, ledger=place, progress=progress, wait_s=wait_s)
     _tell(measured, markdown, json)
     sys.exit(exit_code_of(measured.record))
@@ -221,11 +220,12 @@ def _run(
 def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
     from perfkit.jobs.experiment import write_document
     from perfkit.views.experiment.terminal import experiment_view
+    from perfkit.views.experiment.wording import head_lines
     from perfkit.views.gate.wording import after_waiting
 
     def say_waited() -> None:
         if measured.waited_s:
-            show(f"measured{after_waiting(measured.waited_s)}", to_json=json)
+            say(f"measured{after_waiting(measured.waited_s)}", to_json=json)
 
     def write() -> None:
         if markdown is not None:
@@ -235,6 +235,7 @@ def _tell(measured: Measured, markdown: Path | None, json: str | None) -> None:
         experiment_view(measured.record),
         measured.record,
         json=json,
+        verdict=": ".join(head_lines(measured.record)),
         then=(say_waited, write),
         unrecorded=measured.unrecorded,
     )

@@ -14,9 +14,10 @@ from perfkit.cli.options import (
     WaitOption,
     chosen,
     examples,
+    is_quiet,
     output_option,
 )
-from perfkit.cli.output import check_two_places, tell, write_flames
+from perfkit.cli.output import check_two_places, stages, tell, write_flames
 from perfkit.errors import UsageError
 
 
@@ -79,7 +80,7 @@ def explain(
     from perfkit.records import Side
     from perfkit.views.explain.markdown import difference_markdown
     from perfkit.views.explain.page import difference_page
-    from perfkit.views.explain.terminal import difference_view
+    from perfkit.views.explain.terminal import difference_sentence, difference_view
 
     if target is None and (snapshots := snapshots_of(base, head)):
         if html or markdown or speedscope or firefox:
@@ -101,7 +102,8 @@ def explain(
         own=tuple(own or ()),
         wait_s=wait,
     )
-    found = run_explain(request, project=load_project(Path.cwd()), voice=_Voice())
+    with stages(only_drawn=True) as progress:
+        found = run_explain(request, project=load_project(Path.cwd()), voice=_Voice(), progress=progress)
     difference = found.difference
 
     def write_page() -> None:
@@ -116,8 +118,13 @@ def explain(
     def write_both() -> None:
         write_flames((found.base, found.head), speedscope=speedscope, firefox=firefox)
 
-    then = (write_page, write_markdown, write_both)
-    tell(difference_view(difference), difference, json=json, then=then)
+    tell(
+        difference_view(difference),
+        difference,
+        json=json,
+        verdict=difference_sentence(difference),
+        then=(write_page, write_markdown, write_both),
+    )
 
 
 class _Voice:
@@ -127,4 +134,5 @@ class _Voice:
         """Print a message."""
         from perfkit.views.console import visible_lines
 
-        typer.echo(visible_lines(text), err=True)
+        if not is_quiet():
+            typer.echo(visible_lines(text), err=True)

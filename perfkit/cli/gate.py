@@ -22,6 +22,7 @@ from perfkit.cli.options import (
     check_rates,
     chosen,
     examples,
+    is_quiet,
     ledger_at,
     margin_share,
     output_option,
@@ -176,6 +177,7 @@ def gate(
     from perfkit.jobs.against import Gated, last_release, plan_gates, run_gates
     from perfkit.jobs.surveying import GateRequest
     from perfkit.jobs.text_files import replace_text
+    from perfkit.views.gate.decision import both_sentence
     from perfkit.views.gate.live import GateProgress
     from perfkit.views.gate.markdown import render_comment
     from perfkit.views.gate.plan import plan_markdown, plan_view
@@ -227,6 +229,7 @@ def gate(
 
     if from_ledger is not None:
         from perfkit.compare.recompute import recompute_gate
+        from perfkit.jobs.past import with_past
 
         if fail_on or inconclusive or fail_fast:
             raise UsageError(
@@ -234,6 +237,7 @@ def gate(
                 " leave --fail-on, --inconclusive and --fail-fast out"
             )
         report = recompute_gate(from_ledger, ledger=place, project=project)
+        report = with_past(report, ledger=place, root=project.root)
         gated = Gated(report=report, exit_code=report.exit_code)
     else:
         from perfkit.compare.target_benchmark import target_benchmark
@@ -253,7 +257,7 @@ def gate(
             environments=environments,
             target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
         )
-        with GateProgress(enabled=True) as progress:
+        with GateProgress(enabled=not is_quiet()) as progress:
             if plan:
                 planned = plan_gates(request, against, project=project, progress=progress)
             else:
@@ -266,6 +270,7 @@ def gate(
         gate_view(report),
         report,
         json=json,
+        verdict=None if report.against is None else both_sentence(report),
         then=(lambda: write(render_comment(report)),),
         unrecorded=gated.unrecorded,
         code=gated.exit_code,

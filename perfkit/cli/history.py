@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 
 class _ShowsByDefault(TyperGroup):
@@ -84,7 +84,9 @@ def show(
         metric=metric,
     )
     place = ledger_at(ledger or project.ledger_place, to_read=True)
-    report = read_history(project, place, request)
+    with stages(only_drawn=True) as progress:
+        progress.say("reading the history")
+        report = read_history(project, place, request)
     tell(history_view(report), report, json=json)
     if check:
         sys.exit(history_exit_code(report))

@@ -9,7 +9,7 @@ import typer
 
 from perfkit.choices import Service
 from perfkit.cli.options import JsonOption, RepoOption, examples, project_in
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -40,21 +40,22 @@ def init(
     """
     from perfkit.errors import UsageError
     from perfkit.jobs.init import plan_start, write_plan
-    from perfkit.views.progress import StageProgress
-    from perfkit.views.starting import starting_view
+    from perfkit.views.starting import starting_sentence, starting_view
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run contradict each other; leave one of them out")
     services = [_service(name) for name in dict.fromkeys(ci or ())]
     project = project_in(repo)
-    with StageProgress() as progress:
+    with stages() as progress:
         plan = plan_start(project, services=services, say=progress.say)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes and not dry_run and json is None
     if not yes or not plan.files:
-        tell(starting_view(plan, written=False), plan, json=json)
+        sentence = starting_sentence(plan, written=False)
+        tell(starting_view(plan, written=False), plan, json=json, verdict=sentence)
     if plan.files and (yes or (asks and typer.confirm("Write this?"))):
         write_plan(plan)
-        tell(starting_view(plan, written=True), plan, json=json)
+        sentence = starting_sentence(plan, written=True)
+        tell(starting_view(plan, written=True), plan, json=json, verdict=sentence)
     elif plan.files:
         typer.echo("\nNothing was written; `perfkit init --yes` writes it.", err=json is not None)
 

@@ -10,7 +10,7 @@ import typer
 
 from perfkit.cli import ledger_branch, ledger_exchange
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 _DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
@@ -40,10 +40,14 @@ def list_(
 ) -> None:
     """List the runs, newest last."""
     from perfkit.jobs.ledger import list_runs
+    from perfkit.units import counted
     from perfkit.views.ledger_tables import runs_table
 
-    runs = list_runs(_existing(ledger))
-    tell(runs_table(runs, last=last), runs, json=json)
+    place = _existing(ledger)
+    with stages(only_drawn=True) as progress:
+        progress.say("reading the ledger")
+        runs = list_runs(place)
+    tell(runs_table(runs, last=last), runs, json=json, verdict=counted(len(runs), "run"))
 
 
 @_ledger.command(
@@ -52,10 +56,10 @@ def list_(
 def show_(run: str, *, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     """Show what one run measured; RUN is the beginning or the end of its id."""
     from perfkit.jobs.ledger import show_run
-    from perfkit.views.ledger_tables import rows_table
+    from perfkit.views.ledger_tables import rows_sentence, rows_table
 
     rows = show_run(_existing(ledger), run)
-    tell(rows_table(rows), rows, json=json)
+    tell(rows_table(rows), rows, json=json, verdict=rows_sentence(rows))
 
 
 @_ledger.command(
@@ -78,10 +82,9 @@ def compact(
     """
     from perfkit.jobs.ledger_upkeep import compact_ledger
     from perfkit.views.ledger_upkeep import compaction_view
-    from perfkit.views.progress import StageProgress
 
     place = _existing(ledger)
-    with StageProgress() as progress:
+    with stages() as progress:
         done = compact_ledger(place, also_current=also_current, dry_run=dry_run, progress=progress)
     tell(compaction_view(done), done, json=json)
     sys.exit(done.exit_code)
@@ -95,11 +98,10 @@ def verify(*, ledger: LedgerOption = None, json: JsonOption = None) -> None:
     """
     from perfkit.jobs.ledger_upkeep import verify_ledger
     from perfkit.views.ledger_upkeep import verification_view
-    from perfkit.views.progress import StageProgress
 
     # Not as the other commands find it: what was cut off is told here, and not yet recovered.
     place = _untouched(ledger)
-    with StageProgress() as progress:
+    with stages() as progress:
         found = verify_ledger(place, progress=progress)
     tell(verification_view(found), found, json=json)
     sys.exit(found.exit_code)
@@ -114,10 +116,9 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
     """
     from perfkit.jobs.ledger_upkeep import repair_ledger
     from perfkit.views.ledger_upkeep import repair_view
-    from perfkit.views.progress import StageProgress
 
     place = _untouched(ledger)
-    with StageProgress() as progress:
+    with stages() as progress:
         done = repair_ledger(place, dry_run=dry_run, progress=progress)
     tell(repair_view(done), done, json=json)
     sys.exit(done.exit_code)
@@ -139,13 +140,12 @@ def merge(
     from perfkit.jobs.ledger_upkeep import merge_ledgers
     from perfkit.ledger.remote import ledger_folder
     from perfkit.views.ledger_upkeep import merge_view
-    from perfkit.views.progress import StageProgress
 
     named = ledger or load_project(Path.cwd()).ledger_place
     # A folder that is not there was mistyped; a ledger in a store begins with its first file.
     place = ledger_at(named, to_read=not is_url(named))
     theirs = ledger_folder(other)
-    with StageProgress() as progress:
+    with stages() as progress:
         done = merge_ledgers(place, theirs, dry_run=dry_run, progress=progress)
     tell(merge_view(done), done, json=json)
     sys.exit(done.exit_code)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import LedgerOption, examples
+from perfkit.cli.output import stages
 from perfkit.errors import UsageError
 
 _BRANCH = "perfkit-ledger"
@@ -32,7 +33,10 @@ def pull(
 
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)
-    typer.echo(pull_ledger(project, place, branch=branch, remote=remote))
+    with stages(only_drawn=True) as progress:
+        progress.say(f"fetching {branch} of {remote}")
+        told = pull_ledger(project, place, branch=branch, remote=remote)
+    typer.echo(told)
 
 
 def push(
@@ -44,7 +48,10 @@ def push(
 
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)
-    typer.echo(push_ledger(project, place, branch=branch, remote=remote))
+    with stages(only_drawn=True) as progress:
+        progress.say(f"pushing to {branch} of {remote}")
+        told = push_ledger(project, place, branch=branch, remote=remote)
+    typer.echo(told)
 
 
 def _folder(place: str | Path) -> Path:

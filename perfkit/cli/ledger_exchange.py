@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at, project_in
-from perfkit.cli.output import tell, write_text
+from perfkit.cli.output import stages, tell, write_text
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def import_(
     series. A file for each commit is added, and what was imported before is not added again.
     """
     from perfkit.jobs.ledger_exchange import ImportRequest, import_files
-    from perfkit.views.progress import StageProgress
 
     project = project_in(None)
     start = repo or project.root
@@ -78,7 +77,7 @@ def import_(
         format=_format(format_),
         commit=commit,
     )
-    with StageProgress() as progress:
+    with stages() as progress:
         progress.say("importing")
         report = import_files(request, progress=progress.tell)
     tell(_told(report), report, json=json, failure=_failure(report))
@@ -121,18 +120,19 @@ def export(
     """
     from perfkit.jobs.ledger_exchange import ExportRequest, export_rows
 
-    report = export_rows(
-        ExportRequest(
-            ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
-            start=Path.cwd(),
-            format=_export_format(format_),
-            out=out,
-            benchmarks=tuple(benchmark or ()),
-            commit=commit,
-            run=run,
-            source=source,
-        )
+    request = ExportRequest(
+        ledger=ledger_at(ledger or project_in(None).ledger_place, to_read=True),
+        start=Path.cwd(),
+        format=_export_format(format_),
+        out=out,
+        benchmarks=tuple(benchmark or ()),
+        commit=commit,
+        run=run,
+        source=source,
     )
+    with stages(only_drawn=True) as progress:
+        progress.say("exporting")
+        report = export_rows(request)
     _tell_export(report, out)
 
 

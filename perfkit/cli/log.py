@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 _log = typer.Typer(
     invoke_without_command=True,
@@ -45,7 +45,9 @@ def log(
     project = load_project(Path.cwd())
     file = out or project.path(project.config.log.file)
     rows = ledger_at(ledger or project.ledger_place, to_read=True)
-    result = render_log(project=project, ledger=rows, file=file, check=check)
+    with stages(only_drawn=True) as progress:
+        progress.say("reading the ledger")
+        result = render_log(project=project, ledger=rows, file=file, check=check)
     entries = sum(len(table.entries) for table in result.log.tables)
     told = f"{file}: {entries} rows, {'written' if result.changed else 'up to date'}"
     tell(told, result.log, json=json)

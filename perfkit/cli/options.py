@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 _MANY_FILES = 50
+# What the command line that was read last says of --quiet; every command has that option.
+_IS_QUIET = ContextVar("_IS_QUIET", default=False)
 
 
 def checked_place(param: typer.CallbackParam, value: str | Path | None) -> str | Path | None:
@@ -130,6 +133,29 @@ SetOption = Annotated[
 ]
 
 
+def _hear_quiet(value: bool) -> bool:  # noqa: FBT001 (the library passes it so)
+    _IS_QUIET.set(value)
+    return value
+
+
+# Added to every command by the root command; what prints asks ``is_quiet``.
+QuietOption = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="Print the verdict in one sentence, and errors; no progress.",
+        callback=_hear_quiet,
+        expose_value=False,
+    ),
+]
+
+
+def is_quiet() -> bool:
+    """Tell whether the person asked for the verdict alone."""
+    return _IS_QUIET.get()
+
+
 def check_rates(*, alpha: float | None, budget: float | None = None) -> None:
     """Refuse numbers that mean nothing.
 
@@ -208,7 +234,7 @@ def _copied(place: str | Path, *, to_read: bool) -> Path:
 
         def tell(done: int, total: int) -> None:
             nonlocal bar
-            if bar is None and total >= _MANY_FILES:
+            if bar is None and total >= _MANY_FILES and not is_quiet():
                 bar = shown.enter_context(StageProgress())
                 bar.say(f"copying {total} files of {place}")
             if bar is not None:

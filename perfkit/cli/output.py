@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from perfkit.cli.options import STANDARD_OUTPUT
+from perfkit.cli.options import STANDARD_OUTPUT, is_quiet
 from perfkit.errors import EXIT_NOT_MEASURED, PerfkitError, RecordingError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from perfkit.records.readings import Reading
+    from perfkit.views.progress import StageProgress
 
 
 def tell(
@@ -23,6 +24,7 @@ def tell(
     result: object,
     *,
     json: str | None,
+    verdict: str | None = None,
     then: tuple[Callable[[], None], ...] = (),
     unrecorded: str | None = None,
     code: int = EXIT_NOT_MEASURED,
@@ -32,7 +34,8 @@ def tell(
 
     What was measured is seen before anything is written that a full disk could keep from being written, and
     no failure keeps the rest from being done. ``unrecorded`` says what kept the result from the ledger: the
-    command then ends with ``code``. ``failure`` is what kept the result from being whole.
+    command then ends with ``code``. ``failure`` is what kept the result from being whole. With --quiet only
+    the ``verdict`` is printed, by default the sentence that the view begins with.
 
     Raises:
         PerfkitError: the first thing that failed; others are its notes.
@@ -44,7 +47,7 @@ def tell(
         failures[-1].exit_code = code
     closed: BrokenPipeError | None = None
     steps: list[Callable[[], None]] = [
-        functools.partial(show, view, to_json=json),
+        functools.partial(show, view, to_json=json, verdict=verdict),
         *then,
         functools.partial(write_json, result, json),
     ]
@@ -63,8 +66,8 @@ def tell(
         raise closed
 
 
-def show(view: RenderableType, *, to_json: str | None = None) -> None:
-    """Print a view; to standard error when standard output carries JSON.
+def show(view: RenderableType, *, to_json: str | None = None, verdict: str | None = None) -> None:
+    """Print a view, or with --quiet its verdict; to standard error when standard output carries JSON.
 
     Raises:
         UsageError: the stream takes nothing more, as on a full disk.
@@ -72,9 +75,12 @@ def show(view: RenderableType, *, to_json: str | None = None) -> None:
     from perfkit.views.console import console_on
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
+    if is_quiet():
+        view = verdict or _first_sentence(view)
     try:
-        # A text is laid out already, and a "[" in it must not be read as markup.
-        console_on(stream).print(view, markup=False, soft_wrap=isinstance(view, str))
+        # A text is laid out already, except for a verdict, and a "[" in it must not be read as markup.
+        laid_out = isinstance(view, str) and not (is_quiet() and stream.isatty())
+        console_on(stream).print(view, markup=False, soft_wrap=laid_out)
         stream.flush()
     except SystemExit as end:
         # The library that prints ends the command with 1 if the output is closed.
@@ -83,6 +89,37 @@ def show(view: RenderableType, *, to_json: str | None = None) -> None:
         raise
     except OSError as error:
         raise _unwritable(stream, error) from error
+
+
+def say(text: str, *, to_json: str | None = None) -> None:
+    """Print a line about what is being done, unless the person asked for the verdict alone.
+
+    Raises:
+        UsageError: the stream takes nothing more, as on a full disk.
+    """
+    if not is_quiet():
+        show(text, to_json=to_json)
+
+
+def stages(*, only_drawn: bool = False) -> StageProgress:
+    """Return what shows the stages of a command; nothing with --quiet.
+
+    With ``only_drawn`` it shows a bar in a terminal and writes nothing elsewhere: for what mostly takes no
+    time that a person would notice.
+    """
+    from perfkit.views.progress import StageProgress
+
+    return StageProgress(enabled=not is_quiet(), only_drawn=only_drawn)
+
+
+def _first_sentence(view: RenderableType) -> str:
+    """Return the first line of a view, which is what most views say first: what was found."""
+    from rich.console import Group
+    from rich.padding import Padding
+
+    while not isinstance(view, str) and isinstance(view, (Group, Padding)):
+        view = view.renderables[0] if isinstance(view, Group) else view.renderable
+    return str(view).partition("\n")[0]
 
 
 def write_json(result: object, destination: str | None) -> None:
@@ -95,10 +132,11 @@ def write_json(result: object, destination: str | None) -> None:
         return
     import msgspec
 
+    from perfkit.jobs.schemas import encoded
     from perfkit.jobs.text_files import replace_text
     from perfkit.views.console import visible_json
 
-    text = visible_json(msgspec.json.format(msgspec.json.encode(result, enc_hook=_place)).decode()) + "\n"
+    text = visible_json(msgspec.json.format(encoded(result)).decode()) + "\n"
     if destination == STANDARD_OUTPUT:
         write_text(text)
     else:
@@ -135,13 +173,6 @@ def write_flames(readings: Sequence[Reading], *, speedscope: Path | None, firefo
     ]
     for file, text, option in texts:
         replace_text(file, text, option=option)
-
-
-def _place(value: object) -> str:
-    """Return the text of a path, which JSON has no type for."""
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(type(value).__name__)
 
 
 def write_text(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -16,6 +17,7 @@ from perfkit.cli.options import (
     SpeedscopeOption,
     WaitOption,
     examples,
+    is_quiet,
     ledger_at,
 )
 from perfkit.cli.output import check_two_places, tell, write_flames
@@ -121,7 +123,8 @@ def profile(
     from perfkit.jobs.profile import ProfileRequest, run_profile
     from perfkit.jobs.profiles.torchrun import started_ranks
     from perfkit.jobs.show import read_profiles
-    from perfkit.views.profile_report import render_report
+    from perfkit.views.console import console_on
+    from perfkit.views.profile_report import WHOLE_COLUMNS, render_report
 
     project = load_project(Path.cwd())
     started = started_ranks(target, tuple(arguments or ()), ranks=ranks)
@@ -138,6 +141,7 @@ def profile(
         lines=tuple(lines or ()),
         trace_all=trace_all,
         wait_s=wait,
+        progress=not is_quiet(),
         ledger=None if no_ledger else ledger_at(ledger or project.ledger_place),
     )
     summary = run_profile(request, project=project)
@@ -148,7 +152,9 @@ def profile(
             files = [folder / name for name in summary.artifacts if name.endswith(".stat")]
             write_flames(read_profiles(files, project=project), speedscope=speedscope, firefox=firefox)
 
-    tell(render_report(summary, folder=folder), summary, json=json, then=(write_both,))
+    columns = min(console_on(sys.stdout).width, WHOLE_COLUMNS)
+    report = render_report(summary, folder=folder, columns=columns)
+    tell(report, summary, json=json, then=(write_both,))
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

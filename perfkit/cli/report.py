@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
-from perfkit.cli.output import tell
+from perfkit.cli.output import stages, tell
 
 
 def register(app: typer.Typer) -> None:
@@ -52,13 +52,16 @@ def report(
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     if trends is not None:
-        written = write_trends(
-            project=project, ledger=place, folder=trends, benchmarks=tuple(benchmarks or ())
-        )
+        with stages(only_drawn=True) as progress:
+            progress.say("reading the history")
+            written = write_trends(
+                project=project, ledger=place, folder=trends, benchmarks=tuple(benchmarks or ())
+            )
         told = f"{written.folder}: {written.files} pictures"
     else:
         folder = out or project.path(project.config.report.out or DEFAULT_OUT)
-        written = make_report(project=project, ledger=place, out=folder)
+        with stages(only_drawn=True) as progress:
+            written = make_report(project=project, ledger=place, out=folder, progress=progress)
         told = f"{written.folder / 'index.html'}: {written.files} files"
     removed = f", {written.removed} removed" if written.removed else ""
     tell(f"{told}, {written.changed} of them new or changed{removed}", written, json=json)

@@ -13,9 +13,10 @@ from perfkit.cli.options import (
     LedgerOption,
     SpeedscopeOption,
     examples,
+    is_quiet,
     ledger_at,
 )
-from perfkit.cli.output import check_two_places, tell, write_flames, write_json
+from perfkit.cli.output import check_two_places, stages, tell, write_flames, write_json
 from perfkit.cli.output import show as show_view
 from perfkit.errors import UsageError
 
@@ -120,15 +121,16 @@ def _show_profiles(
     """Show profiles, and write their ``flames`` for speedscope and for the Firefox Profiler."""
     from perfkit.config import load_project
     from perfkit.jobs.show import read_profiles
-    from perfkit.views.reading.terminal import ranks_view, reading_view
+    from perfkit.views.reading.terminal import ranks_view, reading_sentence, reading_view
     from perfkit.views.reading.text import reading_text
 
-    readings = read_profiles(files, project=load_project(Path.cwd()), own=own)
+    with stages(only_drawn=True) as progress:
+        readings = read_profiles(files, project=load_project(Path.cwd()), own=own, progress=progress)
     write_flames(readings, speedscope=flames[0], firefox=flames[1])
     for reading in readings:
         view = reading_text(reading, own_only=bool(own)) if txt or own else reading_view(reading)
-        show_view(view, to_json=json)
-    if not txt and (ranks := ranks_view(readings)) is not None:
+        show_view(view, to_json=json, verdict=reading_sentence(reading))
+    if not txt and not is_quiet() and (ranks := ranks_view(readings)) is not None:
         show_view(ranks, to_json=json)
     write_json(readings, json)
 
@@ -136,9 +138,9 @@ def _show_profiles(
 def _show_env(names: list[str], ledger: str | None, json: str | None) -> None:
     from perfkit.config import load_project
     from perfkit.jobs.show_env import show_surroundings
-    from perfkit.views.surroundings import surroundings_view
+    from perfkit.views.surroundings import surroundings_sentence, surroundings_view
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     report = show_surroundings(names, ledger=place, project=project)
-    tell(surroundings_view(report), report, json=json)
+    tell(surroundings_view(report), report, json=json, verdict=surroundings_sentence(report))

@@ -19,6 +19,7 @@ from perfkit.cli.options import (
     assignment,
     check_rates,
     examples,
+    is_quiet,
     ledger_at,
     margin_share,
     project_in,
@@ -92,7 +93,7 @@ def tricks(
     from perfkit.factorial.definition import parse_level
     from perfkit.jobs.tricks import TricksRequest, codes, recorded_tricks, run_tricks, write_document
     from perfkit.views.gate.live import GateProgress
-    from perfkit.views.tricks.terminal import tricks_view
+    from perfkit.views.tricks.terminal import tally_sentence, tricks_view
 
     check_rates(alpha=alpha, budget=budget)
     if target and apply_to:
@@ -119,13 +120,20 @@ def tricks(
             seed=seed,
             wait_s=wait,
         )
-        with GateProgress(enabled=True) as progress:
+        with GateProgress(enabled=not is_quiet()) as progress:
             report = run_tricks(request, project=project, progress=progress)
 
     def write() -> None:
         if markdown is not None:
             write_document(report, markdown)
 
-    tell(tricks_view(report, codes(report)), report, json=json, then=(write,), unrecorded=report.unrecorded)
+    tell(
+        tricks_view(report, codes(report)),
+        report,
+        json=json,
+        verdict=tally_sentence(report),
+        then=(write,),
+        unrecorded=report.unrecorded,
+    )
     failed = any(one.answer in {"failed", "not the same"} for one in report.results)
     sys.exit(EXIT_NOT_MEASURED if failed else EXIT_PASS)

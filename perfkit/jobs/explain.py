@@ -14,7 +14,7 @@ from perfkit.config import Project
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.extras import is_installed
 from perfkit.jobs.measuring import measuring
-from perfkit.jobs.show import code_names
+from perfkit.jobs.show import code_names, read_told
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
@@ -74,8 +74,12 @@ class ExplainedProfiles:
         return flames_of(self.base, self.head)
 
 
-def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> ExplainedProfiles:
+def run_explain(
+    request: ExplainRequest, *, project: Project, voice: Voice, progress: Voice | None = None
+) -> ExplainedProfiles:
     """Return what differs between two profiles, or between two commits that are profiled here and now.
+
+    ``progress`` hears which file is read: a large trace takes seconds.
 
     Raises:
         UsageError: one is a file and the other a commit, or a name is neither; else as for files or for
@@ -96,7 +100,7 @@ def run_explain(request: ExplainRequest, *, project: Project, voice: Voice) -> E
                 " (with --target both are commits)"
             )
     base, head = map(Path, names)
-    return explain_files(base, head, project=project, own=request.own)
+    return explain_files(base, head, project=project, own=request.own, progress=progress)
 
 
 def snapshots_of(base: str, head: str) -> tuple[MemorySnapshot, MemorySnapshot] | None:
@@ -158,7 +162,12 @@ def _is_folder(name: str) -> bool:
 
 
 def explain_files(
-    base: Path, head: Path, *, project: Project, own: tuple[str, ...] = ()
+    base: Path,
+    head: Path,
+    *,
+    project: Project,
+    own: tuple[str, ...] = (),
+    progress: Voice | None = None,
 ) -> ExplainedProfiles:
     """Return what differs between two files of profiles; those of loaders' workers beside them count too.
 
@@ -166,7 +175,7 @@ def explain_files(
         UsageError: a file is missing, damaged or no profile, or the two cannot be compared.
     """
     code = code_names(project, own)
-    readings = read_profile(base, code), read_profile(head, code)
+    readings = read_told(base, code, progress), read_told(head, code, progress)
     workers = _workers(base, code), _workers(head, code)
     return ExplainedProfiles(
         difference=explain(*readings, workers=workers), base=readings[0], head=readings[1]

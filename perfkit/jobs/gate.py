@@ -10,6 +10,7 @@ from perfkit.compare.engine import Record, compare_sides, settle_method
 from perfkit.compare.explaining import explain_benchmarks, notes_on
 from perfkit.compare.prior import continued_seed, earlier_rows
 from perfkit.config import Project
+from perfkit.jobs.past import with_past
 from perfkit.jobs.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.targets import Target
@@ -53,7 +54,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
         notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
     told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
-    return GateReport(
+    report = GateReport(
         run_id=found.context.run_id,
         recorded_at=found.context.recorded_at,
         base=pair.base.commit,
@@ -75,6 +76,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
     )
+    return with_past(report, ledger=request.ledger, root=project.root)
 
 
 def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[SidePair, tuple[Target, ...]]:

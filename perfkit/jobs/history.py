@@ -78,7 +78,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     request = request or HistoryRequest()
     kept = Ledger(ledger)
     found = kept.trends(Wanted(benchmarks=request.benchmarks, metric=request.metric, since=request.since))
-    commits = _commits(project.root, found)
+    commits = facts_of_commits(project.root, found)
     order = Order.of(commits.values())
     arranged = arrange(found.trends, order)
     if request.branch is not None:
@@ -109,7 +109,7 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     )
 
 
-def _commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
+def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
     """Return what git knows of the measured commits, or what the ledger says of those that git lacks."""
     measured = {commit for trend in found.trends for commit in trend.commits}
     by_git = commit_facts(root, measured)

@@ -18,6 +18,7 @@ from perfkit.records import ProfileSummary
 from perfkit.records.change_log import GateRatio
 from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
 from perfkit.records.history import HistoryReport
+from perfkit.records.progress import Voice
 from perfkit.records.results import (
     DEVICE_TIME,
     HOST_TIME,
@@ -68,8 +69,10 @@ class WrittenFiles:
     removed: int
 
 
-def make_report(*, project: Project, ledger: Path, out: Path) -> WrittenFiles:
+def make_report(*, project: Project, ledger: Path, out: Path, progress: Voice | None = None) -> WrittenFiles:
     """Write the pages of a project's history into a folder; a page that would be the same is not touched.
+
+    ``progress`` hears what is done: a ledger of many runs takes a minute.
 
     Raises:
         LedgerError: a ledger file cannot be read.
@@ -77,11 +80,18 @@ def make_report(*, project: Project, ledger: Path, out: Path) -> WrittenFiles:
         UsageError: the folder holds other things, or cannot be written.
     """
     _check_folder(out)
+    say = progress.say if progress is not None else _unheard
+    say("reading the history")
     site, copies = read_site(project=project, ledger=ledger)
     files: Iterator[tuple[str, str | Path]] = (
         file for group in (site_files(site), sorted(copies.items())) for file in group
     )
+    say("writing pages")
     return _write(out, files)
+
+
+def _unheard(_: str) -> None:
+    """Pass nothing on."""
 
 
 def write_trends(

@@ -10,17 +10,33 @@ from perfkit.errors import UsageError
 from perfkit.reading.files import is_pickle, read_memory, read_profile
 from perfkit.reading.names import CodeNames, printable
 from perfkit.records.memory import MemorySnapshot
+from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading
 
 
-def read_profiles(files: Sequence[Path], *, project: Project, own: Sequence[str] = ()) -> tuple[Reading, ...]:
+def read_profiles(
+    files: Sequence[Path], *, project: Project, own: Sequence[str] = (), progress: Voice | None = None
+) -> tuple[Reading, ...]:
     """Return what each file says; ``own`` are the packages to take for one's own code, else the configured.
+
+    ``progress`` hears which file is read: a large trace takes seconds.
 
     Raises:
         UsageError: a file is missing, damaged or no profile.
     """
     code = code_names(project, own)
-    return tuple(read_profile(file, code) for file in files)
+    return tuple(read_told(file, code, progress) for file in files)
+
+
+def read_told(file: Path, code: CodeNames, progress: Voice | None) -> Reading:
+    """Return what a file says, once ``progress`` has heard that it is being read.
+
+    Raises:
+        UsageError: the file is missing, damaged or no profile.
+    """
+    if progress is not None:
+        progress.say(f"reading {file.name}")
+    return read_profile(file, code)
 
 
 def read_snapshots(files: Sequence[Path]) -> tuple[MemorySnapshot, ...]:

@@ -73,8 +73,16 @@ SELECT benchmark, version, metric, unit, better, "exact", machine_id, source IN 
 FROM ledger
 WHERE status = 'ok' AND mean IS NOT NULL AND source NOT IN ({_CHANGED}, 'experiment') AND metric = $metric
     AND {{benchmarks}}
-    AND epoch_us(recorded_at) >= $since
-GROUP BY ALL ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id
+    AND epoch_us(recorded_at) >= $since AND {{here}}
+GROUP BY ALL
+"""
+_IN_ORDER = ' ORDER BY benchmark, version, unit, better, "exact", machine_id, lockstep, recorded_at, run_id'
+_HERE = """benchmark IN (SELECT unnest($named)) AND machine_id = $machine_id
+    AND ($env_id IS NULL OR env_id = $env_id)"""
+_LAST = """FROM ({levels}) QUALIFY row_number() OVER (
+    PARTITION BY benchmark, version, unit, better, "exact", machine_id, lockstep
+    ORDER BY recorded_at DESC, run_id DESC
+) <= $most
 """
 _OF_A_RUN = {
     "run_id": "run_ids",
@@ -91,12 +99,26 @@ _OF_A_TREND = ("benchmark", "version", "metric", "unit", "better", "exact", "mac
 
 
 @dataclass(frozen=True, kw_only=True)
+class Here:
+    """What is wanted of some benchmarks, by node ids, on one machine.
+
+    It is the newest ``runs`` runs of each trend, of one environment, or of any where ``env_id`` is None.
+    """
+
+    benchmarks: Collection[str]
+    machine_id: str
+    env_id: str | None
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Wanted:
     """Which measurements are wanted: of these benchmarks, node ids or ends of some, or of all."""
 
     benchmarks: Collection[str] = ()
     metric: str = "time"
     since: datetime | None = None
+    here: Here | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +182,24 @@ def read_trends(questions: Questions, wanted: Wanted) -> Trends:
         LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
     """
     meant = Meant(sorted(wanted.benchmarks))
+    levels = _LEVELS.format(benchmarks=meant.condition, here="true" if wanted.here is None else _HERE)
+    limits: dict[str, object] = {}
+    if (here := wanted.here) is not None:
+        levels = _LAST.format(levels=levels)
+        limits = {"named": sorted(here.benchmarks), "machine_id": here.machine_id, "env_id": here.env_id}
+        limits["most"] = here.runs
     found = questions.columns(
-        _LEVELS.format(benchmarks=meant.condition),
+        levels + _IN_ORDER,
         metric=wanted.metric,
         **meant.parameters,
+        **limits,
         since=0 if wanted.since is None else to_microseconds(wanted.since),
     ).to_pydict()
     runs, commits = found["run_id"], found["commit"]
     dirty = frozenset(run for run, is_dirty in zip(runs, found["dirty"], strict=True) if is_dirty)
     files = dict(zip(runs, found["filename"], strict=True))
-    machines, environments = _places(questions, found, files)
+    # Who asks for what was measured here knows this machine and this environment.
+    machines, environments = ({}, {}) if wanted.here else _places(questions, found, files)
     told = dict(zip(commits, zip(found["subject"], found["commit_time"], strict=True), strict=True))
     return Trends(
         trends=tuple(_trends(found, dirty)),

@@ -82,6 +82,7 @@ class Recorder:
         self._fixtures: dict[str, object] = {}
         self._states: tuple[DeviceState, ...] = ()
         self._report = ""
+        self._compared: tuple[str, ...] = ()
         self._run_id = new_run_id()
         self._run: Run | None = None
         self._process = os.getpid()
@@ -193,7 +194,7 @@ class Recorder:
         put_back = [
             f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
         ]
-        for line in (self._report, *put_back, *self._problem):
+        for line in (self._report, *put_back, *self._compared, *self._problem):
             if line:
                 terminalreporter.write_line(f"perfkit: {visible_lines(line)}")
 
@@ -296,6 +297,11 @@ class Recorder:
         state = f"{len(names)} benchmarks" + (f", {failed} not measured" if failed else "")
         dirty = " (uncommitted changes: left out of the log)" if self._commit.dirty else ""
         self._report = f"{state}, commit {self._commit.sha[:10]}{dirty} -> {file and told_place(file)}"
+        if session.config.get_verbosity() >= 0:
+            # Not imported by sessions that are to be quiet, nor before anything is measured.
+            from perfkit.jobs.last_runs import told_against_last
+
+            self._compared = told_against_last(rows, self._ledger)
 
 
 def _of_asv(config: pytest.Config) -> Callable[[str], bool]:

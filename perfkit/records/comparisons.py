@@ -219,7 +219,8 @@ class GateReport:
     of this one could not be written to the ledger. ``against`` is the report of a second gate of the same
     head, against a release; in that report, ``release`` is the name of the release. ``environment`` is that
     of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
-    and ``wanted`` says which were asked for on each side.
+    and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
+    levels in the runs before this one, in the order of commits and in seconds per iteration.
     """
 
     run_id: str
@@ -246,6 +247,7 @@ class GateReport:
     against: GateReport | None = None
     base_environment: Environment | None = None
     wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
+    past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,8 @@ from perfkit.records.results import Machine, Metric
 Cause = Literal["code", "environment", "machine"]
 # What people say of a step: nothing yet, that it is known and may stay, or that it is none.
 State = Literal["open", "accepted", "ignored"]
+# Two runs of the same code rarely differ by more than this many times what runs of it differ by.
+_TIMES_THE_SPREAD = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,3 +180,26 @@ class HistoryReport:
     noise: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dirty_runs: int = 0
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A benchmark's time as a ratio to that of its last run, which measured ``commit``.
+
+    ``spread`` is the relative sd between occasions, None where there are fewer than three.
+    """
+
+    benchmark: str
+    ratio: float
+    commit: str
+    spread: float | None
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it moved by more than occasions of it differ; False where that is not known."""
+        return self.spread is not None and self.size > _TIMES_THE_SPREAD * self.spread
+
+    @property
+    def size(self) -> float:
+        """How far it moved on the log scale, to either side."""
+        return abs(math.log(self.ratio))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Verdict
+from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.exact import exact_sections
 from perfkit.views.gate.table import commit_text, decision_text, result_table, verdict_text
 from perfkit.views.gate.wording import details, in_order, percent
@@ -36,6 +37,11 @@ def apart_view(report: ApartReport) -> Group:
         *(Text(f"note: {note}") for note in report.notes),
     )
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision_text(report, names))
+
+
+def decision_sentence(report: ApartReport) -> str:
+    """Return what was decided, in a sentence."""
+    return decision_lines(report, short_names(one.benchmark.name for one in report.comparisons))[0]
 
 
 def _heading(base: Commit, head: Commit) -> Text:

@@ -36,9 +36,10 @@ class BisectLine:
     terminal each pair has a line of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, enabled: bool = True) -> None:
         console = console_on(sys.stderr)
-        self._in_terminal = sys.stderr.isatty() and not console.is_dumb_terminal
+        self._enabled = enabled
+        self._in_terminal = enabled and sys.stderr.isatty() and not console.is_dumb_terminal
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._commits: tuple[Commit, ...] = ()
         self._pair: tuple[int, int] | None = None
@@ -65,7 +66,7 @@ class BisectLine:
         """Say which stage begins."""
         if self._in_terminal:
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-        else:
+        elif self._enabled:
             sys.stderr.write(f"{text}\n")
 
     def update(self, state: SearchState) -> None:

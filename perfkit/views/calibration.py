@@ -15,7 +15,7 @@ from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT
 from perfkit.units import counted, human_seconds
 from perfkit.verdict.calibration import Calibration, Share, Steadiness
 from perfkit.views.gate.wording import percent
-from perfkit.views.names import BrokenName, short_names
+from perfkit.views.names import BrokenName, NamedTable, short_names
 
 _MARGINS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5)
 
@@ -104,7 +104,7 @@ def _at_least(share: Share) -> str:
 
 
 def _benchmarks(found: Calibration, names: Mapping[str, str]) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("benchmark", ratio=1)
     for heading in ("a call", "taken", "sd pre-\nloaders", "sd laun-\nches", "sd\nrounds", "detect-\nable"):
         table.add_column(heading, justify="right", no_wrap=True)

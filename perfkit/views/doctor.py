@@ -13,6 +13,7 @@ from rich.text import Text
 from perfkit.units import counted
 from perfkit.verdict.fitness import Fitness, Noise, State
 from perfkit.views.gate.wording import percent
+from perfkit.views.names import NamedTable
 
 _STYLES: dict[State, str] = {"good": "green", "notable": "yellow", "bad": "bold red", "unknown": "dim"}
 _MARKS: dict[State, str] = {"good": "ok", "notable": "note", "bad": "BAD", "unknown": "?"}
@@ -65,7 +66,7 @@ def _advice(fitness: Fitness) -> Iterator[Text]:
 
 
 def _noise(fitness: Fitness) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("identical code", overflow="fold", ratio=1)
     for heading in (
         "launches\nmeasured",

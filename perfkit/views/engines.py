@@ -54,14 +54,18 @@ def _remarks(workers: Sequence[CheckedWorker]) -> Iterator[str]:
             yield f"{one.address}, note: {condition}"
 
 
-def _decision(workers: Sequence[CheckedWorker]) -> Text:
+def decision_sentence(workers: Sequence[CheckedWorker]) -> str:
+    """Return how many workers may measure, in a sentence."""
     if not workers:
-        return Text(
-            "the cluster has no worker; start one: dask worker SCHEDULER --nthreads 1 --resources measure=1",
-            style="bold red",
+        return (
+            "the cluster has no worker; start one: dask worker SCHEDULER --nthreads 1 --resources measure=1"
         )
     fit = sum(one.fit for one in workers)
     classes = len({one.facts.machine for one in workers if one.fit and one.facts})
     of = "one class" if classes == 1 else f"{classes} classes"
-    told = f"{fit} of {counted(len(workers), 'worker')} may measure, on {of} of machines"
-    return Text(told, style="bold green" if fit == len(workers) else "bold red")
+    return f"{fit} of {counted(len(workers), 'worker')} may measure, on {of} of machines"
+
+
+def _decision(workers: Sequence[CheckedWorker]) -> Text:
+    are_fit = bool(workers) and all(one.fit for one in workers)
+    return Text(decision_sentence(workers), style="bold green" if are_fit else "bold red")

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Silence, Stretch
 from perfkit.records.results import Metric
 from perfkit.units import counted
 from perfkit.views.console import visible
-from perfkit.views.names import BrokenName, short_names
+from perfkit.views.names import BrokenName, NamedTable, short_names
 from perfkit.views.report.wording import amount_text, ratio_text, shift_sentence, value_text
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -150,7 +149,7 @@ def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Ite
 
 def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> RenderableType:
     shown = sorted(report.trends, key=lambda trend: (trend.benchmark, trend.machine_id, trend.version))
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("benchmark", ratio=1)
     table.add_column("trend", no_wrap=True)
     for heading in ("last", "sd", "runs"):

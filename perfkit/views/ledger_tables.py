@@ -11,7 +11,7 @@ from perfkit.records import WALL_TIME, Outcome, Row, RunSummary
 from perfkit.stats.summary import summary_of
 from perfkit.units import counted, human_seconds
 from perfkit.views.counts import amount_text
-from perfkit.views.names import BrokenName
+from perfkit.views.names import BrokenName, NamedTable
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 7
@@ -21,7 +21,7 @@ def runs_table(runs: Sequence[RunSummary], *, last: int = 0) -> Table:
     """Return one line for each of the last runs, or of all where ``last`` is 0, newest last."""
     left = len(runs) - last if last else 0
     title = f"{counted(left, 'older run')}: perfkit ledger list --last 0" if left > 0 else None
-    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("run", "recorded (UTC)", "source", "commit"):
         table.add_column(heading, no_wrap=True)
     for heading in ("bench-\nmarks", "launches", "failed"):
@@ -52,7 +52,7 @@ def rows_table(rows: Sequence[Row]) -> Table:
     commits = {row.commit.sha for row in rows}
     launches = {row.placement.launch for row in rows}
     title = f"run {rows[0].run_id}" + (f", commit {min(commits)[:_SHA_DIGITS]}" if len(commits) == 1 else "")
-    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+    table = NamedTable(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("benchmark", ratio=1)
     for heading in _place_headings(len(commits), len(launches)):
         table.add_column(heading, no_wrap=True)
@@ -63,6 +63,12 @@ def rows_table(rows: Sequence[Row]) -> Table:
         shown = [places[heading] for heading in _place_headings(len(commits), len(launches))]
         table.add_row(_name(row.outcome, row.policy.marks), *shown, *_numbers(row.outcome))
     return table
+
+
+def rows_sentence(rows: Sequence[Row]) -> str:
+    """Return how many rows a run has, and how many of them say that something failed."""
+    failed = sum(row.outcome.status != "ok" for row in rows)
+    return f"run {rows[0].run_id}: {counted(len(rows), 'row')}, {failed or 'none'} of them not measured"
 
 
 def _place_headings(commits: int, launches: int) -> list[str]:

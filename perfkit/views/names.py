@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from perfkit.views.console import visible
@@ -18,6 +20,9 @@ from perfkit.views.console import visible
 _PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
 _WORDS = re.compile(r"(?<=[_.,=:-])")
 _LEAST_COLUMNS = 12
+# A table is laid out anew only in terminals narrower than this, and only where names would have less room.
+_WIDE_COLUMNS = 80
+_ROOM_FOR_NAMES = 30
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,47 @@ class BrokenName:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         columns = cell_len(visible(self.name))
         return Measurement(min(_LEAST_COLUMNS, columns), columns)
+
+
+class NamedTable(Table):
+    """A table whose first column has names.
+
+    In a narrow terminal, where numbers would leave too little room for them, each name has a line of its own
+    above the numbers of its row.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = [self._needed(place, console, options) for place in range(len(self.columns))]
+        room = options.max_width - sum(widths[1:]) - len(widths[1:])
+        if options.max_width >= _WIDE_COLUMNS or room >= min(widths[0], _ROOM_FOR_NAMES):
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text(str(self.title))
+        indent = 2 if options.max_width - sum(widths[1:]) - len(widths[1:]) >= 1 else 0
+        if self.show_header:
+            yield self.columns[0].header
+            yield Padding(self._numbers(widths, [one.header for one in self.columns[1:]]), (0, 0, 0, indent))
+        cells = zip(*(column.cells for column in self.columns), strict=True)
+        for row, (name, *numbers) in zip(self.rows, cells, strict=True):
+            style = row.style or ""
+            yield console.render_str(name, style=style, markup=False) if isinstance(name, str) else name
+            if any(number != "" for number in numbers):
+                yield Padding(self._numbers(widths, numbers), (0, 0, 0, indent), style=style)
+
+    def _needed(self, place: int, console: Console, options: ConsoleOptions) -> int:
+        """Return how wide a column would be if nothing in it had to be broken."""
+        column = self.columns[place]
+        cells = [*([column.header] if self.show_header else []), *column.cells]
+        whole = options.update(max_width=10_000)
+        return max((Measurement.get(console, whole, cell).maximum for cell in cells), default=0)
+
+    def _numbers(self, widths: Sequence[int], cells: Sequence[RenderableType]) -> Table:
+        table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+        for column, width in zip(self.columns[1:], widths[1:], strict=True):
+            table.add_column(justify=column.justify, no_wrap=column.no_wrap, width=width, overflow="fold")
+        table.add_row(*cells)
+        return table
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from perfkit.units import counted, human_bytes, human_percent, human_seconds
 from perfkit.verdict.exact import SYNCS, TITLES
 from perfkit.views.counts import amount_text
 
-_COLUMNS = 80
+WHOLE_COLUMNS = 80
 _ENTRIES = 8
 _NAME_COLUMNS = 43
 _COUNT_COLUMNS = 30
@@ -47,10 +47,11 @@ _PASS_TITLES = {
 _WORTH_NAMING_BYTES = 1024
 
 
-def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
+def render_report(summary: ProfileSummary, *, folder: Path = Path(), columns: int = WHOLE_COLUMNS) -> str:
     """Return times, passes, the largest entries, warnings, and the next commands.
 
-    ``folder`` is where the artifacts are, as the reader would type it.
+    ``folder`` is where the artifacts are, as the reader would type it. In fewer than 80 ``columns`` each name
+    has a line of its own above its numbers.
     """
     sections = (
         _headline(summary),
@@ -67,7 +68,24 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path()) -> str:
         _files(summary, folder),
         _next_commands(summary, folder),
     )
-    return "\n\n".join(section for section in sections if section) + "\n"
+    shown = (section for section in sections if section)
+    if columns < WHOLE_COLUMNS:
+        shown = ("\n".join(_narrowed(section.split("\n"), columns)) for section in shown)
+    return "\n\n".join(shown) + "\n"
+
+
+def _narrowed(lines: Sequence[str], columns: int) -> Iterator[str]:
+    """Yield lines that fit: those of a table in two, others folded."""
+    is_table = lines[0].endswith("share")
+    for line in lines:
+        name, numbers = line[:_NAME_COLUMNS], line[_NAME_COLUMNS:]
+        if len(line) <= columns:
+            yield line
+        elif is_table and name.endswith(" "):
+            yield from (name.rstrip(), f"    {numbers}")
+        else:
+            indent = " " * (len(line) - len(line.lstrip()) + 2)
+            yield from textwrap.wrap(line, columns, subsequent_indent=indent)
 
 
 def warnings(summary: ProfileSummary) -> list[str]:
@@ -237,7 +255,8 @@ def _count_line(count: Count) -> str:
     title = TITLES.get(count.metric, count.metric)
     most = _cause(count.causes[0], count.unit) if count.causes else ""
     amount = amount_text(count.values[-1], count.unit)
-    return f"  {title:<{_COUNT_COLUMNS - 2}}{amount:>12}   {most[: _COLUMNS - _COUNT_COLUMNS - 15]}".rstrip()
+    room = WHOLE_COLUMNS - _COUNT_COLUMNS - 15
+    return f"  {title:<{_COUNT_COLUMNS - 2}}{amount:>12}   {most[:room]}".rstrip()
 
 
 def _cause(cause: Cause, unit: str) -> str:
@@ -507,4 +526,4 @@ def _next_commands(summary: ProfileSummary, folder: Path) -> str:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, width=_COLUMNS, subsequent_indent="  ")
+    return textwrap.fill(text, width=WHOLE_COLUMNS, subsequent_indent="  ")

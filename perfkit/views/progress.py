@@ -12,6 +12,9 @@ from perfkit.views.console import console_on, visible_lines
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+# As much as leaves room for a stage's name in a narrow terminal.
+_BAR_COLUMNS = 20
+
 
 class _Drawn:
     """A bar that is shown while something runs."""
@@ -35,7 +38,14 @@ class PassProgress(_Drawn):
     """
 
     def __init__(self, *, enabled: bool) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
 
         self._enabled = enabled
         self._in_terminal = enabled and sys.stderr.isatty()
@@ -44,6 +54,7 @@ class PassProgress(_Drawn):
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
@@ -76,37 +87,48 @@ class PassProgress(_Drawn):
 
 
 class StageProgress(_Drawn):
-    """Shows the stages of a command, and how much of the present one is done.
+    """Shows the stages of a command, how much of the present one is done, and about how long the rest takes.
 
-    Like the other it redraws only when it is told something.
+    Like the other it redraws only when it is told something. Where there is no terminal it writes a line for
+    each stage, with ``only_drawn`` none.
     """
 
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    def __init__(self, *, enabled: bool = True, only_drawn: bool = False) -> None:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
-        self._in_terminal = sys.stderr.isatty()
+        self._in_terminal = enabled and sys.stderr.isatty()
+        self._has_lines = enabled and not only_drawn
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
+            BarColumn(bar_width=_BAR_COLUMNS),
             TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
             console=console_on(sys.stderr),
             auto_refresh=False,
             disable=not self._in_terminal,
             transient=True,
+            expand=True,
         )
         self._task: TaskID | None = None
 
     def say(self, text: str) -> None:
         """Say which stage begins."""
         if not self._in_terminal:
-            sys.stderr.write(f"{visible_lines(text)}\n")
+            if self._has_lines:
+                sys.stderr.write(f"{visible_lines(text)}\n")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(text, total=1.0)
+        # How much is done is not known until it is told, and a bar at 0 % would say that nothing moves.
+        self._task = self._bar.add_task(text, total=None)
         self._bar.refresh()
 
     def tell(self, share: float) -> None:
         """Say what share of the stage is done."""
         if self._task is not None:
-            self._bar.update(self._task, completed=share, refresh=True)
+            self._bar.update(self._task, completed=share, total=1.0, refresh=True)

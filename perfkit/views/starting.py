@@ -6,11 +6,19 @@ import difflib
 from collections.abc import Iterator
 
 from perfkit.records.starting import PlannedFile, StartingPlan
+from perfkit.units import counted
 
 
 def starting_view(plan: StartingPlan, *, written: bool) -> str:
     """Return what was found, each file as a difference to what is there, remarks, and the next commands."""
     return "\n".join(_lines(plan, written=written))
+
+
+def starting_sentence(plan: StartingPlan, *, written: bool) -> str:
+    """Return how many files were written, or would be."""
+    if not plan.files:
+        return f"{plan.root}: nothing is to be written, all of it is there"
+    return f"{plan.root}: {counted(len(plan.files), 'file')} {'written' if written else 'to be written'}"
 
 
 def _lines(plan: StartingPlan, *, written: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from perfkit.records import ABSENT, PACKAGE, SIDES, Side
 from perfkit.records.comparisons import GateReport
 from perfkit.records.surroundings import FactChange, Surroundings, SurroundingsReport, Weight
-from perfkit.units import listed
+from perfkit.units import counted, listed
 from perfkit.verdict.surroundings import environment_changes
 
 _TITLES: Mapping[str, str] = {
@@ -113,6 +113,14 @@ def surroundings_view(report: SurroundingsReport) -> Group:
         "The machines and environments are alike in all that is recorded of them."
     ]
     return Group(*heads, Text("\n".join(lines)))
+
+
+def surroundings_sentence(report: SurroundingsReport) -> str:
+    """Return which run was found, or how many facts differ between two, in a sentence."""
+    told = [_heading(one) for one in report.found]
+    if len(told) == 1:
+        return told[0]
+    return f"what differs between {' and '.join(told)}: {counted(len(report.changes), 'fact')}"
 
 
 def _heading(one: Surroundings) -> str:

@@ -292,7 +292,8 @@ def test_the_command_says_what_was_accepted(gated: Repository) -> None:
         f"accepted x/bench_a.py::test_slow: REGRESSED ×1.080: Exact [distances] (A Tester, {sha[:8]})\n"
         f"{file}: commit this file with your code, so that later gates read it\n"
     ) == done.stderr
-    assert json.loads(done.stdout) == json.loads(file.read_text(encoding="utf-8"))
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    assert json.loads(done.stdout) == {"schema": {"name": "accept", "version": 1}, **kept}
 
 
 @pytest.mark.parametrize(

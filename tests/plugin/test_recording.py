@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import dataclasses
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import git
@@ -488,3 +489,43 @@ def test_the_marker_of_the_gate_is_known(pytester: pytest.Pytester) -> None:
 
     marked.assert_outcomes(passed=1)
     listed.stdout.fnmatch_lines(["@pytest.mark.perfkit(margin, gate, limit): how `perfkit gate` treats a *"])
+
+
+def test_a_session_says_what_moved_against_the_last_run(suite: pytest.Pytester) -> None:
+    """Marked as no verdict, with the command that decides; with -q, and at first, there is nothing of it."""
+    first = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
+    ledger = Ledger(suite.path / "benchmarks/ledger")
+    _repeat_faster(ledger)
+    git.Repo(suite.path).git.commit("--quiet", "--allow-empty", "-m", "Another one")
+
+    second = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum")
+    quiet = suite.runpytest_subprocess("--benchmark-autosave", "-k", "sum", "-q")
+
+    assert "against the last runs" not in first.stdout.str()
+    second.stdout.fnmatch_lines(
+        [
+            "perfkit: against the last runs here (not interleaved, so no verdict):",
+            "perfkit:   ×* test_sum[[]*",
+            "perfkit:   to decide: perfkit gate --base * --select test_sum",
+        ]
+    )
+    assert "against the last runs" not in quiet.stdout.str()
+
+
+def _repeat_faster(ledger: Ledger) -> None:
+    """Add three earlier occasions to a ledger's only run, at which the same was a hundred times as fast."""
+    rows = ledger.rows()
+    for day in range(1, 4):
+        ledger.append(
+            [
+                dataclasses.replace(
+                    row,
+                    run_id=f"{row.run_id[:-1]}{day}",
+                    recorded_at=row.recorded_at + timedelta(seconds=day),
+                    outcome=dataclasses.replace(
+                        row.outcome, values=tuple(0.01 * value for value in row.outcome.values)
+                    ),
+                )
+                for row in rows
+            ]
+        )

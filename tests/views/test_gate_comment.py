@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from synthetic import build_comparison, build_report
@@ -61,3 +62,22 @@ def test_a_report_without_benchmarks_has_no_table() -> None:
     assert comment.startswith("## perfkit gate: NOT MEASURED\n")
     assert "|" not in comment.replace(r"\|", "")
     assert ", recomputed from the ledger: " in comment
+
+
+def test_a_regression_has_a_picture_of_the_runs_before() -> None:
+    """Of five at least, beside its name alone; one that did not regress has none, nor has a quiet gate."""
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
+    levels = (1.0, 1.0, 1.0, 1.5, 2.0)
+    past = {one.benchmark.name: levels for one in (slower, same)}
+    few = {slower.benchmark.name: levels[:4]}
+
+    shown = render_comment(replace(build_report(slower, same), past=past))
+
+    assert "| `test_a` ▁▁▁▅█ | " in shown
+    assert "| `test_b` | " in shown
+    assert "Bars beside a name are the benchmark's last runs before this gate" in shown
+    assert shown == render_comment(replace(build_report(slower, same), past=past))
+    for report in (replace(build_report(same), past=past), replace(build_report(slower, same), past=few)):
+        assert "▁" not in render_comment(report)
+        assert "Bars" not in render_comment(report)

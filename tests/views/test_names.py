@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from rich.console import Console
 from rich.table import Table
 
-from perfkit.views.console import visible
-from perfkit.views.names import BrokenName, broken, fitted
+from perfkit.views.console import visible, visible_console
+from perfkit.views.names import BrokenName, NamedTable, broken, fitted
 
 NODE = "benchmarks/bench_distances.py::test_compute_intercluster_metrics[200-5-cosine]"
 
@@ -76,3 +78,40 @@ def test_a_name_in_a_table_cannot_steer_the_terminal() -> None:
         console.print(BrokenName("a\x1b]0;title\x07\nb"))
 
     assert "a\\x1b]0;title\\x07\\nb" == capture.get().strip()
+
+
+def _lines(table: NamedTable, columns: int) -> list[str]:
+    stream = io.StringIO()
+    visible_console()(file=stream, width=columns).print(table)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def _table(name: str) -> NamedTable:
+    table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("benchmark", ratio=1)
+    for heading in ("base", "head", "interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_row(BrokenName(name), "12.3 ms", "12.4 ms", "-1.2 to +3.4 %")
+    table.add_row("a heading alone")
+    return table
+
+
+def test_a_name_without_room_has_a_line_of_its_own() -> None:
+    """Its numbers stand below it, under their headings; a row without numbers is one line."""
+    assert [
+        "benchmark",
+        "     base    head       interval",
+        "test_precompute_pairwise_distances[200-64]",
+        "  12.3 ms 12.4 ms -1.2 to +3.4 %",
+        "a heading alone",
+    ] == _lines(_table("test_precompute_pairwise_distances[200-64]"), 60)
+
+
+@pytest.mark.parametrize(("name", "columns"), [("test_a", 60), ("test_" + "long_" * 20, 80)])
+def test_a_name_with_room_stays_beside_its_numbers(name: str, columns: int) -> None:
+    """So it is where all names are short, and in a terminal of 80 columns, where names are broken."""
+    lines = _lines(_table(name), columns)
+
+    assert lines[0].split() == ["benchmark", "base", "head", "interval"]
+    assert lines[1].startswith("test_")
+    assert lines[1].endswith("12.3 ms 12.4 ms -1.2 to +3.4 %")

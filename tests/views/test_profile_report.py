@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 
+from perfkit.profiling.save import load_summary
 from perfkit.records import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
 from perfkit.views.profile_report import render_report, waiting_share, warnings
 
@@ -169,3 +170,12 @@ def test_waiting_share_is_of_the_clean_pass() -> None:
     """One second of four; not known where no loader was iterated."""
     assert 0.25 == waiting_share(SUMMARY)
     assert waiting_share(with_passes(replace(CLEAN, data_wait_s=None))) is None
+
+
+def test_it_fits_sixty_columns_too() -> None:
+    """A name stands above its numbers, and neither is cut more than in eighty columns."""
+    summary = load_summary(Path(__file__).parent.parent.parent / "profiles/first_profile.json")
+    wide, narrow = render_report(summary), render_report(summary, columns=60)
+
+    assert [] == [line for line in narrow.splitlines() if len(line) > 60]
+    assert wide.split() == narrow.split()

@@ -31,7 +31,7 @@ from perfkit.views.experiment.wording import (
     mistake_text,
     single_run_lines,
 )
-from perfkit.views.names import BrokenName
+from perfkit.views.names import BrokenName, NamedTable
 
 _STYLES: dict[TimedVerdict | None, str] = {
     "REGRESSED": "bold red",
@@ -96,7 +96,7 @@ def _effects_table(found: EffectTable) -> Table:
 
 
 def _plain_table(title: str, *headings: str) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column(Text(title), overflow="fold", ratio=1)
     for heading in headings:
         table.add_column(Text(heading), justify="right")

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.units import human_calls, human_seconds, signed_seconds
-from perfkit.views.names import without_folders
+from perfkit.views.names import NamedTable, without_folders
 
 _COLUMNS = 80
 # The columns of numbers leave so much for a name and its place.
@@ -33,6 +33,12 @@ def difference_view(difference: Difference) -> Group:
     sections = (section_table(section) for section in difference.sections)
     parts: tuple[RenderableType, ...] = (head, Text("\n".join(said)), *sections)
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def difference_sentence(difference: Difference) -> str:
+    """Return the first thing to know of a difference, in a sentence."""
+    said = difference.findings[0] if difference.findings else "nothing that could be told apart"
+    return f"{difference.base} -> {difference.head}, per {difference.unit}: {said}"
 
 
 def shown_parts(section: Section, most: int = MOST_PARTS) -> tuple[Sequence[Part], Amount, int]:
@@ -71,7 +77,7 @@ def listed(lines: Sequence[str], begin: str = "", *, indent: int = 0) -> list[st
 
 def section_table(section: Section, most: int = MOST_PARTS) -> Table:
     """Return a table of the parts that moved most, the sum of the rest, and the whole."""
-    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
+    table = NamedTable(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
     table.add_column(Text(section.title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in ("base", "head", "moved", "calls"):
         table.add_column(heading, justify="right", no_wrap=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -30,6 +31,7 @@ from perfkit.views.gate.wording import (
     times_text,
     without_many_not_reached,
 )
+from perfkit.views.history import sparkline
 from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.names import short_names
 from perfkit.views.surroundings import difference_of_sides, options_of
@@ -39,6 +41,12 @@ _TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
+# A picture of fewer runs shows nothing.
+_FEWEST_BARS = 5
+_BARS_SAID = (
+    "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
+    " quickest to the slowest."
+)
 
 
 def render_comment(report: GateReport) -> str:
@@ -65,7 +73,7 @@ def _single_comment(report: GateReport) -> str:
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names), *_unknown(report)))),
-        _results(ordered, names),
+        _results(ordered, names, _past(report)),
         _remarks(report, ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         exact_markdown(report.exact),
@@ -76,21 +84,35 @@ def _single_comment(report: GateReport) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
+    """Return the earlier levels of what regressed, where they are enough for a picture."""
+    regressed = {one.benchmark.name for one in report.comparisons if one.verdict == "REGRESSED"}
+    return {
+        name: levels
+        for name, levels in report.past.items()
+        if name in regressed and len(levels) >= _FEWEST_BARS and all(0 < level < math.inf for level in levels)
+    }
+
+
 def _unknown(report: GateReport) -> Iterator[str]:
     """Say that what could not be measured may be slower: a reader might take silence for good news."""
     if report.exit_code == EXIT_NOT_MEASURED:
         yield "Whether what could not be measured became slower is not known."
 
 
-def _results(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
+def _results(
+    comparisons: Sequence[Comparison], names: Mapping[str, str], past: Mapping[str, Sequence[float]]
+) -> str:
     """Return the table; where it would be long, what did not change is in a table of its own, folded."""
     if not comparisons:
         return ""
     shown, others = without_many_not_reached(comparisons)
     last = [table_row([others, "", "", "", "", "NOT REACHED", ""])] if others else []
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
-    first = [_result(found, names) for found in shown if found not in same]
+    moved = [found for found in shown if found not in same]
+    first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
     table = "\n".join((*table_head(_HEADINGS), *first, *last)) if first or last else ""
+    table += f"\n\n{_BARS_SAID}" if past else ""
     if not same:
         return table
     rows = (*table_head(_HEADINGS), *(_result(found, names) for found in same))
@@ -103,13 +125,13 @@ def _folded(summary: str, text: str) -> str:
     return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
-def _result(comparison: Comparison, names: Mapping[str, str]) -> str:
+def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> str:
     emphasis = "**" if comparison.verdict == "REGRESSED" else ""
     limit = limit_of_all_calls(comparison)
     bound = "" if limit is None else f" (typical call; all calls at most {limit})"
     return table_row(
         [
-            cell_code(names[comparison.benchmark.name]),
+            " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
             *times_text(comparison),
             change_text(comparison.estimate),
             interval_text(comparison.estimate),

@@ -30,7 +30,7 @@ from perfkit.views.gate.wording import (
     times_text,
     without_many_not_reached,
 )
-from perfkit.views.names import BrokenName, short_names
+from perfkit.views.names import BrokenName, NamedTable, short_names
 from perfkit.views.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
@@ -103,7 +103,7 @@ def _bounded(comparison: Comparison) -> tuple[str, Text]:
 
 def plain_table(*headings: str) -> Table:
     """Return an empty table: names of benchmarks, which may be broken, and columns of numbers."""
-    table = Table(box=SIMPLE, padding=0, show_edge=False)
+    table = NamedTable(box=SIMPLE, padding=0, show_edge=False)
     table.add_column("benchmark", ratio=1)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)

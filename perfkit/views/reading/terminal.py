@@ -14,6 +14,7 @@ from rich.text import Text
 
 from perfkit.records.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.units import counted, human_percent, human_seconds
+from perfkit.views.names import NamedTable
 
 _ENTRIES = 10
 _WORTH_TELLING = 0.001
@@ -67,6 +68,15 @@ def ranks_view(readings: Sequence[Reading]) -> Group | None:
             f" {'a step' if last.steps else 'in all'} less in collectives than the others"
         )
     return Group(table, Padding(Text(textwrap.fill(told, _COLUMNS)), (0, 0, 1, 0)))
+
+
+def reading_sentence(reading: Reading) -> str:
+    """Return how long a profile took, and a training step in it, in a sentence."""
+    said = f"{reading.name}: {human_seconds(reading.total_s, digits=6)}, {_origin(reading)}"
+    if reading.steps is None:
+        return said
+    step = human_seconds(reading.step_s, digits=4)
+    return f"{said}, {counted(reading.steps.count, 'step')} of {step} each"
 
 
 def notes(reading: Reading) -> list[str]:
@@ -241,7 +251,7 @@ def _share(reading: Reading, seconds: float) -> str:
 
 def _table(title: str, *headings: str) -> Table:
     """Return an empty table with a column of names, which are cut to fit, and columns of numbers."""
-    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
+    table = NamedTable(box=None, padding=(0, 0, 0, 1), pad_edge=False, expand=True)
     table.add_column(Text(title, style="bold"), no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)

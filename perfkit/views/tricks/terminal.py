@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from rich.box import SIMPLE
@@ -10,10 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.units import human_seconds
+from perfkit.units import counted, human_seconds
 from perfkit.verdict.tricks import Answer, TricksReport, interactions, ranked, size_crossings, suggested
 from perfkit.views.gate.wording import after_waiting, percent
-from perfkit.views.names import BrokenName
+from perfkit.views.names import BrokenName, NamedTable
 from perfkit.views.tricks.wording import (
     bounds_text,
     counts_text,
@@ -60,6 +61,13 @@ def tricks_view(report: TricksReport, codes: Mapping[str, str]) -> Group:
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections))
 
 
+def tally_sentence(report: TricksReport) -> str:
+    """Return how many trials ended with which answer, in a sentence."""
+    answers = Counter(one.answer for one in report.results)
+    told = ", ".join(f"{number} {answer}" for answer, number in sorted(answers.items()))
+    return f"{counted(sum(answers.values()), 'trial')} of tricks: {told or 'nothing was tried'}"
+
+
 def guide(report: TricksReport) -> str:
     """Return how to read the table."""
     margin = percent(report.results[0].comparison.margin) if report.results else "2 %"
@@ -104,7 +112,7 @@ def _claims(report: TricksReport) -> Table:
 
 
 def _table(report: TricksReport) -> Table:
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+    table = NamedTable(box=SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("trick")
     table.add_column("does it help?", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)

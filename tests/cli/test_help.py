@@ -1,0 +1,94 @@
+"""Help on any command, with the name that was meant, and what a bug report should begin with."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from perfkit.cli.app import app
+from perfkit.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def root() -> Any:  # noqa: ANN401 (the library's own type moves)
+    """Return the command line as the library makes it."""
+    return typer.main.get_command(app)
+
+
+def _shown(root: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:  # noqa: ANN401
+    with pytest.raises(SystemExit) as ended:
+        root.main(list(arguments), prog_name="perfkit")
+    assert 0 == ended.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("names", [(), ("gate",), ("ledger",), ("ledger", "compact"), ("history", "accept")])
+def test_help_says_what_the_option_says(
+    root: Any,  # noqa: ANN401
+    names: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """To the letter, at any depth."""
+    told = _shown(root, capsys, *names, "--help")
+
+    assert told == _shown(root, capsys, "help", *names)
+    assert " ".join(("Usage: perfkit", *names, "[OPTIONS]")) in told
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("gat",), 'no command "perfkit gat"; did you mean `perfkit gate`? `perfkit help` lists'),
+        (("ledger", "compat"), "did you mean `perfkit ledger compact`? `perfkit help ledger` lists"),
+        (("xyzzy",), 'no command "perfkit xyzzy"; `perfkit help` lists'),
+        (("work",), 'no command "perfkit work"'),
+        (("gate", "now"), "`perfkit gate` has no commands of its own; `perfkit help gate` shows"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest(
+    root: Any,  # noqa: ANN401
+    names: tuple[str, ...],
+    said: str,
+) -> None:
+    """Hidden commands are none, and neither is what follows a command without any of its own."""
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (the command line wraps it)
+        root.main(["help", *names], prog_name="perfkit", standalone_mode=False)
+
+    error = getattr(raised.value, "error", raised.value)
+    assert isinstance(error, UsageError)
+    assert said in str(error)
+
+
+def test_a_bug_report_begins_with_the_versions(tmp_path: Path) -> None:
+    """A fact a line, without importing torch: a broken one is what many a report is about."""
+    program = (
+        "import sys; sys.argv = ['perfkit', '--version', '--env']\n"
+        "import perfkit.cli.app\n"
+        "try: perfkit.cli.app.app(standalone_mode=False)\n"
+        "except SystemExit: pass\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    facts = dict(line.split(": ", 1) for line in done.stdout.splitlines()[1:])
+    assert (0, "") == (done.returncode, done.stderr)
+    assert f"perfkit {importlib.metadata.version('perfkit')}" == done.stdout.splitlines()[0]
+    assert ["Python", "torch", "pytest", "pytest-benchmark", "OS", "CPU", "cores", "GPU"] == list(facts)
+    assert importlib.metadata.version("pytest-benchmark") == facts["pytest-benchmark"]
+    assert platform.python_version() == facts["Python"].rpartition(" ")[2]
+
+
+def test_the_environment_goes_with_the_version(root: Any) -> None:  # noqa: ANN401
+    """Alone it is a mistake, which names what was meant."""
+    with pytest.raises(UsageError, match="perfkit --version --env"):
+        root.main(["--env"], prog_name="perfkit", standalone_mode=False)

@@ -1,0 +1,151 @@
+"""Sixty columns are enough: every help and every report fits there, with whole names."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from perfkit.cli.app import app
+
+COLUMNS = 60
+ROOT = Path(__file__).parent.parent.parent
+PROFILES = ROOT / "profiles"
+# What sets the colour of letters or of what is behind them; bold and dim are no colours.
+_COLOUR = re.compile("\x1b\\[(?:[0-9]+;)*(?:3[0-7]|9[0-7]|38|4[0-7])[;m]")
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every command a terminal of 60 columns."""
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return perfkit's own measurements and settings in a folder of their own."""
+    root = tmp_path_factory.mktemp("narrow")
+    shutil.copytree(ROOT / "benchmarks/ledger", root / "benchmarks/ledger")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def _commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command with the words that call it."""
+    yield path, command
+    for name, one in getattr(command, "commands", {}).items():
+        yield from _commands(one, (*path, name))
+
+
+def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return what a command prints; run in this process, it says the same as in one of its own."""
+    with contextlib.suppress(SystemExit):
+        typer.main.get_command(app).main(list(arguments), prog_name="perfkit", standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def _too_long(text: str) -> list[str]:
+    return [line for line in text.splitlines() if len(line) > COLUMNS]
+
+
+def test_every_help_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option and each command has its whole name in it."""
+    told = 0
+    root = typer.main.get_command(app)
+    for path, command in _commands(root):
+        with contextlib.suppress(SystemExit):
+            root.main([*path, "--help"], prog_name="perfkit", standalone_mode=False)
+        shown = capsys.readouterr().out
+        names = {name for param in command.params for name in param.opts if name.startswith("--")}
+        names |= {name for name, one in getattr(command, "commands", {}).items() if not one.hidden}
+        assert [] == _too_long(shown), path
+        assert set() == names - set(shown.replace(",", " ").split()), path
+        told += 1
+    assert told > 40
+
+
+def test_no_colour_means_none(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NO_COLOR wins over a setting that asks for colours where there is no terminal."""
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = _told(capsys, "show", "env", "5f26b8cf")
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = _told(capsys, "show", "env", "5f26b8cf")
+
+    assert _COLOUR.search(coloured)
+    assert not _COLOUR.search(plain)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("ledger", "list", "--last", "3"), None),
+        (("ledger", "show", "5f26b8cf"), "bench_start.py::test_version"),
+        (("history",), "test_epoch_of_batches[cached-0] (gates) (machine 8f9f)"),
+        (("gate", "--from-ledger", "47d0c85f"), "test_precompute_pairwise_distances[200-64]"),
+        (("show", str(PROFILES / "naive_form.stat")), "precompute_pairwise_distances"),
+        (
+            ("explain", str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat")),
+            "compute_intercluster_metrics …/metrics.py:32",
+        ),
+        (("schema",), "backfill-range"),
+    ],
+)
+def test_reports_fit(
+    project: Path,
+    arguments: tuple[str, ...],
+    name: str | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A name that leaves no room for numbers has a line of its own, and none of it is cut."""
+    monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
+
+    shown = _told(capsys, *arguments)
+
+    assert [] == _too_long(shown)
+    if name is None:
+        runs = json.loads(_told(capsys, *arguments[:2], "--json", "-"))
+        assert [one["run_id"][-8:] for one in runs[-3:]] == [
+            line for line in shown.splitlines() if len(line.strip()) == 8 and line == line.strip()
+        ]
+    else:
+        assert name in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"),
+    [
+        (("ledger", "list"), "55 runs"),
+        (("ledger", "verify"), "SOUND: "),
+        (("history",), "Nothing to look at: no open step in "),
+        (("gate", "--from-ledger", "47d0c85f"), "PASS: none of 12 benchmarks "),
+        (("show", str(PROFILES / "naive_form.stat")), "naive_form.stat: 20.6608 s, cProfile, "),
+    ],
+)
+def test_quiet_leaves_the_verdict(
+    project: Path,
+    arguments: tuple[str, ...],
+    verdict: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, whatever the command prints else, and nothing about how it goes on."""
+    monkeypatch.chdir(ROOT if arguments[0] == "gate" else project)
+
+    with contextlib.suppress(SystemExit):
+        typer.main.get_command(app).main([*arguments, "--quiet"], standalone_mode=False)
+    told = capfd.readouterr()
+
+    assert told.out.startswith(verdict)
+    assert (1, "") == (told.out.count("\n"), told.err)

@@ -1,0 +1,81 @@
+"""A session is compared with the last runs here: those of the same code of a benchmark, and no gates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synthetic import build_row
+from synthetic_history import sha_of, trend
+
+from perfkit.history.last_runs import moved_since_last
+from perfkit.records.history import Moved
+from perfkit.views.last_runs import last_runs_lines
+
+NAME = "bench_a.py::test_a"
+
+
+def _moved(name: str, ratio: float, *, spread: float | None, commit: int = 1) -> Moved:
+    return Moved(benchmark=name, ratio=ratio, commit=sha_of(commit), spread=spread)
+
+
+def test_the_last_run_counts_and_what_occasions_differ_by() -> None:
+    """The level is the quickest round, against that of the newest run that is not the session's own."""
+    known = replace(trend(NAME, runs=6), levels=(1.0, 1.02, 0.98, 1.0, 1.0, 0.5))
+    row = build_row(1.5, 1.25, 2.0, name=NAME, version=known.version, run=known.run_ids[-1])
+
+    (moved,) = moved_since_last([row], [known])
+
+    assert (NAME, 1.25, known.commits[-2]) == (moved.benchmark, moved.ratio, moved.commit)
+    assert moved.spread is not None
+    assert 0 <= moved.spread < 0.03
+    assert moved.is_beyond
+
+
+def test_what_cannot_be_compared_is_left_out() -> None:
+    """Another version of the benchmark, gates' own runs, a failure, and a first run say nothing."""
+    known = trend(NAME, runs=2)
+    row = build_row(2.0, name=NAME, version=known.version, run="0199-new")
+
+    assert 1 == len(moved_since_last([row], [known]))
+    assert [] == moved_since_last([row], [replace(known, version="other")])
+    assert [] == moved_since_last([row], [replace(known, lockstep=True)])
+    assert [] == moved_since_last([replace(row, run_id=known.run_ids[0])], [trend(NAME, runs=1)])
+    assert [] == moved_since_last([build_row(name=NAME, version=known.version, status="error")], [known])
+
+
+def test_only_what_moved_farther_than_its_runs_is_told_with_what_decides() -> None:
+    """The command names the commit of the last runs and those benchmarks, without their parameters."""
+    moved = [
+        _moved("bench_a.py::test_b[10-x]", 2.5, spread=0.02),
+        _moved("bench_a.py::test_a", 0.9, spread=0.03),
+        _moved("bench_a.py::test_c", 1.08, spread=0.05),
+        _moved("bench_a.py::test_d", 1.07, spread=None),
+    ]
+
+    assert [
+        "against the last runs here (not interleaved, so no verdict):",
+        "  +150.0 %  test_b[10-x]  (its runs differ by 2.0 %)",
+        "  -10.0 %  test_a  (its runs differ by 3.0 %)",
+        f"  to decide: perfkit gate --base {sha_of(1)[:10]} --select 'test_a or test_b'",
+    ] == list(last_runs_lines(moved, measured=None))
+
+
+def test_few_runs_are_told_with_that() -> None:
+    """Three at most, the farthest; where the commit is the same, no gate could say more."""
+    moved = [_moved(f"bench_a.py::test_{name}", 1.2, spread=None) for name in "abcd"]
+
+    lines = list(last_runs_lines(moved, measured=sha_of(1)))
+
+    assert "  +20.0 %  test_c  (too few runs to say what they differ by)" == lines[3]
+    assert "  the commit is the same, so that it is the machine, or chance" == lines[-1]
+    assert 5 == len(lines)
+
+
+def test_nothing_to_tell() -> None:
+    """Without earlier runs there is no line, and where nothing moved far there is one."""
+    still = [_moved("bench_a.py::test_a", 1.03, spread=0.02), _moved("bench_a.py::test_b", 1.01, spread=None)]
+
+    assert [] == list(last_runs_lines([], measured=None))
+    assert ["against the last runs here (not interleaved) none of 2 benchmarks moved far"] == list(
+        last_runs_lines(still, measured=None)
+    )
