@@ -20,6 +20,7 @@ Source = Literal[
     "backfill",
     "calibrate",
     "timed",
+    "training",
 ]
 # These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
 # environments measures it with other packages.

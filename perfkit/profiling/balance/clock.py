@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from perfkit.records import Balance, PhaseSeconds
 
 _Label = str | None
+# No thread has this for its identity.
+_NO_THREAD = -1
 
 
 class Moment(Protocol):
@@ -21,6 +23,9 @@ class Moment(Protocol):
 
     def seconds_until(self, later: Any) -> float:  # noqa: ANN401 (another moment of the same kind)
         """Return how much later another moment of the same clock is."""
+
+    def wait(self) -> None:
+        """Wait until it is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,9 @@ class HostMoment:
         """Return how much later another moment is."""
         return later.at_s - self.at_s
 
+    def wait(self) -> None:
+        """Return at once, since it was reached when it was taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceMoment:
@@ -43,6 +51,10 @@ class DeviceMoment:
     def seconds_until(self, later: DeviceMoment) -> float:
         """Return how much later another moment is; the device must have reached both."""
         return float(self.event.elapsed_time(later.event)) / 1e3
+
+    def wait(self) -> None:
+        """Wait until the device has done the work before it."""
+        self.event.synchronize()
 
 
 class PhaseClock:
@@ -110,6 +122,15 @@ class PhaseClock:
         """Begin the first step, or the next one."""
         self._now = self._clock_of()
         self._changes = [(self._now(), self._label)]
+
+    def close(self) -> None:
+        """Hear nothing more: what still holds a hook, such as a forked process, pays next to nothing for it."""
+        self._thread = _NO_THREAD
+
+    def wait(self) -> None:
+        """Wait until a device has reached the last moment of the whole steps."""
+        if self._steps:
+            self._steps[-1][-1][0].wait()
 
     def balance(self) -> Balance:
         """Return the phases of all whole steps; a device must have reached its last moment."""
