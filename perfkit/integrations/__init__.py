@@ -1,1 +1,1 @@
-"""Callbacks for the libraries in which people train; each module imports its library, and nothing else does."""
+"""Callbacks for the libraries in which people train; each module alone imports its library."""

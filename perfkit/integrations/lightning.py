@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.jobs.training import TrainingRecord
-from perfkit.profiling.meter import batch_size
 from perfkit.profiling.training import StepPlan
 
 
@@ -74,15 +73,15 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
         pl_module: Any,  # noqa: ANN401, ARG002 (likewise)
         outputs: Any,  # noqa: ANN401, ARG002 (likewise)
         batch: Any,  # noqa: ANN401 (the user's)
-        batch_idx: int,
+        batch_idx: int,  # noqa: ARG002 (likewise)
     ) -> None:
         """End a step, where an optimizer made one."""
-        if self._record is None or trainer.global_step == self._steps_before:
+        if self._record is None:
             return
-        if not batch_idx:
-            self._record.describe(batch=batch_size(batch))
-        self._steps_before = trainer.global_step
-        self._record.end_step()
+        self._record.see_batch(batch)
+        if trainer.global_step != self._steps_before:
+            self._steps_before = trainer.global_step
+            self._record.end_step()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
         """Leave the validation out."""

@@ -11,7 +11,6 @@ from typing import Any, Self, TypeVar
 
 from perfkit.errors import UsageError
 from perfkit.jobs.training import TrainingRecord
-from perfkit.profiling.meter import batch_size
 from perfkit.profiling.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
@@ -52,7 +51,10 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
         self._record = TrainingRecord(name, plan, ledger=ledger)
         self._record.describe(**(work or {}))
-        self._accelerator = accelerator
+        self._rank: int | None = None
+        self._ranks: int | None = None
+        if accelerator is not None:
+            self._take_from(accelerator)
         self._optimizers = OptimizerSteps()
         self._begun = False
 
@@ -62,12 +64,13 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
             self._record.resume()
         self._begin()
         try:
-            for number, batch in enumerate(loader):
-                if not number:
-                    self._record.describe(batch=batch_size(batch))
-                yield batch
-                if self._optimizers.taken():
-                    self.step()
+            for batch in loader:
+                self._record.see_batch(batch)
+                try:
+                    yield batch
+                finally:
+                    if self._optimizers.taken():
+                        self.step()
         finally:
             # What follows, such as an evaluation, belongs to no step.
             self._record.pause()
@@ -105,15 +108,22 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     ) -> None:
         self.finish()
 
+    def _take_from(self, accelerator: Any) -> None:  # noqa: ANN401 (likewise)
+        try:
+            self._rank, self._ranks = accelerator.process_index, accelerator.num_processes
+            work = {
+                "accumulate": accelerator.gradient_accumulation_steps,
+                "precision": accelerator.mixed_precision,
+            }
+        except AttributeError as error:
+            raise UsageError(
+                f"accelerator is an Accelerator of the library accelerate, found {type(accelerator).__name__}"
+            ) from error
+        self._record.describe(**work)
+
     def _begin(self) -> None:
-        if self._begun:
-            return
-        self._begun = True
-        atexit.register(self.finish)
-        self._optimizers.begin()
-        if self._accelerator is None:
-            self._record.begin()
-            return
-        one = self._accelerator
-        self._record.describe(accumulate=one.gradient_accumulation_steps, precision=one.mixed_precision)
-        self._record.begin(rank=one.process_index, ranks=one.num_processes)
+        if not self._begun:
+            self._begun = True
+            atexit.register(self.finish)
+            self._optimizers.begin()
+            self._record.begin(rank=self._rank, ranks=self._ranks)

@@ -1,4 +1,4 @@
-"""The steps of a training that runs anyway, filed under the present commit; it goes on whatever happens here."""
+"""The steps of a training that runs anyway, filed under the present commit; no error here stops it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Concatenate, ParamSpec
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError
 from perfkit.identity import fingerprint, new_run_id, short_run_id
-from perfkit.jobs.profiles.recording import STEP_TIME
 from perfkit.ledger.remote import ledger_folder
 from perfkit.ledger.store import Ledger
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
+from perfkit.profiling.meter import batch_size
 from perfkit.profiling.training import (
     StepFindings,
     StepPlan,
@@ -29,7 +29,7 @@ from perfkit.profiling.training import (
     rank_and_ranks,
     rounds,
 )
-from perfkit.records import Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
+from perfkit.records import STEP_TIME, WALL_TIME, Balance, Benchmark, Commit, Machine, Metric, Outcome, Row
 from perfkit.records.phases import RESIDUAL
 from perfkit.repo.commits import read_commit
 from perfkit.units import counted, human_seconds
@@ -59,10 +59,10 @@ class _Place:
 def _harmless(
     method: Callable[Concatenate[TrainingRecord, _Given], None],
 ) -> Callable[Concatenate[TrainingRecord, _Given], None]:
-    """Let no error of perfkit into the training: it is told in a line, and nothing is measured from then on."""
+    """Let no error of perfkit into the training: it is told in a line, and the measuring ends."""
 
     @functools.wraps(method)
-    def call(record: TrainingRecord, *args: _Given.args, **kwargs: _Given.kwargs) -> None:
+    def call(record: TrainingRecord, /, *args: _Given.args, **kwargs: _Given.kwargs) -> None:
         if record.is_over:
             return
         try:
@@ -77,8 +77,8 @@ class TrainingRecord:
     """Follows one training by what a loop or a library tells of it, and files its steps.
 
     They are filed once the plan is made, at the latest by ``finish``. ``tell`` then says in a line what was
-    filed, or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only rank
-    0 files; the other ranks do the same steps in the same way, and say how long theirs took.
+    filed, or why nothing was. None of the methods raises: an error in them ends the measuring alone. Only
+    rank 0 files; the other ranks do the same, and say how long their steps took.
     """
 
     def __init__(self, name: str, plan: StepPlan, *, ledger: str | Path | None = None) -> None:
@@ -86,6 +86,7 @@ class TrainingRecord:
         self._steps: TrainingSteps | None = None
         self._place: _Place | None = None
         self._work: dict[str, str] = {}
+        self._saw_batch = False
         self._rank, self._ranks = 0, 1
         self._process = os.getpid()
         self._said: str | None = None
@@ -95,9 +96,7 @@ class TrainingRecord:
     @_harmless
     def begin(self, *, rank: int | None = None, ranks: int | None = None) -> None:
         """Find where the steps are to be filed, and begin the first one."""
-        found_rank, found_ranks = rank_and_ranks()
-        self._rank = found_rank if rank is None else rank
-        self._ranks = found_ranks if ranks is None else ranks
+        self._rank, self._ranks = rank_and_ranks() if rank is None or ranks is None else (rank, ranks)
         self._process = os.getpid()
         project = load_project(Path.cwd())
         if not self._rank:
@@ -111,6 +110,13 @@ class TrainingRecord:
     def describe(self, **work: object) -> None:
         """Say how much work a step is, such as its batch; other amounts of work begin a new history."""
         self._work |= {name: str(value) for name, value in work.items() if value is not None}
+
+    @_harmless
+    def see_batch(self, batch: object) -> None:
+        """Remember the size of the first batch, which is part of how much work a step is."""
+        if not self._saw_batch:
+            self._saw_batch = True
+            self.describe(batch=batch_size(batch))
 
     @_harmless
     def end_step(self) -> None:
@@ -204,22 +210,21 @@ class TrainingRecord:
 
 
 def _outcomes(benchmark: Benchmark, findings: StepFindings, plan: StepPlan) -> list[Outcome]:
-    """Return a row for the time of a step, for the steps one by one, for each part of a step and each count."""
+    """Return a row for the time of a step, for all steps, for each part of a step and for each count."""
 
     def times(metric: Metric, seconds: Sequence[float]) -> Outcome:
         values, size = rounds(seconds)
         return Outcome(benchmark=benchmark, metric=metric, warmup=plan.warmup, loops=size, values=values)
 
-    raw = Outcome(
-        benchmark=benchmark, metric=STEP_TIME, warmup=plan.warmup, loops=1, values=findings.step_s
-    )
+    steps = findings.step_s
+    raw = Outcome(benchmark=benchmark, metric=STEP_TIME, warmup=plan.warmup, loops=1, values=steps)
     parts = [
         times(Metric(name=_PART + name, unit="s"), seconds)
         for name, seconds in _parts(findings.balance)
         if any(seconds)
     ]
     counts = [] if findings.counts is None else count_outcomes(benchmark, findings.counts)
-    return [times(Metric(name="time", unit="s"), findings.step_s), raw, *parts, *counts]
+    return [times(WALL_TIME, steps), raw, *parts, *counts]
 
 
 def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
@@ -229,17 +234,16 @@ def _parts(balance: Balance | None) -> list[tuple[str, Sequence[float]]]:
     return [*((one.name, one.seconds) for one in balance.in_order), (RESIDUAL, balance.residual_s)]
 
 
-def _in_a_line(
-    name: str, findings: StepFindings, others: Sequence[float], *, filed: str, dirty: bool
-) -> str:
-    said = [f"{counted(len(findings.step_s), 'step')}, median {human_seconds(statistics.median(findings.step_s))}"]
-    balance = findings.balance
+def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, filed: str, dirty: bool) -> str:
+    median, balance = human_seconds(statistics.median(findings.step_s)), findings.balance
+    said = [f"{counted(len(findings.step_s), 'step')}, median {median}"]
     if balance is not None:
         shares = {part: sum(seconds) / sum(balance.step_s) for part, seconds in _parts(balance)}
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
         said.append("of it " + ", ".join(f"{part} {shares[part]:.0%}" for part in largest))
         if balance.cost is not None:
-            said.append(f"watching {len(balance.step_s)} others made them {balance.cost.ratio:.2f} times as long")
+            ratio = f"{balance.cost.ratio:.2f} times as long"
+            said.append(f"{len(balance.step_s)} others, which were watched for that, took {ratio}")
     if findings.dropped:
         said.append(f"{counted(findings.dropped, 'step')} with a checkpoint left out")
     if findings.counts is not None:
@@ -260,7 +264,7 @@ def _too_few(findings: StepFindings, plan: StepPlan) -> str:
     if not findings.seen:
         return _NO_STEP
     return (
-        f"it made {made}, of which {len(findings.step_s)} were timed and at least {_FEWEST_STEPS} are needed; "
+        f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
         f"the first {plan.warmup} are left alone (warmup={plan.warmup})"
     )
 

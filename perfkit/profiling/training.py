@@ -1,4 +1,4 @@
-"""The steps of a training that runs anyway: timed, watched and counted a few at a time, in its own process."""
+"""The steps of a training that runs anyway: timed, watched and counted, a few at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _filed: dict[str, int] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlan:
-    """What is done with the steps of a training: so many are left alone first, then timed and watched by turns.
+    """What is done with the steps of a training: some are left alone, then others timed and watched in turns.
 
     ``steps`` are timed with nothing else in place, ``balance`` of them are watched besides, phase by phase.
     With ``counts`` three steps are counted before.
@@ -61,7 +61,9 @@ class StepPlan:
     def __post_init__(self) -> None:
         for name, least in (("warmup", 0), ("steps", 1), ("balance", 0)):
             if getattr(self, name) < least:
-                raise UsageError(f"{name} is a number of steps, at least {least}, found {getattr(self, name)}")
+                raise UsageError(
+                    f"{name} is a number of steps, at least {least}, found {getattr(self, name)}"
+                )
 
     def turns(self) -> Iterator[tuple[_Kind, int]]:
         """Yield in order what is done, and with how many steps."""
@@ -86,8 +88,8 @@ class StepFindings:
     """What the steps of a training gave.
 
     ``step_s`` are the seconds of each timed step, in measured order; ``balance`` is of other steps, which
-    took turns with them. ``seen`` steps ended in all, ``dropped`` of these were disturbed and are not among
-    the others. ``uncounted`` says why steps that should have been counted were not.
+    took turns with them. ``seen`` steps ended in all; ``dropped`` are those left out since something else was
+    done in them. ``uncounted`` says why steps that should have been counted were not.
     """
 
     step_s: tuple[float, ...]
@@ -137,7 +139,7 @@ class TrainingSteps:
         self._counting: _Counting | None = None
         self._pauses = 0
         self._spoilt = False
-        self._seen, self._dropped = 0, 0
+        self._seen = 0
 
     @property
     def is_over(self) -> bool:
@@ -153,7 +155,6 @@ class TrainingSteps:
         if self._turn is None:
             return
         self._seen += 1
-        self._dropped += self._spoilt
         if self._turn.end_step(dropped=self._spoilt):
             self._turn.close()
             self._next_turn()
@@ -198,7 +199,7 @@ class TrainingSteps:
             balance=_joined(balances, [timing.watched for timing in self._timed]),
             counts=None if counting is None else counting.found,
             seen=self._seen,
-            dropped=self._dropped,
+            dropped=sum(timing.dropped for timing in self._timed),
             uncounted=None if counting is None else counting.why_not,
         )
 
@@ -237,6 +238,11 @@ class _Timing:
         self._ended: list[bool] = []
         self._paused = False
         self._settled: Balance | None = None
+
+    @property
+    def dropped(self) -> int:
+        """How many of the steps were dropped."""
+        return self._ended.count(False)
 
     def open(self) -> None:
         """Set the hooks."""
@@ -344,9 +350,10 @@ class _Counting:
 
 
 def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tuple[tuple[float, ...], int]:
-    """Return the mean of each ``most`` steps, and how many steps each is of: fewer, for some rounds at least.
+    """Return the means of rounds of ``most`` steps, or of fewer, and how many steps a round has.
 
-    A single step says little where some wait for data and others do not. Steps that fill no round are left out.
+    A single step says little where some wait for data and others do not. There are ``fewest`` rounds at
+    least, where there are as many steps; steps that fill no round are left out.
     """
     size = min(most, max(1, len(seconds) // fewest))
     whole = range(0, len(seconds) - size + 1, size)
@@ -383,7 +390,7 @@ class OptimizerSteps:
 
 def rank_and_ranks() -> tuple[int, int]:
     """Return the number of this process among those that train together, and how many they are."""
-    import torch.distributed as distributed
+    from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
@@ -397,7 +404,7 @@ def hear_other_ranks(name: str, median_s: float, *, rank: int, ranks: int) -> li
     No rank waits for one that may have ended, and nothing here is a collective operation: the ranks leave
     their words in the store by which they found each other. Where there is none, nobody is heard.
     """
-    import torch.distributed as distributed
+    from torch import distributed
 
     number = _filed[name] = _filed.get(name, 0) + 1
     if ranks < 2 or not (distributed.is_available() and distributed.is_initialized()):  # noqa: PLR2004 (alone)

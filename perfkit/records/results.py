@@ -100,6 +100,8 @@ class Metric:
 
 
 WALL_TIME = Metric(name="time", unit="s")
+# That of each single step of a training.
+STEP_TIME = Metric(name="step_time", unit="s")
 # It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
 

@@ -124,7 +124,7 @@ class PhaseClock:
         self._changes = [(self._now(), self._label)]
 
     def close(self) -> None:
-        """Hear nothing more: what still holds a hook, such as a forked process, pays next to nothing for it."""
+        """Hear nothing more, so that a hook that is still set, as in a forked process, costs little."""
         self._thread = _NO_THREAD
 
     def wait(self) -> None:
