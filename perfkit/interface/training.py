@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +43,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         steps: int = 200,
         balance: int = 40,
         counts: bool = False,
-        work: dict[str, object] | None = None,
+        work: Mapping[str, object] | None = None,
         ledger: str | Path | None = None,
     ) -> None:
         if not name.strip():

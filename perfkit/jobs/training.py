@@ -247,7 +247,8 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
     if findings.dropped:
         said.append(f"{counted(findings.dropped, 'step')} with a checkpoint left out")
     if findings.counts is not None:
-        said.append(counted(len(findings.counts.counts), "count"))
+        counts = len(findings.counts.counts)
+        said.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
     if findings.uncounted:
         said.append(f"no counts, since {findings.uncounted}")
     if others:

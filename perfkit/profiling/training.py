@@ -28,14 +28,13 @@ from perfkit.records import Balance, PhaseSeconds
 
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
-_TURN = 5
+# The first step after a switch, in which Python finds its caches cold, is told of neither.
+_TURN = 10
 # A device keeps two moments of each step until they are read, so they are read after this many steps.
 _MOST_AT_ONCE = 50
 _REPEATED = 2
 # A validation between steps that are counted makes them worthless; they are counted anew so often.
 _TRIES = 3
-# The name of the time that belongs to no step; no phase has it.
-_PAUSE = "perfkit: pause"
 # So long rank 0 waits for what the others say of their steps, which they say after the same step.
 _RANKS_WAIT = timedelta(seconds=2)
 # How often trainings of a name were over in this process: all ranks count alike.
@@ -137,6 +136,7 @@ class TrainingSteps:
         self._turn: _Turn | None = None
         self._timed: list[_Timing] = []
         self._counting: _Counting | None = None
+        self._watched = False
         self._pauses = 0
         self._spoilt = False
         self._seen = 0
@@ -221,28 +221,33 @@ class TrainingSteps:
         if kind == "counted":
             self._counting = _Counting(steps, self._root)
             return self._counting
-        timing = _Timing(steps, watched=kind == "watched")
+        switched = (kind == "watched") != self._watched
+        self._watched = kind == "watched"
+        timing = _Timing(steps, watched=self._watched, untold=int(switched))
         if kind != "left alone":
             self._timed.append(timing)
         return timing
 
 
 class _Timing:
-    """Some steps that a clock times, with hooks for their phases where they are watched."""
+    """Some steps that a clock times, with hooks for their phases where they are watched.
 
-    def __init__(self, steps: int, *, watched: bool) -> None:
+    The first ``untold`` ones are made besides, and nothing is told of them.
+    """
+
+    def __init__(self, steps: int, *, watched: bool, untold: int) -> None:
         self.watched = watched
-        self._steps = steps
+        self._untold = untold
+        self._steps = steps + untold
         self._clock = PhaseClock(_choose_clock)
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
-        self._paused = False
         self._settled: Balance | None = None
 
     @property
     def dropped(self) -> int:
         """How many of the steps were dropped."""
-        return self._ended.count(False)
+        return self._ended[self._untold :].count(False)
 
     def open(self) -> None:
         """Set the hooks."""
@@ -252,11 +257,10 @@ class _Timing:
         self._hooks.enter_context(undone_in_forks(self._clock.close))
         self._hooks.callback(listen_to_phases(self._clock))
         self._hooks.enter_context(hook_torch(self._clock))
+        self._hooks.callback(hook_loggers(self._clock).undo)
 
     def start_step(self) -> None:
         """Read the clock."""
-        if self.watched:
-            self._hooks.callback(hook_loggers(self._clock).undo)
         self._clock.start_step()
 
     def restart_step(self) -> None:
@@ -266,25 +270,23 @@ class _Timing:
     def end_step(self, *, dropped: bool) -> bool:
         """Read the clock."""
         self._clock.end_step()
-        self._ended.append(not dropped)
+        self._ended.append(len(self._ended) >= self._untold and not dropped)
         return len(self._ended) == self._steps
 
     def pause(self) -> None:
-        """Enter a phase of its own, in which no hook counts."""
-        self._paused = self._clock.begin(_PAUSE)
+        """Stop the clock; no hook counts until it goes on."""
+        self._clock.pause()
 
     def resume(self) -> None:
-        """Leave it."""
-        if self._paused:
-            self._clock.end()
-        self._paused = False
+        """Let the clock go on."""
+        self._clock.resume()
 
     def close(self) -> None:
         """Remove the hooks."""
         self._hooks.close()
 
     def settled(self) -> Balance:
-        """Return the phases of the whole steps that were not dropped, without pauses."""
+        """Return the phases of the whole steps that were not dropped."""
         if self._settled is None:
             self._clock.wait()
             self._settled = _kept(self._clock.balance(), self._ended)
@@ -431,15 +433,13 @@ def _synchronised_now() -> HostMoment:
 
 
 def _kept(balance: Balance, kept: Collection[bool]) -> Balance:
-    """Return the steps that were not dropped; the time of pauses is none of theirs."""
-    paused = next((one.seconds for one in balance.phases if one.name == _PAUSE), (0.0,) * len(kept))
+    """Return the steps that were not dropped."""
     steps = [step for step, is_kept in enumerate(kept) if is_kept]
     return Balance(
-        step_s=tuple(balance.step_s[step] - paused[step] for step in steps),
+        step_s=tuple(balance.step_s[step] for step in steps),
         phases=tuple(
             PhaseSeconds(name=one.name, seconds=tuple(one.seconds[step] for step in steps))
             for one in balance.phases
-            if one.name != _PAUSE
         ),
     )
 

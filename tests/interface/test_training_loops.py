@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from perfkit.jobs.history import HistoryRequest, read_history
 from perfkit.jobs.training import TrainingRecord
 from perfkit.ledger.store import Ledger
 from perfkit.profiling import training
+from perfkit.profiling.balance import clock
 from perfkit.profiling.training import StepPlan, TrainingSteps
 from perfkit.records import Row
 
@@ -67,7 +69,8 @@ class Loop:
         for _ in range(epochs):
             for values, goals in run(self.loader):
                 self.batches += 1
-                nn.functional.mse_loss(self.model(values), goals).backward()
+                loss = nn.functional.mse_loss(self.model(values), goals)
+                loss.backward()  # type: ignore[no-untyped-call]
                 if self.batches % self.accumulate == 0:
                     for optimizer in self.optimizers:
                         optimizer.step()
@@ -129,6 +132,41 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
     run.finish()
 
     assert 3 == len(_rows()["step_time"].outcome.values)
+
+
+def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line says that the history leaves such a training out."""
+    (project / "pyproject.toml").write_text("# changed\n")
+    with perfkit.training("net", warmup=0, steps=3, balance=0) as run:
+        for _ in range(5):
+            run.step()
+
+    assert _rows()["time"].commit.dirty
+    assert "(uncommitted changes, so `perfkit history` leaves it out)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_what_runs_between_loops_and_in_pauses_is_in_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation after an epoch, and one within a loop, are left out of timed and of watched steps."""
+    now = itertools.count()
+    evaluated = [0]
+    monkeypatch.setattr(
+        clock, "time", SimpleNamespace(perf_counter=lambda: float(next(now) + 1000 * evaluated[0]))
+    )
+    run, loop = perfkit.training("net", warmup=0, steps=10, balance=10), Loop()
+    for _ in range(3):
+        for values, _goals in run(loop.loader):
+            loop.optimizers[0].step()
+            with torch.no_grad(), run.pause():
+                evaluated[0] += 1
+                loop.model(values)
+        evaluated[0] += 1
+    run.finish()
+
+    rows = _rows()
+    assert 1000 > max(rows["step_time"].outcome.values)
+    watched = [row for name, row in rows.items() if name.startswith("time in ")]
+    assert 1000 > sum(max(row.outcome.values) for row in watched)
 
 
 @pytest.mark.usefixtures("project")
@@ -254,7 +292,7 @@ def test_what_the_other_ranks_left_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The store in which ranks find each other has it; one that left nothing is waited for no longer."""
-    store = torch.distributed.HashStore()
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
     monkeypatch.setattr(training, "_RANKS_WAIT", timedelta(milliseconds=50))

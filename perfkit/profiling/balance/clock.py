@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from perfkit.records import Balance, PhaseSeconds
 
 _Label = str | None
+# The label of what belongs to no step; no phase has it.
+_PAUSE = "(pause)"
 # No thread has this for its identity.
 _NO_THREAD = -1
 
@@ -73,6 +75,7 @@ class PhaseClock:
         self._thread = threading.get_ident()
         self.hook: _Label = None
         self._named: list[str] = []
+        self._before_pause: _Label = None
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
@@ -85,7 +88,10 @@ class PhaseClock:
         return True
 
     def end(self) -> None:
-        """Leave the phase of the outermost hook."""
+        """Leave the phase of the outermost hook; in a pause, for the time after it."""
+        if self.hook == _PAUSE:
+            self._before_pause = None
+            return
         self.hook = None
         self._changes.append((self._now(), self._label))
 
@@ -98,6 +104,18 @@ class PhaseClock:
             yield
         finally:
             self.hook = hook
+            self._changes.append((self._now(), self._label))
+
+    def pause(self) -> None:
+        """Begin what belongs to no step and no phase, in whatever hook's phase it lies."""
+        if threading.get_ident() == self._thread:
+            self._before_pause, self.hook = self.hook, _PAUSE
+            self._changes.append((self._now(), _PAUSE))
+
+    def resume(self) -> None:
+        """End a pause, and go on with the phase before it."""
+        if self.hook == _PAUSE:
+            self.hook = self._before_pause
             self._changes.append((self._now(), self._label))
 
     def enter(self, name: str) -> None:
@@ -135,6 +153,8 @@ class PhaseClock:
     def balance(self) -> Balance:
         """Return the phases of all whole steps; a device must have reached its last moment."""
         steps = [_seconds(changes) for changes in self._steps]
+        for step in steps:
+            step.pop(_PAUSE, None)
         names = dict.fromkeys(name for step in steps for name in step if name is not None)
         return Balance(
             step_s=tuple(sum(step.values()) for step in steps),
