@@ -242,8 +242,10 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
         largest = sorted(shares, key=lambda part: -shares[part])[:_MOST_PARTS]
         said.append("of it " + ", ".join(f"{part} {shares[part]:.0%}" for part in largest))
         if balance.cost is not None:
-            ratio = f"{balance.cost.ratio:.2f} times as long"
-            said.append(f"{len(balance.step_s)} others, which were watched for that, took {ratio}")
+            low, high = balance.cost.low, balance.cost.high
+            said.append(
+                f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
+            )
     if findings.dropped:
         said.append(f"{counted(findings.dropped, 'step')} with a checkpoint left out")
     if findings.counts is not None:
