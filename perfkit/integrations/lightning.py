@@ -35,7 +35,7 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
     """Times the steps of ``Trainer.fit``, says what they wait for, and files all that under the commit.
 
     A step ends with the batch after which an optimizer stepped, so that accumulated gradients are one step.
-    Validations belong to no step, and a step with a checkpoint is left out. The first ``warmup`` steps are
+    A step that a validation or a checkpoint came before is left out. The first ``warmup`` steps are
     left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase, and
     with ``counts`` three are counted. ``name`` is that of the module's class unless it is given, and
     ``ledger`` the configured one. No error in here stops the training.
@@ -84,8 +84,9 @@ class PerfkitCallback(_callback_class()):  # type: ignore[misc]
             self._record.end_step()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
-        """Leave the validation out."""
+        """Leave the validation out, and the present step, in which it was set up."""
         if self._record is not None:
+            self._record.drop_step()
             self._record.pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401, ARG002 (likewise)

@@ -247,7 +247,7 @@ def _in_a_line(name: str, findings: StepFindings, others: Sequence[float], *, fi
                 f"{len(balance.step_s)} others, watched for that, took {low:.2f} to {high:.2f} times as long"
             )
     if findings.dropped:
-        said.append(f"{counted(findings.dropped, 'step')} with a checkpoint left out")
+        said.append(f"{counted(findings.dropped, 'step')} with a validation or a checkpoint left out")
     if findings.counts is not None:
         counts = len(findings.counts.counts)
         said.append(counted(counts, "count") if counts else "no counts, since the code is compiled")
@@ -266,9 +266,10 @@ def _too_few(findings: StepFindings, plan: StepPlan) -> str:
     made = counted(findings.seen, "step")
     if not findings.seen:
         return _NO_STEP
+    dropped = f", and a validation or a checkpoint came before {findings.dropped}" if findings.dropped else ""
     return (
         f"it made {made}, of which {len(findings.step_s)} were timed, of at least {_FEWEST_STEPS}; "
-        f"the first {plan.warmup} are left alone (warmup={plan.warmup})"
+        f"the first {plan.warmup} are left alone (warmup={plan.warmup}){dropped}"
     )
 
 

@@ -238,7 +238,7 @@ class _Timing:
     def __init__(self, steps: int, *, watched: bool, untold: int) -> None:
         self.watched = watched
         self._untold = untold
-        self._steps = steps + untold
+        self._steps = steps
         self._clock = PhaseClock(_choose_clock)
         self._hooks = contextlib.ExitStack()
         self._ended: list[bool] = []
@@ -248,6 +248,11 @@ class _Timing:
     def dropped(self) -> int:
         """How many of the steps were dropped."""
         return self._ended[self._untold :].count(False)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether there are as many steps as were wanted; a dropped one is made up for."""
+        return self._ended.count(True) == self._steps
 
     def open(self) -> None:
         """Set the hooks."""
@@ -271,7 +276,7 @@ class _Timing:
         """Read the clock."""
         self._clock.end_step()
         self._ended.append(len(self._ended) >= self._untold and not dropped)
-        return len(self._ended) == self._steps
+        return self._is_over
 
     def pause(self) -> None:
         """Stop the clock; no hook counts until it goes on."""
@@ -290,7 +295,7 @@ class _Timing:
         if self._settled is None:
             self._clock.wait()
             self._settled = _kept(self._clock.balance(), self._ended)
-            if len(self._ended) == self._steps:
+            if self._is_over:
                 self._clock = PhaseClock()
         return self._settled
 

@@ -134,6 +134,20 @@ def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
     assert 3 == len(_rows()["step_time"].outcome.values)
 
 
+@pytest.mark.usefixtures("project")
+def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason names what came between them."""
+    record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
+    record.begin()
+    for _ in range(9):
+        record.drop_step()
+        record.end_step()
+    record.finish()
+    record.tell()
+
+    assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
+
+
 def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The line says that the history leaves such a training out."""
     (project / "pyproject.toml").write_text("# changed\n")

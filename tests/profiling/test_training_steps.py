@@ -183,7 +183,7 @@ def test_counts_that_are_always_disturbed_are_given_up_with_the_reason() -> None
 
 def test_pauses_and_dropped_steps_are_in_no_step(hand: list[float]) -> None:
     """A pause within a step is taken off, one before it begins it anew, and a dropped step is not told."""
-    followed = TrainingSteps(StepPlan(warmup=0, steps=4, balance=0), Path.cwd())
+    followed = TrainingSteps(StepPlan(warmup=0, steps=3, balance=0), Path.cwd())
     followed.begin()
     hand[0] += 1
     followed.pause()
