@@ -29,7 +29,7 @@ from perfkit.records import Balance, PhaseSeconds
 _Kind = Literal["left alone", "timed", "watched", "counted"]
 # Timed and watched steps take turns of so many, so that whatever the machine does affects both alike.
 # The first step after a switch, in which Python finds its caches cold, is told of neither.
-_TURN = 10
+_TURN = 5
 # A device keeps two moments of each step until they are read, so they are read after this many steps.
 _MOST_AT_ONCE = 50
 _REPEATED = 2
@@ -45,8 +45,8 @@ _filed: dict[str, int] = {}
 class StepPlan:
     """What is done with the steps of a training: some are left alone, then others timed and watched in turns.
 
-    ``steps`` are timed with nothing else in place, ``balance`` of them are watched besides, phase by phase.
-    With ``counts`` three steps are counted before.
+    ``steps`` are timed with nothing else in place; ``balance`` others are watched, phase by phase. With
+    ``counts`` three steps are counted before these.
 
     Raises:
         UsageError: a number is negative, or no step would be timed.

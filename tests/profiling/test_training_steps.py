@@ -76,7 +76,8 @@ def test_timed_and_watched_steps_take_turns() -> None:
     made = [turn for turn in StepPlan(warmup=3, steps=70, balance=7, counts=True).turns() if turn[1]]
 
     assert [("left alone", 3), ("counted", 3), ("left alone", 1)] == made[:3]
-    assert [("timed", 10), ("watched", 7), ("timed", 50), ("timed", 10)] == made[3:]
+    assert [("timed", 5), ("watched", 5), ("timed", 5), ("watched", 2)] == made[3:7]
+    assert [("timed", 50), ("timed", 10)] == made[7:]
     assert 7 == sum(steps for kind, steps in StepPlan(steps=2, balance=7).turns() if kind == "watched")
 
 
@@ -106,11 +107,11 @@ def test_rounds_are_means_of_many_steps() -> None:
 def test_each_step_is_used_for_one_thing() -> None:
     """The plan says how many are timed, and how many others are watched; the phases are found.
 
-    The first step after each of the five switches is told of neither.
+    The first step after each of the ten switches is told of neither.
     """
     found = _follow(StepPlan(warmup=2, steps=30, balance=25), 80).findings()
 
-    assert (30, 62) == (len(found.step_s), found.seen)
+    assert (30, 67) == (len(found.step_s), found.seen)
     balance = found.balance
     assert balance is not None
     assert 25 == len(balance.step_s)
@@ -118,7 +119,7 @@ def test_each_step_is_used_for_one_thing() -> None:
     forward = next(one for one in balance.phases if one.name == "forward")
     assert min(forward.seconds) >= 0.002
     assert balance.cost is not None
-    assert 3 == balance.cost.pairs
+    assert 5 == balance.cost.pairs
 
 
 def test_torch_is_left_as_it_was() -> None:
