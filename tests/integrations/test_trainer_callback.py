@@ -56,7 +56,7 @@ def test_a_training_with_evaluations_checkpoints_and_accumulated_gradients(
     """Each optimizer's step is one; the phases, the counts and the amount of work are told."""
     trainer = _trainer(
         _callback(warmup=2, steps=12, balance=10, counts=True),
-        max_steps=30,
+        max_steps=50,
         gradient_accumulation_steps=2,
         eval_strategy="steps",
         eval_steps=6,
