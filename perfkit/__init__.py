@@ -15,10 +15,11 @@ from perfkit.phases import phase
 
 if TYPE_CHECKING:
     from perfkit.interface.timing import timed
+    from perfkit.interface.training import training
     from perfkit.interface.verbs import explain, gate, profile
     from perfkit.ledger.store import Ledger
 
-__all__ = ["explain", "gate", "open_ledger", "phase", "profile", "timed"]
+__all__ = ["explain", "gate", "open_ledger", "phase", "profile", "timed", "training"]
 
 # These take longer to import than a training script should wait for a phase.
 _ELSEWHERE = {
@@ -26,6 +27,7 @@ _ELSEWHERE = {
     "gate": "perfkit.interface.verbs",
     "profile": "perfkit.interface.verbs",
     "timed": "perfkit.interface.timing",
+    "training": "perfkit.interface.training",
 }
 
 

@@ -26,6 +26,7 @@ DOCUMENTS = [
     "docs/ledger.md",
     "docs/profiling.md",
     "docs/start.md",
+    "docs/training.md",
     "docs/trust.md",
 ]
 # Its lines run in a project with a suite of asv: tests/cli/test_asv_suites.py.

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 # The folders of perfkit that may import a library.
 HOMES = {
     "torch": {"agent", "measure", "profiling", "factorial", "workloads", "tricks", "machine"},
-    "transformers": {"workloads"},
+    "transformers": {"workloads", "integrations"},
     "git": {"repo"},
     "pyarrow": {"ledger"},
     "obstore": {"ledger"},

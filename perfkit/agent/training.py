@@ -15,6 +15,10 @@ from .torch_settings import has_torch
 
 NO_TORCH = "torch is not installed here, and an optimizer of torch tells where a step ends"
 
+# The step whose counts stand for the loop: by then state that is made on first use, such as an optimizer's,
+# exists.
+COUNTED_STEP = 3
+
 
 class _EnoughSteps(BaseException):
     """Ends the loop after its last counted step; it is no Exception, since a loop may catch these."""
@@ -62,12 +66,13 @@ def _count(call: Callable[[], object], watch: TensorWatch, steps: int) -> Counts
             raise RuntimeError(f"it ended with exit status {end.code}") from end
     finally:
         hook.remove()
-    return last_iteration(watch.counts()) if done >= steps else done
+    return last_iterations(watch.counts(), 1) if done >= steps else done
 
 
-def last_iteration(counts: Counts) -> Counts:
-    """Return the counts of the last iteration alone, since earlier ones include one-time work."""
-    return replace(counts, counts=tuple(replace(count, values=count.values[-1:]) for count in counts.counts))
+def last_iterations(counts: Counts, most: int) -> Counts:
+    """Return the counts of the last iterations alone, since earlier ones include one-time work."""
+    last = tuple(replace(count, values=count.values[-most:]) for count in counts.counts)
+    return replace(counts, counts=last)
 
 
 def _load(place: str) -> Callable[[], object]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfkit.agent.counting.model import Counts, with_texts
 from perfkit.agent.counting.tensors import TensorWatch
 from perfkit.agent.thread_profile import profile_of_this_thread
+from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     import torch
 
 _MILLISECOND = 1e-3
-# The step whose counts stand for the loop: by then state that is made on first use, such as an optimizer's,
-# exists.
-COUNTED_STEP = 3
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: so many steps tell growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
@@ -188,8 +186,7 @@ class StepCounts(Clean):
         if self._watch is None or summary.steps < (self.step_limit or COUNTED_STEP):
             return Findings()
         counts = with_texts(self._watch.counts(), self._root)
-        last = tuple(replace(count, values=count.values[-_REPEATED:]) for count in counts.counts)
-        return Findings(counts=replace(counts, counts=last))
+        return Findings(counts=last_iterations(counts, _REPEATED))
 
 
 class CProfile(Clean):

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +167,9 @@ def _first_tensor(batch: object) -> torch.Tensor | None:
 
     if isinstance(batch, torch.Tensor):
         return batch
-    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
+    parts = (
+        batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (list, tuple)) else ()
+    )
     return next((found for part in parts if (found := _first_tensor(part)) is not None), None)
 
 

@@ -46,7 +46,7 @@ class SideBySide:
             )
             if earlier and later
         ]
-        return _ratio(logs)
+        return ratio_of_turns(logs)
 
 
 def run_side_by_side(
@@ -118,7 +118,8 @@ def _by_turns(seconds: Sequence[float], turns: Sequence[int]) -> list[Sequence[f
     return parts
 
 
-def _ratio(logs: Sequence[float]) -> RatioInterval | None:
+def ratio_of_turns(logs: Sequence[float]) -> RatioInterval | None:
+    """Return a ratio with its interval from its logarithm in each pair of turns; None of too few of them."""
     if len(logs) < _FEW_STEPS:
         return None
     found = location_interval(logs, [0] * len(logs), error=_ERROR, trimmed_from=_TRIMMED_FROM)

@@ -20,6 +20,7 @@ Source = Literal[
     "backfill",
     "calibrate",
     "timed",
+    "training",
 ]
 # These say nothing of a commit: a calibration plants slowdowns in its code, tricks change it, and a gate of
 # environments measures it with other packages.
@@ -99,6 +100,8 @@ class Metric:
 
 
 WALL_TIME = Metric(name="time", unit="s")
+# That of each single step of a training.
+STEP_TIME = Metric(name="step_time", unit="s")
 # It is the lower quartile over the slices of each round: the time of a call that other work does not delay.
 TYPICAL_TIME = Metric(name="typical time", unit="s")
 # On an accelerator: the time of the device's own work, gaps included, and the time until the calls returned.

@@ -84,6 +84,35 @@ def test_a_hook_comes_back_after_an_error(clock: PhaseClock) -> None:
     assert {"optimizer": (2.0,), "my part": (1.0,)} == _phases(clock.balance())
 
 
+def test_a_pause_belongs_to_no_step(clock: PhaseClock) -> None:
+    """It is taken off within the phase of a hook, too, whether or not that phase outlasts it."""
+    clock.begin("evaluation")
+    clock.pause()
+    assert not clock.begin("forward")
+    clock.resume()
+    clock.end()
+    clock.begin("evaluation")
+    clock.pause()
+    clock.end()
+    clock.resume()
+    clock.end_step()
+
+    assert {"evaluation": (3.0,)} == _phases(clock.balance())
+    assert (6.0,) == clock.balance().step_s
+
+
+def test_a_clock_that_is_closed_hears_nothing(clock: PhaseClock) -> None:
+    """A hook that is still in place costs no memory."""
+    clock.close()
+
+    assert not clock.begin("forward")
+    clock.enter("named")
+    clock.pause()
+    clock.resume()
+    clock.end_step()
+    assert (1.0,) == clock.balance().step_s
+
+
 def test_a_named_phase_gives_way_to_what_hooks_see(clock: PhaseClock) -> None:
     """The user's own word covers what no hook knows, before and after a forward pass inside it."""
     clock.enter("my part")

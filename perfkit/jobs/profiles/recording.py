@@ -9,11 +9,10 @@ from perfkit.identity import new_run_id
 from perfkit.jobs.profiles.settle import SettledProfile
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.exchange import PassResult
-from perfkit.records import Benchmark, Commit, Environment, Metric, Outcome, PassSummary, Row
+from perfkit.records import STEP_TIME, Benchmark, Commit, Environment, Metric, Outcome, PassSummary, Row
 from perfkit.records.policies import ProfilePolicy
 from perfkit.verdict.from_rows import count_outcomes
 
-STEP_TIME = Metric(name="step_time", unit="s")
 TOTAL_TIME = Metric(name="total_time", unit="s")
 UNKNOWN_ENVIRONMENT = Environment(env_id="unknown", facts={})
 

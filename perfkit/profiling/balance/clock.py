@@ -16,6 +16,10 @@ from perfkit.agent.clock import Accelerator, accelerator_in_use
 from perfkit.records import Balance, PhaseSeconds
 
 _Label = str | None
+# The label of what belongs to no step; no phase has it.
+_PAUSE = "(pause)"
+# No thread has this for its identity.
+_NO_THREAD = -1
 
 
 class Moment(Protocol):
@@ -23,6 +27,9 @@ class Moment(Protocol):
 
     def seconds_until(self, later: Any) -> float:  # noqa: ANN401 (another moment of the same kind)
         """Return how much later another moment of the same clock is."""
+
+    def wait(self) -> None:
+        """Wait until it is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,9 @@ class HostMoment:
         """Return how much later another moment is."""
         return later.at_s - self.at_s
 
+    def wait(self) -> None:
+        """Return at once, since it was reached when it was taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceMoment:
@@ -45,6 +55,10 @@ class DeviceMoment:
     def seconds_until(self, later: DeviceMoment) -> float:
         """Return how much later another moment is; the device must have reached both."""
         return float(self.event.elapsed_time(later.event)) / 1e3
+
+    def wait(self) -> None:
+        """Wait until the device has done the work before it."""
+        self.event.synchronize()
 
 
 class PhaseClock:
@@ -67,6 +81,7 @@ class PhaseClock:
         self._thread = threading.get_ident()
         self.hook: _Label = None
         self._named: list[str] = []
+        self._before_pause: _Label = None
         self._changes: list[tuple[Moment, _Label]] = []
         self._steps: list[list[tuple[Moment, _Label]]] = []
 
@@ -79,7 +94,10 @@ class PhaseClock:
         return True
 
     def end(self) -> None:
-        """Leave the phase of the outermost hook."""
+        """Leave the phase of the outermost hook; in a pause, for the time after it."""
+        if self.hook == _PAUSE:
+            self._before_pause = None
+            return
         self.hook = None
         self._change(self._label)
 
@@ -113,6 +131,18 @@ class PhaseClock:
         self._change(self._label)
         return hook
 
+    def pause(self) -> None:
+        """Begin what belongs to no step and no phase, in whatever hook's phase it lies."""
+        if threading.get_ident() == self._thread:
+            self._before_pause, self.hook = self.hook, _PAUSE
+            self._changes.append((self._now(), _PAUSE))
+
+    def resume(self) -> None:
+        """End a pause, and go on with the phase before it."""
+        if self.hook == _PAUSE:
+            self.hook = self._before_pause
+            self._changes.append((self._now(), self._label))
+
     def enter(self, name: str) -> None:
         """Enter a phase that the user names."""
         if threading.get_ident() == self._thread:
@@ -137,9 +167,20 @@ class PhaseClock:
         self._changes = []
         self._change(self._label)
 
+    def close(self) -> None:
+        """Hear nothing more, so that a hook that is still set, as in a forked process, costs little."""
+        self._thread = _NO_THREAD
+
+    def wait(self) -> None:
+        """Wait until a device has reached the last moment of the whole steps."""
+        if self._steps:
+            self._steps[-1][-1][0].wait()
+
     def balance(self) -> Balance:
         """Return the phases of all whole steps; a device must have reached its last moment."""
         steps = [_seconds(changes) for changes in self._steps]
+        for step in steps:
+            step.pop(_PAUSE, None)
         names = dict.fromkeys(name for step in steps for name in step if name is not None)
         return Balance(
             step_s=tuple(sum(step.values()) for step in steps),

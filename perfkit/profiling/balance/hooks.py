@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from perfkit.agent.counting.interventions import Patches
 from perfkit.profiling.balance.clock import PhaseClock
 from perfkit.records.phases import (
     BACKWARD,
@@ -54,30 +55,38 @@ _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
 
 
-def hook_torch(clock: PhaseClock) -> None:
-    """Set the hooks in torch, before the user's code imports functions from it; they are never removed."""
+def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
+    """Set the hooks in torch, and return what removes them when it is closed.
+
+    Functions that the user's code imported from torch before are not hooked.
+    """
     import torch
     from torch.nn import functional
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-    wrap = functools.partial(_wrap, clock)
-    wrap(_BaseDataLoaderIter, ("__next__",), _unless_evaluating(DATA))
-    # Workers are started and ended with each epoch.
-    wrap(DataLoader, ("__iter__",), _unless_evaluating(DATA))
-    wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _unless_evaluating(DATA))
-    wrap(torch.Tensor, _CALLS_TO_DEVICE, _always(TO_DEVICE))
-    wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
-    wrap(torch.Tensor, ("backward",), _always(BACKWARD))
-    wrap(torch.autograd, ("backward", "grad"), _always(BACKWARD))
-    wrap(Optimizer, ("zero_grad",), _always(OPTIMIZER))
-    wrap(LRScheduler, ("step",), _always(OPTIMIZER))
-    wrap(torch.nn.utils, ("clip_grad_norm_", "clip_grad_value_"), _always(OPTIMIZER))
-    wrap(functional, _losses(vars(functional)), _always(LOSS))
-    wrap(torch.nn.Module, ("__call__",), _phase_of_module)
-    _hook_steps(clock)
-    _hook_evaluation(clock, torch.no_grad, torch.inference_mode)
+    with contextlib.ExitStack() as hooks:
+        patches = Patches()
+        hooks.callback(patches.undo)
+        wrap = functools.partial(_wrap, clock, patches)
+        wrap(_BaseDataLoaderIter, ("__next__",), _unless_evaluating(DATA))
+        # Workers are started and ended with each epoch.
+        wrap(DataLoader, ("__iter__",), _unless_evaluating(DATA))
+        wrap(_MultiProcessingDataLoaderIter, ("_shutdown_workers",), _unless_evaluating(DATA))
+        wrap(torch.Tensor, _CALLS_TO_DEVICE, _always(TO_DEVICE))
+        wrap(torch.Tensor, _CALLS_TO_HOST, _always(TO_HOST))
+        wrap(torch.Tensor, ("backward",), _always(BACKWARD))
+        wrap(torch.autograd, ("backward", "grad"), _always(BACKWARD))
+        wrap(Optimizer, ("zero_grad",), _always(OPTIMIZER))
+        wrap(LRScheduler, ("step",), _always(OPTIMIZER))
+        wrap(torch.nn.utils, ("clip_grad_norm_", "clip_grad_value_"), _always(OPTIMIZER))
+        wrap(functional, _losses(vars(functional)), _always(LOSS))
+        wrap(torch.nn.Module, ("__call__",), _phase_of_module)
+        for handle in _hook_steps(clock):
+            hooks.callback(handle.remove)
+        _hook_evaluation(clock, patches, torch.no_grad, torch.inference_mode)
+        return hooks.pop_all()
 
 
 def hook_collectives(clock: PhaseClock) -> None:
@@ -141,19 +150,30 @@ def _wrap_instead(clock: PhaseClock, owner: Any, name: str) -> None:  # noqa: AN
     setattr(owner, name, timed)
 
 
-def hook_loggers(clock: PhaseClock) -> None:
-    """Set the hooks in logging libraries that have been imported by now; a second call changes nothing."""
+def hook_loggers(clock: PhaseClock) -> Patches:
+    """Set the hooks in logging libraries that have been imported by now, and return what can undo them.
+
+    A second call changes nothing.
+    """
+    patches = Patches()
     for module, owner, names in _LOGGERS:
         found: Any = sys.modules.get(module)
         with contextlib.suppress(AttributeError, TypeError):
-            _wrap(clock, getattr(found, owner) if owner else found, names, _always(LOGGING))
+            _wrap(clock, patches, getattr(found, owner) if owner else found, names, _always(LOGGING))
+    return patches
 
 
-def _wrap(clock: PhaseClock, owner: Any, names: Iterable[str], phase_of: Callable[[Any], str]) -> None:  # noqa: ANN401 (a class or module)
+def _wrap(
+    clock: PhaseClock,
+    patches: Patches,
+    owner: Any,  # noqa: ANN401 (a class or module)
+    names: Iterable[str],
+    phase_of: Callable[[Any], str],
+) -> None:
     for name in names:
         call = getattr(owner, name, None)
         if call is not None and not hasattr(call, _HOOKED):
-            setattr(owner, name, _timed(clock, call, phase_of))
+            patches.replace(owner, name, _timed(clock, call, phase_of))
 
 
 def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
@@ -201,8 +221,10 @@ def _losses(names: Iterable[str]) -> list[str]:
     ]
 
 
-def _hook_steps(clock: PhaseClock) -> None:
-    """Count an optimizer's step as a phase; the hook that ends the whole training step runs after it.
+def _hook_steps(clock: PhaseClock) -> tuple[Any, Any]:
+    """Count an optimizer's step as a phase, and return the handles that end that.
+
+    The hook that ends the whole training step runs after it.
 
     A closure that the step is given is the loop's own code, as Lightning passes all of a training step: what
     runs in it counts as it would outside.
@@ -219,8 +241,7 @@ def _hook_steps(clock: PhaseClock) -> None:
         if outermost and outermost.pop():
             clock.end()
 
-    register_optimizer_step_pre_hook(begin)
-    register_optimizer_step_post_hook(end)
+    return register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(end)
 
 
 def _with_closure_aside(
@@ -245,13 +266,13 @@ def _with_closure_aside(
     return (optimizer, closure_aside, *given[1:]), kwargs
 
 
-def _hook_evaluation(clock: PhaseClock, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
+def _hook_evaluation(clock: PhaseClock, patches: Patches, *regions: Any) -> None:  # noqa: ANN401 (torch's context managers)
     """Count code that runs without gradients, outside every other phase, as evaluation."""
     for region in regions:
-        _hook_region(clock, region)
+        _hook_region(clock, patches, region)
 
 
-def _hook_region(clock: PhaseClock, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
+def _hook_region(clock: PhaseClock, patches: Patches, region: Any) -> None:  # noqa: ANN401 (a context manager's class)
     enter, leave = region.__enter__, region.__exit__
 
     @functools.wraps(enter)
@@ -264,7 +285,9 @@ def _hook_region(clock: PhaseClock, region: Any) -> None:  # noqa: ANN401 (a con
         try:
             return leave(self, *error)
         finally:
-            if self._perfkit_outermost:
+            # A region that was entered before the hooks were set has begun nothing.
+            if vars(self).pop("_perfkit_outermost", False):
                 clock.end()
 
-    region.__enter__, region.__exit__ = timed_enter, timed_leave
+    patches.replace(region, "__enter__", timed_enter)
+    patches.replace(region, "__exit__", timed_leave)

@@ -1,0 +1,79 @@
+"""``PerfkitCallback`` for the Trainer of Hugging Face: files step times and what the steps wait for."""
+
+from __future__ import annotations
+
+import atexit
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from perfkit.jobs.training import TrainingRecord
+from perfkit.profiling.training import StepPlan
+
+
+class PerfkitCallback(TrainerCallback):  # type: ignore[misc]
+    """Times the steps of ``Trainer.train``, says what they wait for, and files all that under the commit.
+
+    Accumulated gradients are one step; evaluations and checkpoints belong to none. The first ``warmup`` steps
+    are left alone; ``steps`` are timed, ``balance`` others are watched by turns with these, phase by phase,
+    and with ``counts`` three are counted. ``name`` is that of the model's class unless it is given, and
+    ``ledger`` the configured one. No error in here stops the training.
+
+    Raises:
+        UsageError: a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        warmup: int = 10,
+        steps: int = 200,
+        balance: int = 40,
+        counts: bool = False,
+        ledger: str | Path | None = None,
+    ) -> None:
+        self._name, self._ledger = name, ledger
+        self._plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
+        self._record: TrainingRecord | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (the Trainer's own)
+        """Begin; a training before this one that was broken off is filed first."""
+        self._end()
+        name = self._name or type(kwargs.get("model")).__name__
+        self._record = TrainingRecord(name, self._plan, ledger=self._ledger)
+        self._record.describe(
+            batch=args.per_device_train_batch_size,
+            accumulate=args.gradient_accumulation_steps,
+            precision="bf16" if args.bf16 else "fp16" if args.fp16 else "32",
+        )
+        # The Trainer says nothing where an error or Ctrl-C ends a training.
+        atexit.register(self._end)
+        self._record.begin(rank=args.process_index, ranks=args.world_size)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
+        """End a step."""
+        if self._record is not None:
+            self._record.end_step()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
+        """Begin the step anew, since an evaluation came before it."""
+        if self._record is not None:
+            self._record.restart_step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
+        """Begin the step anew, since a checkpoint came before it."""
+        if self._record is not None:
+            self._record.restart_step()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ANN401, ARG002 (likewise)
+        """File what there is, and say what was filed."""
+        self._end()
+
+    def _end(self) -> None:
+        record, self._record = self._record, None
+        if record is not None:
+            atexit.unregister(self._end)
+            record.finish()
+            record.tell()

@@ -1,0 +1,129 @@
+"""``perfkit.training``: times the steps of any training loop, says what they wait for, and files all that."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from perfkit.errors import UsageError
+from perfkit.jobs.training import TrainingRecord
+from perfkit.profiling.training import OptimizerSteps, StepPlan
+
+Batch = TypeVar("Batch")
+
+
+class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("resnet")``)
+    """Files what the steps of a training loop take: ``for batch in run(loader):`` is all that it needs.
+
+    A step ends with the turn of the loop in which an optimizer made a step, so that accumulated gradients and
+    several optimizers are one step; a loop that iterates over no loader, or has another optimizer than
+    torch's, calls ``run.step()`` at the end of each. What runs between two loops, or ``with run.pause():``,
+    belongs to no step. After ``warmup`` steps, ``steps`` are timed, ``balance`` others are watched by turns
+    with these, phase by phase, and with ``counts`` three are counted; then all is filed, and the rest of the
+    training costs nothing. What was measured until then is filed when the program ends, or by ``finish()``.
+
+    An ``Accelerator`` tells its rank, its precision and its accumulation. These, the batch's size and what
+    ``work`` says are how much work a step is: other amounts begin a new history. No error in here stops the
+    training: it is told in a line.
+
+    Raises:
+        UsageError: the name is empty, or a number makes no sense.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        accelerator: Any = None,  # noqa: ANN401 (Accelerate's own; it is not imported for this)
+        warmup: int = 10,
+        steps: int = 200,
+        balance: int = 40,
+        counts: bool = False,
+        work: Mapping[str, object] | None = None,
+        ledger: str | Path | None = None,
+    ) -> None:
+        if not name.strip():
+            raise UsageError('training needs a name that says what is trained: perfkit.training("resnet")')
+        plan = StepPlan(warmup=warmup, steps=steps, balance=balance, counts=counts)
+        self._record = TrainingRecord(name, plan, ledger=ledger)
+        self._record.describe(**(work or {}))
+        self._rank: int | None = None
+        self._ranks: int | None = None
+        if accelerator is not None:
+            self._take_from(accelerator)
+        self._optimizers = OptimizerSteps()
+        self._begun = False
+
+    def __call__(self, loader: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of a loader; each turn of the loop in which an optimizer stepped ends a step."""
+        if self._begun:
+            self._record.resume()
+        self._begin()
+        try:
+            for batch in loader:
+                self._record.see_batch(batch)
+                try:
+                    yield batch
+                finally:
+                    if self._optimizers.taken():
+                        self.step()
+        finally:
+            # What follows, such as an evaluation, belongs to no step.
+            self._record.pause()
+
+    def step(self) -> None:
+        """End a step by hand, and begin the next one."""
+        self._begin()
+        self._optimizers.taken()
+        self._record.end_step()
+        if self._record.is_over:
+            self._optimizers.end()
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Leave what runs inside out of all steps: an evaluation, say, or a checkpoint."""
+        self._record.pause()
+        try:
+            yield
+        finally:
+            self._record.resume()
+
+    def finish(self) -> None:
+        """File what was measured until now, unless that was done before, and say so in a line."""
+        self._optimizers.end()
+        self._record.finish()
+        self._record.tell()
+        atexit.unregister(self.finish)
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    def _take_from(self, accelerator: Any) -> None:  # noqa: ANN401 (likewise)
+        try:
+            self._rank, self._ranks = accelerator.process_index, accelerator.num_processes
+            work = {
+                "accumulate": accelerator.gradient_accumulation_steps,
+                "precision": accelerator.mixed_precision,
+            }
+        except AttributeError as error:
+            raise UsageError(
+                f"accelerator is an Accelerator of the library accelerate, found {type(accelerator).__name__}"
+            ) from error
+        self._record.describe(**work)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            atexit.register(self.finish)
+            self._optimizers.begin()
+            self._record.begin(rank=self._rank, ranks=self._ranks)

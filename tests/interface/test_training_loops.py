@@ -1,0 +1,364 @@
+"""``perfkit.training`` files the steps of any loop, and never stops it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from repositories import Repository
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import perfkit
+from perfkit.config import load_project
+from perfkit.errors import LedgerError, UsageError
+from perfkit.jobs.history import HistoryRequest, read_history
+from perfkit.jobs.training import TrainingRecord
+from perfkit.ledger.store import Ledger
+from perfkit.profiling import training
+from perfkit.profiling.balance import clock
+from perfkit.profiling.training import StepPlan, TrainingSteps
+from perfkit.records import Row
+
+LEDGER = Path("benchmarks/ledger")
+RANKS = """
+import sys
+import torch.distributed as distributed
+from perfkit.jobs.training import TrainingRecord
+from perfkit.profiling.training import StepPlan
+
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+record = TrainingRecord("net", StepPlan(warmup=0, steps=5, balance=0))
+record.begin()
+for _ in range(5):
+    record.end_step()
+record.finish()
+record.tell()
+distributed.barrier()
+"""
+UNFINISHED = """
+import perfkit
+
+run = perfkit.training("net", warmup=0, balance=0)
+for _ in range(5):
+    run.step()
+1 / 0
+"""
+
+
+class Loop:
+    """A loop over ten batches of eight rows, which steps after every ``accumulate`` of them."""
+
+    def __init__(self, *, accumulate: int = 1, optimizers: int = 1) -> None:
+        self.model = nn.Linear(4, 1)
+        self.accumulate = accumulate
+        self.optimizers = [torch.optim.SGD(self.model.parameters(), lr=0.01) for _ in range(optimizers)]
+        self.loader = DataLoader(TensorDataset(torch.ones(80, 4), torch.ones(80, 1)), batch_size=8)
+        self.batches = 0
+
+    def train(self, run: perfkit.training, epochs: int) -> None:
+        """Train for so many epochs."""
+        for _ in range(epochs):
+            for values, goals in run(self.loader):
+                self.batches += 1
+                loss = nn.functional.mse_loss(self.model(values), goals)
+                loss.backward()  # type: ignore[no-untyped-call]
+                if self.batches % self.accumulate == 0:
+                    for optimizer in self.optimizers:
+                        optimizer.step()
+
+
+@pytest.fixture
+def project(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a repository with one commit, and go there."""
+    repository.commit({"pyproject.toml": ""})
+    monkeypatch.chdir(repository.root)
+    return repository.root
+
+
+def _rows(place: Path = LEDGER) -> dict[str, Row]:
+    return {row.outcome.metric.name: row for row in Ledger(place).rows()}
+
+
+def test_a_loop_files_its_steps_what_they_wait_for_and_counts(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once the plan is made there is a row for each metric, and the history knows each."""
+    run = perfkit.training("net", warmup=2, steps=12, balance=10, counts=True)
+    Loop().train(run, epochs=4)
+    filed = _rows()
+    run.finish()
+
+    assert {"time", "step_time", "time in data wait", "time in forward", "operators"} <= filed.keys()
+    assert (3, 4) == (len(filed["time"].outcome.values), filed["time"].outcome.loops)
+    assert (12, 2) == (len(filed["step_time"].outcome.values), filed["step_time"].outcome.warmup)
+    assert filed["operators"].outcome.metric.exact
+    assert {"training:net"} == {row.outcome.benchmark.name for row in filed.values()}
+    assert {"training"} == {row.source for row in filed.values()}
+    assert {"batch": "8", "ranks": "1"} == filed["time"].outcome.benchmark.params
+    told = capsys.readouterr().err
+    assert told.startswith("perfkit: training:net: 12 steps, median ")
+    assert told.endswith(f"-> run {filed['time'].run_id[-12:]} of the ledger\n")
+    for metric in ("time", "time in forward", "operators"):
+        (trend,) = read_history(load_project(project), LEDGER, HistoryRequest(metric=metric)).trends
+        assert "training:net" == trend.benchmark
+
+
+@pytest.mark.usefixtures("project")
+def test_accumulated_gradients_and_two_optimizers_are_one_step() -> None:
+    """A step ends with the turn of the loop in which any optimizer stepped."""
+    with perfkit.training("net", warmup=0, balance=0) as run:
+        Loop(accumulate=5, optimizers=2).train(run, epochs=2)
+
+    assert 4 == len(_rows()["step_time"].outcome.values)
+
+
+@pytest.mark.usefixtures("project")
+def test_a_loop_that_is_left_early_ends_its_last_step() -> None:
+    """The step before a ``break`` counts, and what follows the loop does not."""
+    run, loop = perfkit.training("net", warmup=0, balance=0), Loop()
+    for _ in range(3):
+        for _batch in run(loop.loader):
+            loop.optimizers[0].step()
+            break
+    run.finish()
+
+    assert 3 == len(_rows()["step_time"].outcome.values)
+
+
+@pytest.mark.usefixtures("project")
+def test_steps_that_were_all_disturbed_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason names what came between them."""
+    record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
+    record.begin()
+    for _ in range(9):
+        record.drop_step()
+        record.end_step()
+    record.finish()
+    record.tell()
+
+    assert ", and a validation or a checkpoint came before 9\n" in capsys.readouterr().err
+
+
+def test_uncommitted_changes_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The line says that the history leaves such a training out."""
+    (project / "pyproject.toml").write_text("# changed\n")
+    with perfkit.training("net", warmup=0, steps=3, balance=0) as run:
+        for _ in range(5):
+            run.step()
+
+    assert _rows()["time"].commit.dirty
+    assert "(uncommitted changes, so `perfkit history` leaves it out)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("project")
+def test_what_runs_between_loops_and_in_pauses_is_in_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation after an epoch, and one within a loop, are left out of timed and of watched steps."""
+    now = itertools.count()
+    evaluated = [0]
+    monkeypatch.setattr(
+        clock, "time", SimpleNamespace(perf_counter=lambda: float(next(now) + 1000 * evaluated[0]))
+    )
+    run, loop = perfkit.training("net", warmup=0, steps=10, balance=10), Loop()
+    for _ in range(3):
+        for values, _goals in run(loop.loader):
+            loop.optimizers[0].step()
+            with torch.no_grad(), run.pause():
+                evaluated[0] += 1
+                loop.model(values)
+        evaluated[0] += 1
+    run.finish()
+
+    rows = _rows()
+    assert 1000 > max(rows["step_time"].outcome.values)
+    watched = [row for name, row in rows.items() if name.startswith("time in ")]
+    assert 1000 > sum(max(row.outcome.values) for row in watched)
+
+
+@pytest.mark.usefixtures("project")
+def test_other_amounts_of_work_begin_a_new_history() -> None:
+    """An accelerator's accumulation, and what the person says, are part of the version."""
+    accelerator = SimpleNamespace(
+        process_index=0, num_processes=1, gradient_accumulation_steps=4, mixed_precision="bf16"
+    )
+    for work in ({"length": 128}, {"length": 256}):
+        with perfkit.training("net", accelerator=accelerator, warmup=0, balance=0, work=work) as run:
+            for _ in range(3):
+                run.step()
+
+    steps = [row for row in Ledger(LEDGER).rows() if row.outcome.metric.name == "step_time"]
+    first, second = (row.outcome.benchmark for row in sorted(steps, key=lambda row: row.recorded_at))
+    assert first.version != second.version
+    assert {"accumulate": "4", "precision": "bf16", "ranks": "1", "length": "128"} == first.params
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize(
+    ("settings", "steps", "why"),
+    [
+        ({}, 0, "no optimizer's step was seen"),
+        ({}, 4, "it made 4 steps, of which 0 were timed, of at least 3; the first 10 are left alone"),
+    ],
+)
+def test_too_little_is_not_filed_and_said_so(
+    settings: dict[str, int], steps: int, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A training that is too short files nothing, and the line at its end has the reason."""
+    with perfkit.training("net", **settings) as run:  # type: ignore[arg-type]
+        for _ in range(steps):
+            run.step()
+
+    told = capsys.readouterr().err.splitlines()
+    assert 1 == len(told)
+    assert told[0].startswith(f"perfkit: nothing was filed of training:net: {why}")
+    assert [] == list(LEDGER.glob("*.parquet"))
+
+
+def test_where_there_is_no_commit_the_training_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said at the beginning, since a training may take days, and again at the end."""
+    monkeypatch.chdir(tmp_path)
+    run, loop = perfkit.training("net", warmup=0), Loop()
+    loop.train(run, epochs=1)
+    first = capsys.readouterr().err
+    run.finish()
+
+    assert 10 == loop.batches
+    assert first.startswith("perfkit: the steps of training:net are not measured, the training goes on: ")
+    assert "perfkit: nothing was filed of training:net: " in capsys.readouterr().err
+    assert 1 == first.count("\n")
+
+
+@pytest.mark.usefixtures("project")
+def test_an_error_of_perfkit_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training goes on, torch is left as it was, and nothing more is measured."""
+    call, end_step, made = nn.Module.__call__, TrainingSteps.end_step, iter(range(3))
+
+    def fail_at_last(steps: TrainingSteps) -> None:
+        if next(made) == 2:
+            raise ValueError("a mistake")
+        end_step(steps)
+
+    monkeypatch.setattr(TrainingSteps, "end_step", fail_at_last)
+    run, loop = perfkit.training("net", warmup=0, steps=1, balance=9), Loop()
+    loop.train(run, epochs=1)
+    told = capsys.readouterr().err
+    run.finish()
+
+    assert 10 == loop.batches
+    assert call is nn.Module.__call__
+    assert "training:net are not measured, the training goes on: ValueError: a mistake\n" in told
+    assert 1 == told.count("\n")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_ledger_that_can_be_written_no_longer_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk at the end ends no training."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise LedgerError("no space left")
+
+    monkeypatch.setattr(Ledger, "run", refuse)
+    with perfkit.training("net", warmup=0, steps=3, balance=0) as run:
+        for _ in range(5):
+            run.step()
+
+    assert "nothing was filed of training:net: no space left\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [(" ", {}), ("net", {"steps": 0}), ("net", {"accelerator": object()})]
+)
+def test_settings_that_make_no_sense_are_refused_before_the_training(
+    name: str, settings: dict[str, object]
+) -> None:
+    """A mistake of the person is an error at once."""
+    with pytest.raises(UsageError):
+        perfkit.training(name, **settings)  # type: ignore[arg-type]
+
+
+def test_what_was_measured_before_an_error_is_filed_when_the_program_ends(project: Path) -> None:
+    """The traceback and the exit code stay."""
+    done = subprocess.run(
+        [sys.executable, "-c", UNFINISHED], cwd=project, capture_output=True, text=True, check=False
+    )
+
+    assert 1 == done.returncode
+    assert "ZeroDivisionError" in done.stderr
+    assert 5 == len(_rows(project / LEDGER)["step_time"].outcome.values)
+
+
+@pytest.mark.usefixtures("project")
+def test_what_the_other_ranks_left_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The store in which ranks find each other has it; one that left nothing is waited for no longer."""
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed.distributed_c10d, "_get_default_store", lambda: store)
+    monkeypatch.setattr(training, "_RANKS_WAIT", timedelta(milliseconds=50))
+    for rank in (2, 1, 0):
+        training._filed.clear()
+        record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
+        record.begin(rank=rank, ranks=3)
+        for _ in range(3):
+            record.end_step()
+        record.tell()
+    record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
+    record.begin(rank=0, ranks=3)
+    for _ in range(3):
+        record.end_step()
+    record.tell()
+
+    heard, alone = capsys.readouterr().err.splitlines()
+    assert "; medians of 2 other ranks " in heard
+    assert "other rank" not in alone
+    assert "-> run " in alone
+
+
+@pytest.mark.slow
+def test_rank_0_files_and_tells_of_the_others(project: Path) -> None:
+    """Two processes that train together are one run, and the line has both."""
+    meeting = project / ".git/meeting"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANKS, str(rank), str(meeting)],
+            cwd=project,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    first, second = (rank.communicate()[1] for rank in ranks)
+
+    assert "; medians of 1 other rank " in first
+    assert "perfkit" not in second
+    row = _rows(project / LEDGER)["time"]
+    assert 1 == len({one.run_id for one in Ledger(project / LEDGER).rows()})
+    assert {"ranks": "2"} == row.outcome.benchmark.params
+
+
+def test_another_rank_alone_files_nothing(project: Path) -> None:
+    """Its steps are followed all the same."""
+    record = TrainingRecord("net", StepPlan(warmup=0, steps=3, balance=0))
+    record.begin(rank=1, ranks=2)
+    for _ in range(3):
+        record.end_step()
+    record.tell()
+
+    assert record.is_over
+    assert not (project / LEDGER).exists()
