@@ -1,12 +1,18 @@
-"""Writes the site's reference pages from the code at each build, so that none of them can be out of date."""
+"""Fills pages of the site as it is built: the reference from the code, the navigation from the pages' own lists.
+
+The documents stay as they are, so they read well on GitHub, too: what is filled in stands there as one plain sentence.
+"""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import json
 import re
+import tomllib
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,56 +27,90 @@ from perfkit.ledger.schema import SCHEMA, SCHEMA_VERSION
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
-FOLDER = Path(__file__).parent / "reference"
+# What results of the functions are, beside what `import perfkit` has.
+RESULTS = (
+    "perfkit.interface.verbs.GateResult",
+    "perfkit.interface.verbs.ProfileResult",
+    "perfkit.interface.verbs.Explained",
+    "perfkit.ledger.store.Ledger",
+)
+# Their lists are the navigation of the site.
+CONTENTS = ("index", "howto/index", "reference/index", "measured")
+
+_FILLED = re.compile(r"<!-- begin: make site -->\n.*?<!-- end: make site -->\n", re.DOTALL)
+_ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
+_KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Write the pages before the site is built."""
-    app.connect("builder-inited", lambda _: write())
+    """Have Sphinx fill each page when it reads it."""
+
+    def read(_: Sphinx, page: str, text: list[str]) -> None:
+        text[0] = filled(page, text[0])
+
+    app.connect("source-read", read)
+    app.connect("env-get-outdated", lambda *_: list(PAGES))
     return {"parallel_read_safe": True}
 
 
-def write() -> None:
-    """Write each page; a page that is as it was is left alone, so that a build goes on from the last one."""
-    FOLDER.mkdir(exist_ok=True)
-    pages = {
-        "commands.md": commands(),
-        "python.md": python(),
-        "configuration.md": configuration(),
-        "exit-codes.md": exit_codes(),
-        "columns.md": columns(),
-    }
-    for name, lines in pages.items():
-        text = "\n".join(lines) + "\n"
-        file = FOLDER / name
-        if not file.exists() or file.read_text() != text:
-            file.write_text(text)
+def filled(page: str, text: str) -> str:
+    """Return a page's text as the site has it; that of most pages is unchanged."""
+    if page in PAGES:
+        lines = "\n".join(PAGES[page]())
+        text, times = _FILLED.subn(lambda _: f"{lines}\n", text)
+        if times != 1:
+            raise ValueError(f"docs/{page}.md has {times} places to fill; it needs one")
+    if page in CONTENTS:
+        entries = [f"{title.replace('`', '')} <{target}>" for title, target in contents(text)]
+        text = "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```", ""])
+    return text
+
+
+def contents(text: str) -> list[tuple[str, str]]:
+    """Return title and document of each line of a page's lists that begins with a link to a document."""
+    return _ENTRY.findall(text)
+
+
+@functools.cache
+def meanings() -> dict[str, Any]:
+    """Return what keys and columns mean, in words."""
+    return tomllib.loads((Path(__file__).parent / "meanings.toml").read_text(encoding="utf-8"))
 
 
 def commands() -> Iterator[str]:
     """Yield the page of all commands: what each does, its arguments and options, and examples."""
-    root = typer.main.get_command(cli)
-    yield "# Commands"
-    yield ""
-    yield "Each command ends with one of the [exit codes](exit-codes.md), and has `--help`."
-    for path, command in _commands(root, "perfkit"):
-        yield from ["", f"## `{path}`", "", *_paragraphs(command.help or "")]
+    found = list(each_command())
+    yield from ["| command | what it does |", "| :--- | :--- |"]
+    for path, command in found[1:]:
+        first = next(_paragraphs(command.help or ""))
+        yield f"| [{path}](#{path.replace(' ', '-')}) | {_cell(first)} |"
+    for path, command in found:
+        yield from ["", f"## {path}", "", *_paragraphs(command.help or "")]
         parameters = [one for one in command.params if not getattr(one, "hidden", False)]
         if parameters:
-            yield from ["", "| option | what |", "| :--- | :--- |"]
-            yield from (_parameter(one) for one in parameters)
+            yield from ["", "| argument or option | meaning |", "| :--- | :--- |"]
+            yield from (f"| {_cell(_names(one))} | {_cell(_told(one))} |" for one in parameters)
         examples = re.findall(r"^\$ (.+)$", command.epilog or "", re.MULTILINE)
         if examples:
             yield from ["", "```text", *(line.strip() for line in examples), "```"]
 
 
+def each_command() -> Iterator[tuple[str, Any]]:
+    """Yield the program itself and each of its commands that is not hidden, with the words one types."""
+    root = typer.main.get_command(cli)
+    yield "perfkit", root
+    yield from _commands(root, "perfkit")
+
+
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 (the library's own types)
-    if hasattr(command, "commands"):
-        for name, one in sorted(command.commands.items()):
-            if not one.hidden:
-                yield from _commands(one, f"{path} {name}")
-    else:
-        yield path, command
+    for name, one in sorted(command.commands.items()):
+        if one.hidden:
+            continue
+        below = getattr(one, "commands", None)
+        if below is None or one.invoke_without_command:
+            yield f"{path} {name}", one
+        if below is not None:
+            yield from _commands(one, f"{path} {name}")
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -79,14 +119,33 @@ def _paragraphs(text: str) -> Iterator[str]:
         yield ""
 
 
-def _parameter(one: Any) -> str:  # noqa: ANN401 (likewise)
-    names = ", ".join(f"`{name}`" for name in (*one.opts, *one.secondary_opts))
+def _names(one: Any) -> str:  # noqa: ANN401 (likewise)
+    """Return how a parameter is typed: `--every N`, or `GOOD` for an argument."""
     if one.param_type_name == "argument":
-        names = f"`{one.metavar or one.name.upper()}`"
-    elif one.metavar:
-        names = f"{names} `{one.metavar}`"
-    told = " ".join((getattr(one, "help", None) or "").split())
-    return f"| {_cell(names)} | {_cell(told)} |"
+        return f"`{one.metavar or one.name.upper()}`" + ("…" if one.nargs == -1 and not one.metavar else "")
+    names = [*one.opts, *one.secondary_opts]
+    value = "" if one.is_flag else f" {one.metavar or _kind(one)}"
+    return ", ".join([*(f"`{name}`" for name in names[:-1]), f"`{names[-1]}{value}`"])
+
+
+def _kind(one: Any) -> str:  # noqa: ANN401 (likewise)
+    annotation = one.type_descriptor.annotation
+    chosen = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Literal else ()
+    return "|".join(map(str, chosen)) if chosen else _KINDS.get(annotation, "VALUE")
+
+
+def _told(one: Any) -> str:  # noqa: ANN401 (likewise)
+    """Return what a parameter means, whether it is required or may be repeated, and its default."""
+    said = " ".join((getattr(one, "help", None) or "").split())
+    if getattr(one, "required", False):
+        said += " Required."
+    if getattr(one, "multiple", False):
+        said += " May be given several times."
+    default = getattr(one, "default", None)
+    plain = isinstance(default, str | int | float) and not isinstance(default, bool)
+    if plain and default != "" and "default" not in said.lower():
+        said += f" Default: `{default}`."
+    return said.strip()
 
 
 def _cell(text: str) -> str:
@@ -94,64 +153,72 @@ def _cell(text: str) -> str:
 
 
 def python() -> Iterator[str]:
-    """Yield the page of what `import perfkit` has, and of the errors it raises."""
-    yield "# Python interface"
-    yield ""
-    yield "How they are used is in [perfkit in Python](../python.md)."
-    yield from ["", "```{eval-rst}", ".. currentmodule:: perfkit", ""]
+    """Yield the page of what `import perfkit` has, of its results, and of the errors it raises."""
+    yield from ["```{eval-rst}", ".. currentmodule:: perfkit", ""]
     for name in sorted(perfkit.__all__):
         kind = "autoclass" if inspect.isclass(getattr(perfkit, name)) else "autofunction"
         members = ["   :members:"] if kind == "autoclass" else []
         yield from [f".. {kind}:: perfkit.{name}", *members, ""]
-    yield from ["```", "", "## Errors", "", "```{eval-rst}", ".. automodule:: perfkit.errors", "   :members:"]
-    yield from ["   :show-inheritance:", "```"]
+    yield from ["```", "", "## Results", "", "```{eval-rst}"]
+    for name in RESULTS:
+        yield from [f".. autoclass:: {name}()", "   :members:", ""]
+    yield from ["```", "", "## Errors", "", "Each is raised with one line that says what to do next.", ""]
+    yield from [
+        "```{eval-rst}",
+        ".. automodule:: perfkit.errors",
+        "   :members:",
+        "   :show-inheritance:",
+        "```",
+    ]
 
 
 def configuration() -> Iterator[str]:
-    """Yield the page of all keys under `[tool.perfkit]`, with their defaults."""
-    yield "# Configuration"
-    yield ""
-    yield "All of it lies in `pyproject.toml`, and every key has a default."
-    for struct in _structs():
-        yield from ["", f"## {struct.__name__}", "", *_paragraphs(_as_markdown(struct.__doc__ or ""))]
-        yield from ["| key | type | default |", "| :--- | :--- | :--- |"]
+    """Yield the page of all keys under `[tool.perfkit]`, with their meanings, types and defaults."""
+    for table, repeated, struct in tables():
+        told = meanings()["configuration"][table]
+        yield from ["", f"## `[[{table}]]`" if repeated else f"## `[{table}]`", ""]
+        yield from ["| key | meaning |", "| :--- | :--- |"]
         for field in msgspec.structs.fields(struct):
-            default = "required" if field.required else f"`{_default(field)}`"
-            yield f"| `{field.encode_name}` | {_cell(_type(field.type))} | {_cell(default)} |"
+            kind = _type(field.type, f"{table}.{field.encode_name}")
+            said = f"{told[field.encode_name]} {kind[0].upper()}{kind[1:]}{_default(field)}."
+            yield f"| `{field.encode_name}` | {_cell(said)} |"
 
 
-def _structs() -> list[type[msgspec.Struct]]:
-    found = [one for _, one in inspect.getmembers(config, inspect.isclass) if issubclass(one, msgspec.Struct)]
-    ours = [one for one in found if one.__module__ == config.__name__ and one is not config.Project]
-    return sorted(ours, key=lambda one: (one is not config.Config, one.__name__))
+def tables(
+    struct: type[msgspec.Struct] = config.Config, table: str = "tool.perfkit", *, repeated: bool = False
+) -> Iterator[tuple[str, bool, type[msgspec.Struct]]]:
+    """Yield each table of the configuration: its name in TOML, whether there may be several, and its keys."""
+    yield table, repeated, struct
+    for field in msgspec.structs.fields(struct):
+        inner = typing.get_args(field.type)[:1] or (field.type,)
+        if isinstance(inner[0], type) and issubclass(inner[0], msgspec.Struct):
+            several = typing.get_origin(field.type) is tuple
+            yield from tables(inner[0], f"{table}.{field.encode_name}", repeated=several)
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return ", required"
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-    if isinstance(value, msgspec.Struct):
-        return "see below"
-    return "none" if value is None else str(list(value) if isinstance(value, tuple) else value)
+    if value is None or isinstance(value, msgspec.Struct) or value in ((), {}):
+        return ""
+    return f", by default `{json.dumps(value)}`"
 
 
-def _type(kind: Any) -> str:  # noqa: ANN401 (a type of any form)
+def _type(kind: Any, table: str) -> str:  # noqa: ANN401 (a type of any form)
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
-        return " or ".join(f"`{part}`" for part in parts)
+        return " or ".join(f"`{json.dumps(part)}`" for part in parts)
     if origin in {typing.Union, types.UnionType}:
-        return " or ".join(_type(part) for part in parts if part is not types.NoneType)
+        return " or ".join(_type(part, table) for part in parts if part is not types.NoneType)
     if origin is tuple:
-        return f"list of {_type(parts[0])}"
-    if origin is not None and len(parts) == 2:  # noqa: PLR2004 (a key and a value)
-        return f"table of {_type(parts[1])}"
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return f"[{kind.__name__}](#{kind.__name__.lower()})"
-    return {"str": "text", "float": "number", "int": "whole number", "bool": "true or false"}.get(
-        getattr(kind, "__name__", ""), str(kind)
-    )
-
-
-def _as_markdown(text: str) -> str:
-    return re.sub(r"``(.+?)``", r"`\1`", text)
+        inner = _type(parts[0], table)
+        return f"tables, {inner}" if inner.startswith("see ") else f"list of {inner}"
+    if origin is dict:
+        return f"table of {_type(parts[1], table)}"
+    if issubclass(kind, msgspec.Struct):
+        return f"see [`{table}`](#{re.sub(r'[^a-z_]', '', table)})"
+    return {str: "text", float: "number", int: "number", bool: "true or false"}[kind]
 
 
 _CODES = {
@@ -159,16 +226,16 @@ _CODES = {
     errors.EXIT_REGRESSED: "Something regressed, or a rendered file is not what the ledger says.",
     errors.EXIT_USAGE: "The command line, the configuration, a file or the repository cannot be used.",
     errors.EXIT_INCONCLUSIVE: "Nothing regressed, and something was left undecided.",
-    errors.EXIT_NOT_MEASURED: "Something that should have been measured was not.",
+    errors.EXIT_NOT_MEASURED: "Something that should have been measured was not, or another perfkit held the machine for too long.",
     errors.EXIT_INTERNAL: "A mistake of perfkit's own; the line says where its report lies.",
-    errors.EXIT_INTERRUPTED: "A person stopped it; what was measured is kept.",
+    errors.EXIT_INTERRUPTED: "It was stopped, by Ctrl-C or a signal; what was measured is kept.",
     errors.EXIT_PIPE_CLOSED: "Whoever read its output has gone.",
 }
 
 
 def exit_codes() -> Iterator[str]:
     """Yield the page of exit codes, each with the errors that lead to it."""
-    yield from ["# Exit codes", "", "| code | meaning | errors in Python |", "| ---: | :--- | :--- |"]
+    yield from ["| code | meaning | errors in Python |", "| ---: | :--- | :--- |"]
     found = [one for _, one in inspect.getmembers(errors, inspect.isclass) if hasattr(one, "exit_code")]
     for code, meaning in _CODES.items():
         names = ", ".join(f"`{one.__name__}`" for one in found if one.exit_code == code)
@@ -177,8 +244,25 @@ def exit_codes() -> Iterator[str]:
 
 def columns() -> Iterator[str]:
     """Yield the page of the ledger's columns."""
-    yield from ["# Columns of the ledger", ""]
-    yield f"Version {SCHEMA_VERSION}. What they mean is in [the ledger and the log](../ledger.md)."
-    yield from ["", "| column | type |", "| :--- | :--- |"]
+    yield from [f"This is version {SCHEMA_VERSION} of the columns.", ""]
+    yield from ["| column | meaning | type |", "| :--- | :--- | :--- |"]
     for field in SCHEMA:
-        yield f"| `{field.name}` | {_cell(str(field.type))} |"
+        yield f"| `{field.name}` | {_cell(meanings()['columns'][field.name])} | {_cell(_stored(field.type))} |"
+
+
+def _stored(kind: Any) -> str:  # noqa: ANN401 (pyarrow's own types)
+    """Return a type of parquet in a few words; the parts of a cause are told in its meaning."""
+    text = str(kind)
+    if text.startswith("list<element: struct") or text.startswith("list<item: struct"):
+        return "list of records"
+    text = re.sub(r"^list<\w+: (\w+)>$", r"list of \1", text)
+    return re.sub(r"^map<(\w+), (\w+)>$", r"map of \1 to \2", text)
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "reference/commands": commands,
+    "reference/configuration": configuration,
+    "reference/python": python,
+    "reference/exit-codes": exit_codes,
+    "reference/columns": columns,
+}

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from typer.testing import CliRunner
 
 import perfkit
+from perfkit import errors
+from perfkit.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -31,74 +35,118 @@ _BLOCK = re.compile(r"(<!-- exit code: (\d+) -->\n)?```(bash|python)\n(.*?)^```$
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
-    """Return the module that writes the reference, with a folder of its own to write to."""
+def pages() -> Iterator[ModuleType]:
+    """Return the module that fills the pages of the site."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(DOCS))
-        module = importlib.import_module("reference_pages")
-        patch.setattr(module, "FOLDER", tmp_path_factory.mktemp("reference"))
-        module.write()
-        yield module
+        yield importlib.import_module("reference_pages")
 
 
-def test_the_reference_has_each_command_and_option(pages: ModuleType) -> None:
-    """Those of the command line itself, however deep they lie, but for the hidden ones."""
-    text = (pages.FOLDER / "commands.md").read_text()
-    told = subprocess.run(
-        [sys.executable, "-m", "perfkit", "ledger", "import", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    options = set(re.findall(r"--[a-z][a-z-]+", told)) - {"--help"}
-    section = text.partition("## `perfkit ledger import`")[2].partition("\n## ")[0]
-
-    assert options
-    assert options <= set(re.findall(r"--[a-z][a-z-]+", section))
-    for verb in ("gate", "profile", "bisect", "history accept", "ledger repair"):
-        assert f"## `perfkit {verb}`" in text
-    assert "## `perfkit work`" not in text
+@pytest.fixture(scope="module")
+def filled(pages: ModuleType) -> dict[str, str]:
+    """Return the text of each page of the reference as the site has it."""
+    return {page: pages.filled(page, (DOCS / f"{page}.md").read_text()) for page in pages.PAGES}
 
 
-def test_the_reference_has_each_key_code_and_column(pages: ModuleType) -> None:
+def test_the_reference_has_each_command_and_option(filled: dict[str, str]) -> None:
+    """What the help of any command names, its section names; hidden commands have none."""
+    text = filled["reference/commands"]
+    found = list(_helps())
+
+    assert len(found) > 30
+    assert "perfkit log" in dict(found)
+    for path, told in found:
+        section = text.partition(f"\n## {path}\n")[2].partition("\n## ")[0]
+        options = set(re.findall(r"^\W*(--[a-z][a-z0-9-]+)", told, re.MULTILINE)) - {"--help"}
+        assert options == set(re.findall(r"^\| `(--[a-z][a-z0-9-]+)", section, re.MULTILINE)), path
+        assert f"[{path}](#{path.replace(' ', '-')})" in text or path == "perfkit"
+    assert "## perfkit work" not in text
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    """Yield each command that does something, with the help that it prints."""
+    runner = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
+
+    def look(words: list[str]) -> Iterator[tuple[str, str]]:
+        told = runner.invoke(app, [*words, "--help"]).output
+        below = re.search(r"Commands ─.*?(?=╰)", told, re.DOTALL)
+        if not words or below is None or words == ["log"]:
+            yield " ".join(["perfkit", *words]), told
+        for name in re.findall(r"^│ ([a-z]+)", below[0], re.MULTILINE) if below else []:
+            yield from look([*words, name])
+
+    return look([])
+
+
+def test_the_reference_has_defaults_choices_and_what_is_required(filled: dict[str, str]) -> None:
+    """What is typed after an option stands beside it."""
+    text = filled["reference/commands"]
+
+    assert "| `--launches NUMBER` | Fresh processes per commit. Default: `5`. |" in text
+    assert "| `--yes`, `-y` |" in text
+    assert r"`--ci github\|gitlab\|pre-commit`" in text
+    assert "| `FILE…` |" in text
+
+
+def test_the_reference_has_each_key_code_and_column(filled: dict[str, str]) -> None:
     """A key with its default, a code with the errors that end so."""
-    keys = (pages.FOLDER / "configuration.md").read_text()
+    keys = filled["reference/configuration"]
 
-    assert "| `most_seconds` | number | `240.0` |" in keys
-    assert "| `benchmark` | text | required |" in keys
-    assert (
-        "`NotMeasuredError`"
-        in (pages.FOLDER / "exit-codes.md").read_text().partition("| 4 |")[2].splitlines()[0]
-    )
-    assert "| `run_id` | string |" in (pages.FOLDER / "columns.md").read_text()
+    assert "Number, by default `240.0`. |" in keys
+    assert "## `[[tool.perfkit.log.columns]]`" in keys
+    assert "or the end of it. Text, required. |" in keys
+    assert "See [`tool.perfkit.gate`](#toolperfkitgate). |" in keys
+    assert "`NotMeasuredError`" in filled["reference/exit-codes"].partition("| 4 |")[2].splitlines()[0]
+    assert "| `values` | The raw values per call," in filled["reference/columns"]
 
 
-def test_what_import_perfkit_has_is_described(pages: ModuleType) -> None:
+def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleType) -> None:
+    """Words that lie beside the code are checked against it."""
+    told = pages.meanings()
+    keys = {table: set(struct.__struct_fields__) for table, _, struct in pages.tables()}
+
+    assert keys == {table: set(words) for table, words in told["configuration"].items()}
+    assert set(pages.SCHEMA.names) == set(told["columns"])
+
+
+def test_what_import_perfkit_has_is_described(filled: dict[str, str]) -> None:
     """Each has a docstring that begins with a sentence, and a place on the page."""
-    page = (pages.FOLDER / "python.md").read_text()
-
     for name in perfkit.__all__:
         assert (inspect.getdoc(getattr(perfkit, name)) or "").partition("\n")[0].endswith((".", ":")), name
-        assert f"perfkit.{name}" in page
+        assert f"perfkit.{name}\n" in filled["reference/python"]
 
 
-def test_writing_the_reference_again_changes_nothing(pages: ModuleType) -> None:
-    """So a build goes on from the last one."""
-    before = {file.name: file.stat().st_mtime_ns for file in pages.FOLDER.iterdir()}
-    pages.write()
+def test_the_public_parts_of_results_and_errors_are_described(pages: ModuleType) -> None:
+    """What the site shows of a class has a docstring, and so has each error."""
+    shown = [pkgutil.resolve_name(name) for name in pages.RESULTS]
+    shown += [getattr(perfkit, name) for name in perfkit.__all__]
+    shown += [one for one in vars(errors).values() if inspect.isclass(one)]
 
-    assert before == {file.name: file.stat().st_mtime_ns for file in pages.FOLDER.iterdir()}
+    bare = [
+        f"{one.__name__}.{name}"
+        for one in shown
+        if inspect.isclass(one)
+        for name, member in [("", one), *vars(one).items()]
+        if (callable(member) or isinstance(member, property)) and not name.startswith("_")
+        if not inspect.getdoc(member)
+    ]
+    assert [] == bare
+
+
+def test_a_page_that_is_filled_says_on_github_where_its_content_is() -> None:
+    """Without a build the page is one sentence, and not empty."""
+    for page in (DOCS / "reference").glob("*.md"):
+        text = page.read_text()
+        assert page.name == "index.md" or "(`make site`)" in text
 
 
 def test_each_link_between_documents_leads_to_a_file_and_a_heading() -> None:
-    """Those to the reference lead to pages that the build writes."""
+    """Pages that the build fills are there without it."""
     lost = []
     for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
-        if document.parent.name == "reference":
-            continue
         for link in _LINK.findall(_FENCED.sub("", document.read_text())):
             target, _, anchor = link.partition("#")
-            if re.match(r"[a-z]+:", link) or "reference/" in target:
+            if re.match(r"[a-z]+:", link):
                 continue
             file = (document.parent / target).resolve() if target else document
             if not file.exists() or (anchor and file.suffix == ".md" and anchor not in _anchors(file)):
@@ -113,13 +161,16 @@ def _anchors(file: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
-def test_each_document_is_on_the_site() -> None:
-    """The index names all of them."""
-    index = (DOCS / "index.md").read_text()
-    folders = {"reference", "experiments", "tricks"}
-    documents = {file.relative_to(DOCS) for file in DOCS.rglob("*.md") if file.parent.name not in folders}
+def test_each_document_is_in_the_navigation_once(pages: ModuleType) -> None:
+    """Lists of links are the navigation; what they do not reach nobody finds."""
+    reached = [
+        (DOCS / page).parent.joinpath(target).resolve().relative_to(DOCS).as_posix()
+        for page in pages.CONTENTS
+        for _, target in pages.contents((DOCS / f"{page}.md").read_text())
+    ]
+    documents = {one.relative_to(DOCS).with_suffix("").as_posix() for one in DOCS.rglob("*.md")}
 
-    assert set() == {str(one.with_suffix("")) for one in documents} - {"index", *index.split()}
+    assert sorted(documents - {"index"}) == sorted(reached)
 
 
 @pytest.mark.slow
