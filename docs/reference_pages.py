@@ -1,6 +1,7 @@
-"""Fills pages of the site as it is built: the reference from the code, the navigation from the pages' own lists.
+"""Fills pages of the site as it is built: the reference from the code, the navigation from lists of links.
 
-The documents stay as they are, so they read well on GitHub, too: what is filled in stands there as one plain sentence.
+The documents stay as they are, so they read well on GitHub, too: where something is filled in, one sentence
+stands there.
 """
 
 from __future__ import annotations
@@ -226,7 +227,9 @@ _CODES = {
     errors.EXIT_REGRESSED: "Something regressed, or a rendered file is not what the ledger says.",
     errors.EXIT_USAGE: "The command line, the configuration, a file or the repository cannot be used.",
     errors.EXIT_INCONCLUSIVE: "Nothing regressed, and something was left undecided.",
-    errors.EXIT_NOT_MEASURED: "Something that should have been measured was not, or another perfkit held the machine for too long.",
+    errors.EXIT_NOT_MEASURED: (
+        "Something that should have been measured was not, or another perfkit held the machine for too long."
+    ),
     errors.EXIT_INTERNAL: "A mistake of perfkit's own; the line says where its report lies.",
     errors.EXIT_INTERRUPTED: "It was stopped, by Ctrl-C or a signal; what was measured is kept.",
     errors.EXIT_PIPE_CLOSED: "Whoever read its output has gone.",
@@ -247,13 +250,14 @@ def columns() -> Iterator[str]:
     yield from [f"This is version {SCHEMA_VERSION} of the columns.", ""]
     yield from ["| column | meaning | type |", "| :--- | :--- | :--- |"]
     for field in SCHEMA:
-        yield f"| `{field.name}` | {_cell(meanings()['columns'][field.name])} | {_cell(_stored(field.type))} |"
+        meaning = meanings()["columns"][field.name]
+        yield f"| `{field.name}` | {_cell(meaning)} | {_cell(_stored(field.type))} |"
 
 
 def _stored(kind: Any) -> str:  # noqa: ANN401 (pyarrow's own types)
     """Return a type of parquet in a few words; the parts of a cause are told in its meaning."""
     text = str(kind)
-    if text.startswith("list<element: struct") or text.startswith("list<item: struct"):
+    if text.startswith(("list<element: struct", "list<item: struct")):
         return "list of records"
     text = re.sub(r"^list<\w+: (\w+)>$", r"list of \1", text)
     return re.sub(r"^map<(\w+), (\w+)>$", r"map of \1 to \2", text)
