@@ -33,6 +33,11 @@ _AUTHOR = {
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+# A line of a block, perhaps after a prompt, and a piece of code within a sentence.
+_TYPED_LINE = re.compile(r"^(?:\$ )?(perfkit [^\n#|;&]+)", re.MULTILINE)
+# The beginning of a line that is printed.
+_PRINTED = "perfkit compares "
+_TYPED_WORDS = re.compile(r"`(perfkit [^`\n]+)`")
 _BLOCK = re.compile(
     r"(<!-- exit code: (\d+) -->\n)?```(bash|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -111,6 +116,37 @@ def test_each_key_and_column_has_a_meaning_and_none_is_left_over(pages: ModuleTy
 
     assert keys == {table: set(words) for table, words in told["configuration"].items()}
     assert set(pages.SCHEMA.names) == set(told["columns"])
+
+
+def test_what_documents_tell_to_type_exists(pages: ModuleType) -> None:
+    """Commands and their options, in blocks and within sentences, also where no test runs them."""
+    known = {
+        path: {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
+        for path, command in pages.each_command()
+    }
+    groups = {path.rpartition(" ")[0] for path in known if path.count(" ") == 2}
+    typed = []
+    for document in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        text = document.read_text()
+        lines = [line for block in _FENCED.findall(text) for line in _TYPED_LINE.findall(block)]
+        lines += _TYPED_WORDS.findall(_FENCED.sub("", text))
+        typed += [
+            (document.relative_to(ROOT).as_posix(), line) for line in lines if not line.startswith(_PRINTED)
+        ]
+
+    assert len(typed) > 250
+    assert [] == [one for one in typed if not _is_known(one[1], known, groups)]
+
+
+def _is_known(line: str, known: dict[str, set[str]], groups: set[str]) -> bool:
+    """Tell whether a command, and each option before the words that are for somebody else, exists."""
+    own = re.split(r" -- | torchrun ", line)[0]
+    words = re.sub(r"\"[^\"]*\"|'[^']*'", "TEXT", own).split()
+    path = next((" ".join(words[:size]) for size in (3, 2) if " ".join(words[:size]) in known), "")
+    if not path:
+        return " ".join(words[:2]) in groups or words[1].startswith(("-", "…"))
+    options = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+    return options <= known[path] | known["perfkit"]
 
 
 def test_what_import_perfkit_has_is_described(filled: dict[str, str]) -> None:
