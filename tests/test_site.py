@@ -281,6 +281,16 @@ def _shape(line: str) -> str:
     return " ".join(re.sub(r"(?<=REGRESSED) +\d+$", "", plain).split())
 
 
+def test_perfkit_needs_none_of_what_builds_its_site() -> None:
+    """The libraries of the site are imported beside the documents alone."""
+    names = re.compile(r"^\s*(?:import|from) (?:sphinx|myst_parser|furo|docutils)\b", re.MULTILINE)
+
+    assert [] == [file for file in (ROOT / "perfkit").rglob("*.py") if names.search(file.read_text())]
+    assert [DOCS / "reference_pages.py"] == [
+        file for file in DOCS.glob("*.py") if names.search(file.read_text())
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("furo") is None, reason="needs `perfkit[docs]`")
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
