@@ -40,6 +40,11 @@ CONTENTS = ("index", "howto/index", "reference/index", "measured")
 
 _FILLED = re.compile(r"<!-- begin: make site -->\n.*?<!-- end: make site -->\n", re.DOTALL)
 _ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
+# A block of lines to be typed that no test runs; the site shows it as it shows those that are run.
+_TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTILINE)
+_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
+# A number and its unit stay on one line of a narrow cell.
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
@@ -55,7 +60,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def filled(page: str, text: str) -> str:
-    """Return a page's text as the site has it; that of most pages is unchanged."""
+    """Return a page's text as the site has it: filled in, with its navigation, and with units beside numbers."""
     if page in PAGES:
         lines = "\n".join(PAGES[page]())
         text, times = _FILLED.subn(lambda _: f"{lines}\n", text)
@@ -64,7 +69,8 @@ def filled(page: str, text: str) -> str:
     if page in CONTENTS:
         entries = [f"{title.replace('`', '')} <{target}>" for title, target in contents(text)]
         text = "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```", ""])
-    return text
+    text = _TYPED.sub("```sh\n", text)
+    return _ROW.sub(lambda row: _UNIT.sub("\N{NO-BREAK SPACE}", row[0]), text)
 
 
 def contents(text: str) -> list[tuple[str, str]]:

@@ -180,6 +180,18 @@ def test_a_page_that_is_filled_says_on_github_where_its_content_is() -> None:
         assert page.name == "index.md" or "(`make site`)" in text
 
 
+def test_a_number_keeps_its_unit_in_a_table_and_typed_lines_look_alike(pages: ModuleType) -> None:
+    """What is printed, and sentences, stay as they are."""
+    text = (
+        "a 5 % b\n| 4.11 ± 0.30 s | 5 % of it |\n\n```text\nperfkit gate\n```\n\n```text\nperfkit: 5 %\n```\n"
+    )
+
+    assert (
+        "a 5 % b\n| 4.11 ±\N{NO-BREAK SPACE}0.30\N{NO-BREAK SPACE}s | 5\N{NO-BREAK SPACE}% of it |\n\n"
+        "```sh\nperfkit gate\n```\n\n```text\nperfkit: 5 %\n```\n"
+    ) == pages.filled("gate", text)
+
+
 def test_each_link_between_documents_leads_to_a_file_and_a_heading() -> None:
     """Pages that the build fills are there without it."""
     lost = []
