@@ -60,7 +60,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def filled(page: str, text: str) -> str:
-    """Return a page's text as the site has it: filled in, with its navigation, and with units beside numbers."""
+    """Return a page's text as the site has it: filled in, with navigation, and units beside their numbers."""
     if page in PAGES:
         lines = "\n".join(PAGES[page]())
         text, times = _FILLED.subn(lambda _: f"{lines}\n", text)
