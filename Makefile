@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
-.PHONY: site links
+.PHONY: site reference links
 .PHONY: gpu
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
@@ -64,6 +64,10 @@ exactness: $(INSTALLED)
 site: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --builder html --doctree-dir build/site-cache docs build/site
+
+# The pages of the reference, from the code.
+reference: $(INSTALLED)
+	$(BIN)/python docs/reference_pages.py
 
 # Asks all addresses that the documents name; needs the internet.
 links: $(INSTALLED)

@@ -1,4 +1,4 @@
-"""Writes the site's reference pages from the code at each build, so that none of them can be out of date."""
+"""Writes the reference pages from the code: at each build of the site, and by `make reference`."""
 
 from __future__ import annotations
 
@@ -182,3 +182,7 @@ def columns() -> Iterator[str]:
     yield from ["", "| column | type |", "| :--- | :--- |"]
     for field in SCHEMA:
         yield f"| `{field.name}` | {_cell(str(field.type))} |"
+
+
+if __name__ == "__main__":
+    write()
