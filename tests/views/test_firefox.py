@@ -220,8 +220,10 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
         ),
         (
             "show env HEAD --firefox one.json",
-            "perfkit: --txt, --filtered, --speedscope, --firefox and --fits show files; leave them out"
-            " with env\n",
+            (
+                "perfkit: --txt, --filtered, --speedscope, --firefox and --fits show files; leave them out"
+                " with env\n"
+            ),
         ),
     ],
 )
