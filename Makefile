@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 
 .PHONY: run test lint types layers unit slow gate hooks calibration calibration-report exactness faults fuzz
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
-.PHONY: site links
+.PHONY: site reference links
 .PHONY: gpu
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
@@ -65,6 +65,10 @@ SPHINX = $(BIN)/python -m sphinx --fail-on-warning --keep-going --doctree-dir bu
 site: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(SPHINX) --builder html docs build/site
+
+# The pages of the reference as they lie in the repository, from the code.
+reference: $(INSTALLED)
+	$(BIN)/python docs/reference_pages.py
 
 # Follows all links within the documents, and lists the addresses outside that they name, in build/links/output.json.
 # On a machine with internet those are asked as well: make links LINKS=all

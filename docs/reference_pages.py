@@ -1,7 +1,6 @@
 """Fills pages of the site as it is built: the reference from the code, the navigation from lists of links.
 
-The documents stay as they are, so they read well on GitHub, too: where something is filled in, one sentence
-stands there.
+`make reference` fills the reference in the repository as well, for those who read it there.
 """
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import pkgutil
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ RESULTS = (
 # Their lists are the navigation of the site.
 CONTENTS = ("index", "howto/index", "reference/index", "measured")
 
-_FILLED = re.compile(r"<!-- begin: make site -->\n.*?<!-- end: make site -->\n", re.DOTALL)
+_FILLED = re.compile(r"(<!-- begin: make reference -->\n).*?(<!-- end: make reference -->\n)", re.DOTALL)
 _ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
 # A block of lines to be typed that no test runs; the site shows it as it shows those that are run.
 _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTILINE)
@@ -62,15 +62,32 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def filled(page: str, text: str) -> str:
     """Return a page's text as the site has it: filled in, with navigation, and units beside their numbers."""
     if page in PAGES:
-        lines = "\n".join(PAGES[page]())
-        text, times = _FILLED.subn(lambda _: f"{lines}\n", text)
-        if times != 1:
-            raise ValueError(f"docs/{page}.md has {times} places to fill; it needs one")
+        text = _with(text, PAGES[page]())
     if page in CONTENTS:
         entries = [f"{title.replace('`', '')} <{target}>" for title, target in contents(text)]
         text = "\n".join([text, "```{toctree}", ":hidden:", "", *entries, "```", ""])
     text = _TYPED.sub("```sh\n", text)
     return _ROW.sub(lambda row: _UNIT.sub("\N{NO-BREAK SPACE}", row[0]), text)
+
+
+def stored(page: str, text: str) -> str:
+    """Return a page of the reference as it lies in the repository, where nothing but markdown is shown."""
+    return _with(text, python_names() if page == "reference/python" else PAGES[page]())
+
+
+def _with(text: str, lines: Iterable[str]) -> str:
+    body = "\n".join(lines).strip("\n")
+    text, times = _FILLED.subn(lambda found: f"{found[1]}\n{body}\n\n{found[2]}", text)
+    if times != 1:
+        raise ValueError(f"a page has {times} places to fill; it needs one:\n{text}")
+    return text
+
+
+def write() -> None:
+    """Fill the reference in the repository."""
+    for page in PAGES:
+        file = Path(__file__).parent / f"{page}.md"
+        file.write_text(stored(page, file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def contents(text: str) -> list[tuple[str, str]]:
@@ -179,6 +196,26 @@ def python() -> Iterator[str]:
     ]
 
 
+def python_names() -> Iterator[str]:
+    """Yield what fits a page without Sphinx: each name and the beginning of its description."""
+    yield from ["`help(perfkit.gate)` and the site (`make site`) say all of each.", ""]
+    yield from ["| name | what it is |", "| :--- | :--- |"]
+    found = [(f"perfkit.{name}", getattr(perfkit, name)) for name in sorted(perfkit.__all__)]
+    found += [(name, pkgutil.resolve_name(name)) for name in RESULTS]
+    found += [
+        (f"perfkit.errors.{name}", one)
+        for name, one in inspect.getmembers(errors, inspect.isclass)
+        if one.__module__ == errors.__name__
+    ]
+    for name, one in found:
+        first = next(_paragraphs(inspect.getdoc(one) or ""))
+        yield f"| `{name}` | {_cell(_as_markdown(first))} |"
+
+
+def _as_markdown(text: str) -> str:
+    return re.sub(r"``(.+?)``", r"`\1`", text)
+
+
 def configuration() -> Iterator[str]:
     """Yield the page of all keys under `[tool.perfkit]`, with their meanings, types and defaults."""
     for table, repeated, struct in tables():
@@ -276,3 +313,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "reference/exit-codes": exit_codes,
     "reference/columns": columns,
 }
+
+
+if __name__ == "__main__":
+    write()

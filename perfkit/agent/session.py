@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 from _pytest.mark.expression import Expression
 
-from . import COLLECTING, FIXTURE_NAME, MARKERS
+from . import COLLECTING, FIXTURE_NAME, MARKERS, cache_options
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel
 from .reach import Reach, may_run
@@ -230,7 +230,8 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
     if plugin.asv is not None and plugin.asv.suite.holds_all(root / path for path in paths):
         quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
-    pytest.main(arguments, plugins=[plugin, StateKeeper(), *([] if plugin.asv is None else [plugin.asv])])
+    others = [] if plugin.asv is None else [plugin.asv]
+    pytest.main(arguments, plugins=[plugin, StateKeeper(), cache_options, *others])
 
 
 def without_configuration(folder: Path) -> list[str]:

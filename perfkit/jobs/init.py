@@ -213,7 +213,8 @@ def _pytest_problem(root: Path, settings: str | None) -> Iterator[str]:
         (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
         ending = run_command(
             [
-                *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"),
+                *(sys.executable, "-m", "pytest", "--collect-only", "-q"),
+                *("-o", f"cache_dir={folder / 'cache'}"),
                 *("-c", str(root / settings), f"--rootdir={folder}", str(folder)),
             ],
             output=folder / "output.log",

@@ -90,11 +90,13 @@ def run_launch(
     # With "=" pytest does not take these paths for places in which to look for its root.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
     selection = ["-k", select] if select else []
-    quiet = ["--quiet", "-p", "no:cacheprovider"]
+    quiet = ["--quiet"]
     if keeps_going:
         quiet += ["--continue-on-collection-errors", f"--rootdir={root}"]
         environment = {**environment, **_WIDE}
     with temporary_folder() as folder:
+        # Without a cache pytest would not know options that a project may have, such as --ff.
+        quiet += ["-o", f"cache_dir={folder / 'cache'}"]
         if _is_asv(root / benchmarks, root):
             quiet += [*without_configuration(folder), f"--rootdir={root}"]
         ending = run_command(

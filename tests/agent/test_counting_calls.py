@@ -160,6 +160,7 @@ def test_counts_become_a_message() -> None:
     assert expected == json.loads(json.dumps(message))
 
 
+@pytest.mark.slow
 def test_two_processes_count_the_same_of_a_training_step(tmp_path: Path) -> None:
     """To the digit, with every cause."""
     script = tmp_path / "step.py"

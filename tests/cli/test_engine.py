@@ -51,6 +51,7 @@ def _perfkit(project: GitProject, shared: Cluster, *arguments: str) -> subproces
     )
 
 
+@pytest.mark.slow
 def test_a_backfill_goes_to_workers_and_is_known_afterwards(shared: Cluster, project: GitProject) -> None:
     """Commits are measured in clones with an uncommitted benchmark; once more there is nothing to do."""
     command = ("backfill", "..HEAD", "--launches", "1", "--benchmarks", "tests", "--engine", shared.url)

@@ -95,6 +95,7 @@ def _rows(unfinished: Path) -> list[Row]:
     return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
 
 
+@pytest.mark.slow
 def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
     """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it."""
     code, out, err = done

@@ -6,6 +6,8 @@ import importlib.util
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -371,6 +373,23 @@ def _pauses(pid: int, port: int) -> bool:
         return psutil.Process(pid).cmdline()[2:] == ["import signal; signal.pause()", str(port)]
     except psutil.Error:
         return False
+
+
+def test_options_of_the_cache_are_known(tmp_path: Path) -> None:
+    """A project may have them: nothing of the cache is used, and they change nothing."""
+    options = CONFIGURATION + '[tool.pytest.ini_options]\naddopts = ["--ff", "--nf"]\ncache_dir = ".own"\n'
+    project = git_project(tmp_path, {**FILES, "pyproject.toml": options})
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate("--exact-only")
+    backfill = [sys.executable, "-m", "perfkit", "backfill", "HEAD", "--launches=1", "--benchmarks=tests"]
+    done = subprocess.run(
+        backfill, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False
+    )
+
+    assert 4 != gated.exit_code, gated.stderr
+    assert 0 == done.returncode, done.stderr
+    assert not (project.root / ".own").exists()
 
 
 def test_an_option_that_pytest_does_not_know_is_told(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
     assert "oom" == problem.status
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
     """Out of memory at batch 8; the rest goes on, and the cell is not tried again."""
     sizes = Factor(name="batch_size", levels=(4, 8))

@@ -19,16 +19,9 @@ from signals import (
     signals_table,
 )
 
-# Each kind at least once, and each command that needs nothing prepared; all of them take long.
-_USUAL = (
-    ("pytest", "ctrl-c"),
-    ("pytest", "closed terminal"),
-    ("gate", "SIGTERM"),
-    ("gate", "closed terminal"),
-    ("gate", "closed stderr"),
-    ("ledger compact", "SIGHUP"),
-    ("ledger compact", "closed stdout"),
-)
+# A pipe closes after so many bytes, whenever that is. What a signal meets after a second depends on the
+# machine, and on a quick one the command has ended: the study draws moments, and counts those too late.
+_USUAL = (("gate", "closed stderr"), ("ledger compact", "closed stdout"))
 _SECONDS, _BYTES = 1.0, 10
 _CASES = [
     pytest.param(verb, kind, marks=[] if (verb.name, kind) in _USUAL else [pytest.mark.slow])

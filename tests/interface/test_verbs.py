@@ -88,6 +88,7 @@ def test_a_profile_says_where_its_files_are() -> None:
     assert "<perfkit profile in here>" == repr(found)
 
 
+@pytest.mark.slow
 def test_two_profiles_are_explained() -> None:
     """A difference is told as text, as markdown and as a page."""
     for name in ("a", "b"):

@@ -91,6 +91,7 @@ def test_todays_benchmarks_measure_old_commits(history: tuple[Repository, list[s
     assert (0, 3, 3) == (again.measured, again.known, len(Ledger(result.ledger).rows()))
 
 
+@pytest.mark.slow
 def test_what_other_runs_measured_is_known_by_its_version(
     history: tuple[Repository, list[str]],
 ) -> None:

@@ -218,7 +218,13 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
             "explain a.stat b.stat --widths both",
             'perfkit: --widths must be "base" or "head", found "both"\n',
         ),
-        ("show env HEAD --firefox one.json", "perfkit: --firefox shows profiles; leave it out with env\n"),
+        (
+            "show env HEAD --firefox one.json",
+            (
+                "perfkit: --txt, --filtered, --speedscope, --firefox and --fits show files; leave them out"
+                " with env\n"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_written_is_told_before_anything_else(command: str, said: str, tmp_path: Path) -> None:
