@@ -45,6 +45,7 @@ _TYPED = re.compile(r"^```text\n(?=(?:perfkit|pip|pytest|git|make) )", re.MULTIL
 _ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 # A number and its unit stay on one line of a narrow cell.
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|[mun]?s|[KMG]iB|B)(?!\w))|(?<=±) (?=\d)")
+_CLICK_KINDS = {"text": "TEXT", "integer": "NUMBER", "float": "NUMBER", "path": "PATH"}
 _KINDS = {str: "TEXT", int: "NUMBER", float: "NUMBER", Path: "PATH"}
 
 
@@ -153,6 +154,11 @@ def _names(one: Any) -> str:  # noqa: ANN401 (likewise)
 
 
 def _kind(one: Any) -> str:  # noqa: ANN401 (likewise)
+    if not hasattr(one, "type_descriptor"):
+        # Earlier versions of typer have the types of click.
+        return "|".join(getattr(one.type, "choices", ())) or _CLICK_KINDS.get(
+            one.type.name.split()[0], "VALUE"
+        )
     annotation = one.type_descriptor.annotation
     chosen = typing.get_args(annotation) if typing.get_origin(annotation) is typing.Literal else ()
     return "|".join(map(str, chosen)) if chosen else _KINDS.get(annotation, "VALUE")
