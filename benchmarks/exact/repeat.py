@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.agent.counting.model import Counts
-from perfkit.compare.counts import COUNTED_STEP
+from perfkit.agent.training import COUNTED_STEP
 from perfkit.measure.lockstep.counted import count_benchmarks, count_training
 from perfkit.measure.lockstep.launcher import Launcher, MeasuredTrees
 from perfkit.measure.lockstep.scout import scout

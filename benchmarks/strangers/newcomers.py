@@ -22,7 +22,6 @@ from perfkit.ledger.store import Ledger
 
 OUTCOMES = strangers.HERE / "newcomers.json"
 CASES = strangers.HERE / "newcomers.toml"
-_BEGIN, _END = "<!-- begin: newcomers.py -->", "<!-- end: newcomers.py -->"
 # What "five minutes to a gate" leaves for both commands together.
 LIMIT_S = 300.0
 
@@ -43,7 +42,7 @@ def main() -> None:
         OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
         print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
     Ledger(strangers.LEDGER).compact()
-    fill(outcomes)
+    strangers.fill(table(outcomes), of="newcomers.py")
 
 
 def begun(case: dict[str, Any], root: Path) -> dict[str, Any]:
@@ -65,13 +64,6 @@ def begun(case: dict[str, Any], root: Path) -> dict[str, Any]:
         },
         "gate": strangers.gated(case, root, "--base", "HEAD~2"),
     }
-
-
-def fill(outcomes: dict[str, Any]) -> None:
-    """Put the table of what came out into the document."""
-    text = strangers.DOCUMENT.read_text()
-    head, tail = text.partition(_BEGIN)[0], text.partition(_END)[2]
-    strangers.DOCUMENT.write_text("\n".join([head + _BEGIN, *table(outcomes), _END]) + tail)
 
 
 def table(outcomes: dict[str, Any]) -> list[str]:

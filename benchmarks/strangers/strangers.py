@@ -30,7 +30,6 @@ from perfkit.records import WALL_TIME
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
 DOCUMENT = HERE.parents[1] / "docs" / "case-studies.md"
-_BEGIN, _END = "<!-- begin: strangers.py -->", "<!-- end: strangers.py -->"
 LEDGER = HERE / "ledger"
 _GATE = ("--base", "HEAD~1", "--head", "HEAD", "--budget=60")
 AUTHOR = Actor("A stranger", "stranger@example.org")
@@ -57,14 +56,15 @@ def main() -> None:
         OUTCOMES.write_text(json.dumps(outcomes, indent=1, sort_keys=True) + "\n")
         print(case["name"], json.dumps(outcomes[case["name"]]), flush=True)
     Ledger(LEDGER).compact()
-    fill(json.loads(OUTCOMES.read_text()))
+    fill(table(json.loads(OUTCOMES.read_text())), of="strangers.py")
 
 
-def fill(outcomes: dict[str, Any]) -> None:
-    """Put the table of what came out into the document."""
+def fill(lines: list[str], *, of: str) -> None:
+    """Put a table into the document, between the marks of the script ``of`` that has it."""
+    begin, end = f"<!-- begin: {of} -->", f"<!-- end: {of} -->"
     text = DOCUMENT.read_text()
-    head, tail = text.partition(_BEGIN)[0], text.partition(_END)[2]
-    DOCUMENT.write_text("\n".join([head + _BEGIN, *table(outcomes), _END]) + tail)
+    head, tail = text.partition(begin)[0], text.partition(end)[2]
+    DOCUMENT.write_text("\n".join([head + begin, *lines, end]) + tail)
 
 
 def table(outcomes: dict[str, Any]) -> list[str]:

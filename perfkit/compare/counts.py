@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.agent.counting.model import Counts
+from perfkit.agent.training import COUNTED_STEP
 from perfkit.compare.sequential import ComparedBenchmark, prove_code
 from perfkit.compare.survey import Rules, finding_on_failure, under_rules
 from perfkit.config import Project
@@ -21,8 +22,6 @@ from perfkit.records import SIDES, Benchmark, Side
 from perfkit.records.comparisons import Comparison, ExactComparison
 from perfkit.verdict.exact import ExactPolicy, compare_counts
 
-# The third step is counted: by then state that is made on first use, such as an optimizer's, exists.
-COUNTED_STEP = 3
 _TARGET_LIMIT_S = 120.0
 _RUNS = 2
 # Under Valgrind a test may take minutes to reach its benchmark.
