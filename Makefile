@@ -110,7 +110,7 @@ environments: $(INSTALLED)
 
 # The same pairs of commits through asv, pytest-benchmark, pyperf and a t-test: some 80 minutes, and then what time
 # may not allow, pyperf without --fast; goes on where it stood.
-# The first pairs only: make peers PEERS=1
+# The first pairs only: make peers PEERS=1; perfkit and asv alone, some 20 minutes: make peers PEERS=--again
 peers: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peers]'
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)

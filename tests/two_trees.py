@@ -48,6 +48,7 @@ class TwoTrees:
         preload: Sequence[str] | None = (),
         environment: Mapping[str, str] | None = None,
         as_is: bool = False,
+        cores: float = 2,
     ) -> Launcher:
         """Return a launcher for the trees."""
         return Launcher(
@@ -57,6 +58,7 @@ class TwoTrees:
             as_is=as_is,
             seed=1,
             preload=preload,
+            cores=cores,
         )
 
     def children(self, launcher: Launcher, *tests: str) -> list[Child]:

@@ -1,20 +1,21 @@
-"""Runs the same pairs of commits through perfkit and its peers: ``contest.py [PAIRS]``.
+"""Runs the same pairs of commits through perfkit and its peers: ``contest.py [--again] [PAIRS]``.
 
 What each tool said of each pair is a line of ``outcomes.jsonl``; a line that is there is not made again, so
 a contest that was stopped goes on. A tool that breaks has a line that says so, and costs only itself. What
-time may not allow is measured last: stop it then. The lines of an older contest have no name of one.
+time may not allow is measured last: stop it then. ``--again`` is perfkit and asv alone. The lines of an
+older contest have no name of one.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 import git
-from pairs import NEWER, OLDER, Pair, plan_pairs, turns
+from pairs import AGAIN, NEWER, OLDER, Pair, plan_again, plan_pairs, turns
 from study import commit_sides, create_suite
 from tools import RUN, Scene, ToolError, set_up_asv
 
@@ -25,12 +26,17 @@ LEDGERS = HERE / "ledger"
 
 def main() -> None:
     """Run what is left of the contest, or of its first pairs."""
-    pairs = plan_pairs()[: int(sys.argv[1]) if len(sys.argv) > 1 else None]
-    done = {(outcome["pair"], outcome["tool"]) for outcome in read_outcomes(NEWER)}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pairs", nargs="?", type=int, help="so many of them, the first; all by default")
+    parser.add_argument("--again", action="store_true", help="perfkit and asv once more")
+    said = parser.parse_args()
+    contest, plan = (AGAIN, plan_again()) if said.again else (NEWER, plan_pairs())
+    pairs = plan[: said.pairs]
+    done = {(outcome["pair"], outcome["tool"]) for outcome in read_outcomes(contest)}
     planned = turns(pairs)
     left = [(pair, tool) for pair, tool in planned if (pair.number, tool) not in done]
     print(f"{len(planned) - len(left)} of {len(planned)} measurements are done")
-    (LEDGERS / NEWER).mkdir(parents=True, exist_ok=True)
+    (LEDGERS / contest).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="peers-") as name:
         folder = Path(name)
         repository = create_suite(folder / "suite")
@@ -38,12 +44,12 @@ def main() -> None:
         built = False
         for pair, tool in left:
             if pair.number not in scenes:
-                scenes[pair.number] = lay_out(pair, repository, folder)
+                scenes[pair.number] = lay_out(pair, repository, folder, LEDGERS / contest)
             if tool == "asv" and not built:
                 print("building asv's environment", flush=True)
                 set_up_asv(scenes[pair.number])
                 built = True
-            _keep(pair, tool, scenes[pair.number])
+            _keep(contest, pair, tool, scenes[pair.number])
 
 
 def read_outcomes(contest: str) -> list[dict[str, object]]:
@@ -52,7 +58,7 @@ def read_outcomes(contest: str) -> list[dict[str, object]]:
     return [one for one in map(json.loads, lines) if one.get("contest", OLDER) == contest]
 
 
-def lay_out(pair: Pair, repository: git.Repo, folder: Path) -> Scene:
+def lay_out(pair: Pair, repository: git.Repo, folder: Path, ledger: Path) -> Scene:
     """Commit the pair's head on a branch of its own, and check both sides out for the tools that need it."""
     root = Path(str(repository.working_tree_dir))
     base, head = commit_sides(pair.case, repository, f"peers pair {pair.number}: {pair.case.kind}")
@@ -69,13 +75,13 @@ def lay_out(pair: Pair, repository: git.Repo, folder: Path) -> Scene:
         checkouts=checkouts,
         folder=place,
         asv_folder=folder / "asv",
-        ledger=LEDGERS / NEWER,
+        ledger=ledger,
     )
 
 
-def _keep(pair: Pair, tool: str, scene: Scene) -> None:
+def _keep(contest: str, pair: Pair, tool: str, scene: Scene) -> None:
     outcome: dict[str, object] = {
-        "contest": NEWER,
+        "contest": contest,
         "pair": pair.number,
         "kind": pair.case.kind,
         "benchmarks": pair.case.benchmarks,

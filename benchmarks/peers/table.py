@@ -15,7 +15,7 @@ from typing import Any
 
 from contest import LEDGERS, read_outcomes
 from gates import Gate, read_gates
-from pairs import MARGIN, NEWER, OLDER, QUICK_PYPERF, plan_pairs
+from pairs import AGAIN, MARGIN, NEWER, OLDER, QUICK_PYPERF, Pair, plan_again, plan_pairs
 from plan import HARD, SIX, Case
 from plan import NEWER as STUDY
 from readme import README, fill
@@ -80,11 +80,11 @@ class Judged:
 
 def main() -> None:
     """Write the document, and its table into the README."""
-    newer, older = read_outcomes(NEWER), read_outcomes(OLDER)
+    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), read_outcomes(AGAIN)
     studied = judged_in_study(read_gates(STUDY))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
-    DOCUMENT.write_text(render(newer, older, studied, machines), encoding="utf-8")
+    DOCUMENT.write_text(render(newer, older, studied, machines, again), encoding="utf-8")
     fill(PLACE, lines_for_readme(newer, older, studied))
     print(f"wrote {DOCUMENT}, and its table into {README}")
 
@@ -115,13 +115,17 @@ def lines_for_readme(
     newer: Sequence[Outcome], older: Sequence[Outcome], studied: Sequence[Judged]
 ) -> list[str]:
     """Return the table of the last contest of which all pairs have run, nothing where none has."""
-    if _pairs_done(newer) == len(plan_pairs()):
+    if _pairs_done(newer, plan_pairs()) == len(plan_pairs()):
         return _table(newer, SIX, studied)
     return _older_table(older) if _older_pairs_done(older) == _OLDER_PAIRS else []
 
 
 def render(
-    newer: Sequence[Outcome], older: Sequence[Outcome], studied: Sequence[Judged], machines: str
+    newer: Sequence[Outcome],
+    older: Sequence[Outcome],
+    studied: Sequence[Judged],
+    machines: str,
+    again: Sequence[Outcome] = (),
 ) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     outcomes = newer or older
@@ -131,11 +135,38 @@ def render(
         head = _OLDER_INTRODUCTION.format(done=_older_pairs_done(older), of=_OLDER_PAIRS, machines=machines)
         return "\n".join([head, *_older_table(older), *broken, _OLDER_RULES])
     head = _INTRODUCTION.format(
-        contest=NEWER, done=_pairs_done(newer), of=len(plan_pairs()), machines=machines
+        contest=NEWER, done=_pairs_done(newer, plan_pairs()), of=len(plan_pairs()), machines=machines
     )
     before = _BEFORE.format(contest=OLDER, done=_older_pairs_done(older), of=_OLDER_PAIRS)
     parts = [head, *_table(newer, SIX, studied), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
-    return "\n".join([*parts, before, *_older_table(older), ""])
+    return "\n".join([*parts, *_once_more(again), before, *_older_table(older), ""])
+
+
+def _once_more(again: Sequence[Outcome]) -> Iterator[str]:
+    """Yield what came of perfkit and asv alone, nothing before each has had a pair."""
+    took = {
+        tool: [one["wall_s"] for one in again if one["tool"] == tool and "error" not in one]
+        for tool in ("perfkit", "asv")
+    }
+    if not all(took.values()):
+        return
+    plan = plan_again()
+    middle = {tool: statistics.median(seconds) for tool, seconds in took.items()}
+    together = {tool: sum(seconds) for tool, seconds in took.items()}
+    yield _ONCE_MORE.format(
+        contest=AGAIN,
+        done=_pairs_done(again, plan),
+        of=len(plan),
+        machines=name_machines(Ledger(LEDGERS / AGAIN).rows()),
+        gate_s=middle["perfkit"],
+        asv_s=middle["asv"],
+        times=middle["asv"] / middle["perfkit"],
+        gates_s=together["perfkit"],
+        asvs_s=together["asv"],
+        times_together=together["asv"] / together["perfkit"],
+    )
+    yield from _table(again, SIX)
+    yield ""
 
 
 def name_machines(rows: Iterable[Row]) -> str:
@@ -203,16 +234,23 @@ All get the allocator thresholds that perfkit sets (`MALLOC_TRIM_THRESHOLD_`, `M
 error is the median absolute difference between the ratio that a rule gives the planted benchmark and 1.05.
 None but perfkit corrects for many benchmarks.
 """
+_ONCE_MORE = """## perfkit and asv once more
+
+Settled on {contest}, since a launch costs perfkit less than in the contest above: the pairs of the six
+benchmarks, each tool first in every second one; {done} of {of} have run, {machines}. A pair took a gate
+{gate_s:.1f} s and asv {asv_s:.1f} s in the median ({times:.1f} times as long), and {gates_s:.0f} s and
+{asvs_s:.0f} s together ({times_together:.1f} times).
+"""
 _BEFORE = """## The contest before
 
 Settled on {contest}, without allocator settings for the others and with one rule each; {done} of {of} pairs.
 """
 
 
-def _pairs_done(outcomes: Sequence[Outcome]) -> int:
+def _pairs_done(outcomes: Sequence[Outcome], plan: Iterable[Pair]) -> int:
     """Return how many pairs have had all the tools that are planned for them."""
     had = {(one["pair"], one["tool"]) for one in outcomes}
-    return sum(all((pair.number, tool) in had for tool in pair.tools) for pair in plan_pairs())
+    return sum(all((pair.number, tool) in had for tool in pair.tools) for pair in plan)
 
 
 def _older_pairs_done(outcomes: Sequence[Outcome]) -> int:

@@ -341,7 +341,14 @@ def install(conductor: Conductor) -> None:
     """Have ``conductor`` order the rounds of every ``benchmark`` fixture made from now on."""
     LockstepFixture.conductor = conductor
     pytest_benchmark.plugin.BenchmarkFixture = LockstepFixture
-    # pytest-benchmark would run git half a dozen times to name a file that no child writes.
+    name_no_files()
+
+
+def name_no_files() -> None:
+    """Spare the next session the half a dozen calls of git by which pytest-benchmark names a file.
+
+    No child writes that file, and describing a large checkout takes longer than a launch.
+    """
     pytest_benchmark.plugin.get_tag = lambda: ""
 
 

@@ -18,7 +18,7 @@ from .asv_suite import AsvFolder, AsvPlugin
 from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
-from .preloader import ForkServer
+from .preloader import PLUGIN, ForkServer
 from .process import draw_layout
 from .provenance import STARTED, check_before_import, foreign_modules, is_library, loaded_files, own_names
 from .session import ChildPlugin, Launch, run_session
@@ -175,6 +175,8 @@ def _asv(assignment: Message, root: Path) -> AsvPlugin | None:
 
 
 def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:
+    if PLUGIN in sys.modules:
+        _load_fixture().name_no_files()
     paths = [path for path in assignment["paths"] if (root / path).exists()]
     if paths or not assignment["paths"]:
         run_session(plugin, root=root, paths=paths, select=assignment["select"])

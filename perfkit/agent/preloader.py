@@ -24,6 +24,8 @@ from .process import adopt_orphans, become_child, die_with, faults_of_reuse
 from .tree import children, kill
 
 _HUNG, _RAISED = 3, 4
+# The module of pytest-benchmark whose fixture children replace by their own.
+PLUGIN = "pytest_benchmark.plugin"
 Work = Callable[[], object]
 
 
@@ -116,6 +118,8 @@ def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
                 importlib.import_module(name)
             except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
                 failed.append(name)
+        if PLUGIN in sys.modules:
+            importlib.import_module(f"{__package__}.benchmark_fixture")
     gc.enable()
     # A garbage collection does not visit frozen objects, so their pages stay shared with the children.
     gc.freeze()

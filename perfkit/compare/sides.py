@@ -15,6 +15,7 @@ from perfkit.agent.session import selection_problem
 from perfkit.compare.target_benchmark import TargetBenchmark, lay_target
 from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
+from perfkit.machine.conditions import usable_cpus
 from perfkit.measure.lockstep.instructed import Callgrind
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
 from perfkit.measure.lockstep.launcher import LAUNCHES_PER_PRELOADER, Launcher, MeasuredTrees
@@ -198,6 +199,7 @@ def open_sides(
             seed=scope.seed,
             preload=config.gate.preload,
             launches_per_preloader=1 if trees.apart else LAUNCHES_PER_PRELOADER,
+            cores=usable_cpus(),
         ) as launcher:
             callgrind = Callgrind(trees=trees, folder=folder, environment=environment)
             yield OpenSides(

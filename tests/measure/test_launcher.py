@@ -78,6 +78,36 @@ def test_preloaders_are_numbered_from_one(trees: TwoTrees) -> None:
     assert [0, 1, 2, 3] == numbers
 
 
+@pytest.mark.parametrize(("cores", "raised"), [(1.5, 1), (2, 2)])
+def test_a_second_preloader_is_raised_where_a_core_is_free(
+    trees: TwoTrees, cores: float, raised: int
+) -> None:
+    """It is there when it is needed, and has a hash seed of its own; on a single core it waits."""
+    with trees.launcher(environment=PLAIN, cores=cores) as launcher:
+        first = visit(trees, launcher, "head")[0]
+        logs = [*trees.folder.glob("preloader-*.log")]
+        launcher.renew()
+        second = visit(trees, launcher, "head")[0]
+        later = [*trees.folder.glob("preloader-*.log")]
+
+    assert (raised, 2) == (len(logs), len(later))
+    assert first["hash"] != second["hash"]
+
+
+def test_a_launch_that_collects_for_itself_runs_no_git(trees: TwoTrees, tmp_path: Path) -> None:
+    """pytest-benchmark asks it for the name of a file that no launch writes; in a large tree that is slow."""
+    asked, tools = tmp_path / "asked", tmp_path / "tools"
+    tools.mkdir()
+    (tools / "git").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    (tools / "git").chmod(0o755)
+    environment = {**PLAIN, "PATH": f"{tools}{os.pathsep}{PLAIN['PATH']}"}
+    with trees.launcher(preload=None, environment=environment) as launcher:
+        record = launcher.launch(schedule_first(), nodes("test_it"), paces={}, rules=RULES)
+
+    assert nodes("test_it") == list(record.timings)
+    assert not asked.exists()
+
+
 def test_children_have_a_fixed_allocator_that_obeys(trees: TwoTrees) -> None:
     """Its thresholds are in their environment, their effect is verified, and all else is as it was."""
     with trees.launcher(environment={**PLAIN, "MINE": "kept"}) as launcher:

@@ -48,9 +48,8 @@ _Found = TypeVar("_Found")
 LAUNCHES_PER_PRELOADER = 4
 _GENERATIONS_PER_PRELOADER = 8
 _MOST_REUSE_FAULTS = 100
+# Two cores raise two of them in hardly longer than one, and most runs need a second one.
 _RAISED_TOGETHER = 2
-# Most runs with servers end before they need a third preloader.
-_RAISED_SINGLY = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,8 @@ class Launcher:
     ``preload`` are the libraries that preloaders import; None stands for what the benchmarks' files of both
     sides import, and whatever else both are seen to import. Where there are no servers,
     ``launches_per_preloader`` launches are forked from a preloader. ``serves`` says whether there are;
-    ``collected_s`` is how long the last generation took to collect.
+    ``collected_s`` is how long the last generation took to collect. Preloaders are raised in pairs where
+    there are ``cores`` for it.
     """
 
     def __init__(
@@ -98,8 +98,10 @@ class Launcher:
         seed: int,
         preload: Sequence[str] | None = None,
         launches_per_preloader: int = LAUNCHES_PER_PRELOADER,
+        cores: float = _RAISED_TOGETHER,
     ) -> None:
         self.launches_per_preloader = launches_per_preloader
+        self._raised_together = 1 if trees.apart or cores < _RAISED_TOGETHER else _RAISED_TOGETHER
         self._trees, self._folder = trees, folder
         self._environment, self._as_is = environment, as_is
         self._random = random.Random(seed)  # noqa: S311 (an experiment's order, not a secret)
@@ -216,14 +218,13 @@ class Launcher:
             self._source = self._fresh_processes()
 
     def _raise_preloaders(self) -> None:
-        """Start preloaders, two at once where the second one will be needed soon, since that is quicker.
+        """Start preloaders, two at once where a core is free for the second one.
 
         Nothing is being timed now, so that they disturb no measurement.
         """
         first, begun = self._source is None, time.monotonic()
         self._stack.close()
-        singly = first or self._trees.apart or (self.serves and self._preloaders < _RAISED_SINGLY)
-        for _ in range(1 if singly else _RAISED_TOGETHER):
+        for _ in range(self._raised_together):
             self._preloaders += 1
             preloader = Preloader(
                 number=self._preloaders,
