@@ -433,6 +433,19 @@ def test_a_contest_goes_on_where_it_stood(
     assert 1 == len(contest.read_outcomes(pairs.OLDER))
 
 
+def test_two_tools_once_more_take_the_same_pairs_by_turns(scripts: dict[str, ModuleType]) -> None:
+    """Each begins half of the pairs of the six benchmarks, of each kind; nothing is left for later."""
+    pairs = scripts["pairs"]
+    again = pairs.plan_again()
+
+    six = [pair.case for pair in pairs.plan_pairs() if pair.case.benchmarks == scripts["plan"].SIX]
+    assert six == [pair.case for pair in again]
+    begins = Counter((pair.case.kind, pair.tools[0]) for pair in again)
+    assert {("A/A", "perfkit"): 3, ("A/A", "asv"): 3, ("+5 %", "perfkit"): 3, ("+5 %", "asv"): 3} == begins
+    assert [{"perfkit", "asv"}] * 12 == [set(pair.tools) for pair in again]
+    assert all(not pair.later for pair in again)
+
+
 def _outcome(pair: Any, tool: str, *judgements: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
     """Return a line of the newer contest."""
     return {
@@ -567,7 +580,9 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
     studied = table.judged_in_study(scripts["gates"].read_gates(scripts["plan"].NEWER))
     readme = scripts["readme"].README.read_text()
 
-    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines)
+    again = contest.read_outcomes(pairs.AGAIN)
+
+    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines, again)
     lines = table.lines_for_readme(newer, older, studied)
     assert readme == scripts["readme"].with_lines(readme, table.PLACE, lines)
 

@@ -7,7 +7,7 @@ perfkit came to in a study of its own, of the same benchmarks and plants, stands
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,25 +139,42 @@ def render(
     )
     before = _BEFORE.format(contest=OLDER, done=_older_pairs_done(older), of=_OLDER_PAIRS)
     parts = [head, *_table(newer, SIX, studied), _HARD_ONES, *_table(newer, HARD), *broken, _RULES]
-    return "\n".join([*parts, *_once_more(again), before, *_older_table(older), ""])
+    return "\n".join([*parts, *_once_more(again, newer), before, *_older_table(older), ""])
 
 
-def _once_more(again: Sequence[Outcome]) -> Iterator[str]:
+def _seconds(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """Return how long perfkit and asv took for each pair of the six benchmarks."""
+    measured = [one for one in outcomes if "error" not in one and list(one["benchmarks"]) == list(SIX)]
+    return {tool: [one["wall_s"] for one in measured if one["tool"] == tool] for tool in ("perfkit", "asv")}
+
+
+def _launches(rows: Iterable[Row]) -> float:
+    """Return how many launches a benchmark of the six has had in a gate, in the median."""
+    found = defaultdict(set)
+    for row in rows:
+        name = row.outcome.benchmark.name.rpartition("test_")[2]
+        if name in SIX and row.placement.launch is not None:
+            found[row.run_id, name].add(row.placement.launch)
+    return statistics.median(map(len, found.values()))
+
+
+def _once_more(again: Sequence[Outcome], newer: Sequence[Outcome]) -> Iterator[str]:
     """Yield what came of perfkit and asv alone, nothing before each has had a pair."""
-    took = {
-        tool: [one["wall_s"] for one in again if one["tool"] == tool and "error" not in one]
-        for tool in ("perfkit", "asv")
-    }
+    took, above = _seconds(again), _seconds(newer)
     if not all(took.values()):
         return
     plan = plan_again()
     middle = {tool: statistics.median(seconds) for tool, seconds in took.items()}
     together = {tool: sum(seconds) for tool, seconds in took.items()}
+    rows = Ledger(LEDGERS / AGAIN).rows()
     yield _ONCE_MORE.format(
         contest=AGAIN,
         done=_pairs_done(again, plan),
         of=len(plan),
-        machines=name_machines(Ledger(LEDGERS / AGAIN).rows()),
+        machines=name_machines(rows),
+        launches=_launches(rows),
+        launches_above=_launches(Ledger(LEDGERS / NEWER).rows()),
+        times_above=statistics.median(above["asv"]) / statistics.median(above["perfkit"]),
         gate_s=middle["perfkit"],
         asv_s=middle["asv"],
         times=middle["asv"] / middle["perfkit"],
@@ -237,9 +254,12 @@ None but perfkit corrects for many benchmarks.
 _ONCE_MORE = """## perfkit and asv once more
 
 Settled on {contest}, since a launch costs perfkit less than in the contest above: the pairs of the six
-benchmarks, each tool first in every second one; {done} of {of} have run, {machines}. A pair took a gate
-{gate_s:.1f} s and asv {asv_s:.1f} s in the median ({times:.1f} times as long), and {gates_s:.0f} s and
-{asvs_s:.0f} s together ({times_together:.1f} times).
+benchmarks, each tool first in every second one. {done} of {of} have run.
+All of them ran on one machine: {machines}. It is not the one above, and its times scatter more: perfkit made
+{launches:.0f} launches of a benchmark in the median, {launches_above:.0f} above, since it measures until it
+can decide. asv measures as often as ever.
+A pair took a gate {gate_s:.1f} s and asv {asv_s:.1f} s in the median ({times:.1f} times as long; above
+{times_above:.1f} times), and {gates_s:.0f} s and {asvs_s:.0f} s together ({times_together:.1f} times).
 """
 _BEFORE = """## The contest before
 

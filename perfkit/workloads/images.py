@@ -3,7 +3,6 @@
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,11 @@ from typing import Literal
 import torch
 from PIL import Image
 
+from perfkit.temporary import leftovers, remove_folder, temporary_folder
+
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 DIGIT_INTENSITIES = 16
+_UNFINISHED = "digits-"
 
 ImageMode = Literal["L", "RGB"]
 
@@ -57,7 +59,7 @@ def cache_folder() -> Path:
 def digits_folder(cache: Path | None = None) -> Path:
     """Return the folder of handwritten digits, exported there on the first call.
 
-    The folder appears complete or not at all: two processes may ask for it at once.
+    The folder appears complete or not at all: two processes may ask for it at once, and one may be killed.
 
     Args:
         cache: Where to keep it; by default the user's cache folder.
@@ -65,8 +67,10 @@ def digits_folder(cache: Path | None = None) -> Path:
     target = (cache or cache_folder()) / "digits"
     if not target.is_dir():
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="digits-") as scratch:
-            _publish(_export_digits(Path(scratch) / "digits"), target)
+        for left in leftovers(target.parent, prefix=_UNFINISHED):
+            remove_folder(left.folder)
+        with temporary_folder(place=target.parent, prefix=_UNFINISHED) as scratch:
+            _publish(_export_digits(scratch / "digits"), target)
     return target
 
 

@@ -1,5 +1,8 @@
 """Folders of images are read and split, the digits are exported, and a user's mistakes are named."""
 
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +19,16 @@ from perfkit.workloads.images import (
     split_stratified,
     spread,
 )
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from PIL import Image
+from perfkit.workloads.images import digits_folder
+
+Image.Image.save = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+digits_folder(Path(sys.argv[1]))
+"""
 
 
 def numbered(labels: list[int]) -> ImageFiles:
@@ -43,6 +56,18 @@ def test_digits_are_exported_once(tmp_path: Path) -> None:
     """A folder that is there is used as it is."""
     (tmp_path / "digits").mkdir()
     assert [] == list(digits_folder(tmp_path).iterdir())
+
+
+def test_what_a_killed_process_had_begun_goes_away(tmp_path: Path) -> None:
+    """The next one removes it and exports all images."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    begun = [path.name for path in tmp_path.iterdir()]
+
+    digits = digits_folder(tmp_path)
+
+    assert (-signal.SIGKILL, 2) == (killed.returncode, len(begun))
+    assert ["digits"] == [path.name for path in tmp_path.iterdir()]
+    assert 10 == len([*digits.iterdir()])
 
 
 def test_cache_honours_the_xdg_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
