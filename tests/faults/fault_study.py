@@ -23,7 +23,7 @@ from calls import CHANGES, Plan
 from damage import damaged_once
 from git_history import head_of_many
 from kills import Journal
-from soak import soak
+from soak import soak, soak_launches
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
 from writers import write_at_once
 
@@ -105,6 +105,11 @@ def _parts(kills: int) -> Iterator[tuple[str, int, Callable[[int, Path], Case]]]
         lambda number, folder: _case("HEAD of 50,000 commits", number, head_of_many(folder, commits=50_000)),
     )
     yield "soak", 1, lambda number, folder: _case("soak", number, soak(folder, runs=10_000))
+    yield (
+        "soak of launches",
+        1,
+        lambda number, folder: _case("soak of launches", number, soak_launches(folder, launches=1_000)),
+    )
 
 
 def _case(part: str, number: int, found: tuple[Sequence[str], Mapping[str, float]]) -> Case:

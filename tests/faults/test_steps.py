@@ -14,7 +14,7 @@ from damage import damaged_once, ledger_of_all_kinds, with_few_for_an_index
 from fault_study import DOCUMENT, RESULTS, table_of
 from killing import kill_after
 from ledger_files import add_run, add_runs, seen, whole
-from soak import soak
+from soak import soak, soak_launches
 from steps import FAILURES, STEPS, Failure, Step, calls_of, do, problems_after, scene_of
 from synthetic import START
 from writers import write_at_once
@@ -95,6 +95,15 @@ def test_nothing_grows(tmp_path: Path) -> None:
 
     assert [] == [problem for problem in problems if "memory" not in problem]
     assert facts["handles"] == facts["handles_after"]
+
+
+@pytest.mark.slow
+def test_launches_leave_nothing_behind(tmp_path: Path) -> None:
+    """Several generations and preloaders of them; memory is judged over a thousand only."""
+    problems, facts = soak_launches(tmp_path, launches=40)
+
+    assert [] == [problem for problem in problems if "memory" not in problem]
+    assert 0 == facts["files_after"]
 
 
 def test_the_document_has_the_figures_of_the_study() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -76,6 +77,27 @@ def test_preloaders_are_numbered_from_one(trees: TwoTrees) -> None:
             numbers.append(launcher.preloader)
 
     assert [0, 1, 2, 3] == numbers
+
+
+def test_the_temporary_files_of_a_launch_go_away_with_it(trees: TwoTrees) -> None:
+    """Those of a hundred launches would fill a disk; only the logs stay until the end of the run."""
+    trees.benchmarks("""
+def test_it(benchmark, tmp_path):
+    (tmp_path / "much").write_bytes(bytes(1000))
+    benchmark(len, [])
+    with open("seen.txt", "a") as file:
+        file.write(f"{tmp_path}\\n")
+""")
+    with trees.launcher() as launcher:
+        for slot in itertools.islice(schedule(seed=1), 2):
+            record = launcher.launch(slot, nodes("test_it"), paces={}, rules=RULES)
+            assert nodes("test_it") == list(record.timings)
+        left = {path.suffix for path in trees.folder.rglob("*")}
+
+    places = {Path(line) for line in trees.said("head", "seen.txt")}
+    assert 2 == len(places)
+    assert all(place.is_relative_to(trees.folder) for place in places)
+    assert {".log"} == left
 
 
 @pytest.mark.parametrize(("cores", "raised"), [(1.5, 1), (2, 2)])

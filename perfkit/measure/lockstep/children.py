@@ -25,6 +25,7 @@ from perfkit.processes.commands import (
 )
 from perfkit.processes.fork_server import ForkServer, ForkServerLostError
 from perfkit.records import SIDES, Side
+from perfkit.temporary import remove_folder
 
 # Every session imports this.
 HARNESS = ("pytest",)
@@ -66,11 +67,16 @@ class Assignment:
 
 
 class Child:
-    """One measured process, and the channel to it."""
+    """One measured process, and the channel to it; its temporary files go away with it."""
 
     def __init__(self, side: Side, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.side, self.channel, self.log = side, channel, log
         self._process = process
+
+    @property
+    def _temporary(self) -> Path:
+        """The folder of its temporary files, which lies beside its log."""
+        return self.log.with_suffix("")
 
     @property
     def pid(self) -> int:
@@ -99,6 +105,7 @@ class Child:
             return self._process.end()
         finally:
             self.channel.close()
+            self._remove_files()
 
     def leave(self, limit_s: float) -> None:
         """Close its channel, wait for ``limit_s`` seconds at most, and end it if it has not ended.
@@ -108,7 +115,7 @@ class Child:
         """
         self.channel.close()
         self._process.wait(limit_s)
-        self._process.end()
+        self.end()
 
     def as_server(self) -> ForkServer:
         """Return it as a fork server, which a child that serves is once it has listed its benchmarks."""
@@ -118,9 +125,14 @@ class Child:
     def collecting(self) -> str:
         """The file that its session is collecting, "" where it has not begun to collect."""
         try:
-            return (self.log.with_suffix("") / COLLECTING).read_text(encoding="utf-8")
+            return (self._temporary / COLLECTING).read_text(encoding="utf-8")
         except OSError:
             return ""
+
+    def _remove_files(self) -> None:
+        """Remove its temporary files: those of all launches of a run could fill the disk."""
+        with contextlib.suppress(OSError):
+            remove_folder(self._temporary)
 
     def last_words(self) -> str:
         """Return the last line of its output that says what happened."""
