@@ -180,9 +180,15 @@ def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterat
     if timing.stopped:
         yield "stopped at the first regression (--fail-fast)"
         return
-    number = sum(one.verdict == "NOT REACHED" for one in timing.comparisons())
-    if number:
-        yield timing.forecast().not_reached(number, budget_s=budget_s)
+    left = [one.benchmark.name for one in timing.comparisons() if one.verdict == "NOT REACHED"]
+    if left:
+        changed = {name for name, state in timing.states.items() if state.compared.changed}
+        yield timing.forecast().not_reached(
+            len(left),
+            of=len(timing.states),
+            changed=None if len(changed) in (0, len(timing.states)) else len(changed.intersection(left)),
+            budget_s=budget_s,
+        )
 
 
 def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[str]:

@@ -252,8 +252,13 @@ class SequentialComparison:
 
     def forecast(self) -> Forecast:
         """Return how long it would take to decide every benchmark that is still undecided."""
-        costs = [one.decision_s or one.next_look_s for one in self._candidates()]
-        return Forecast(costs_s=costs, after_s=self._kept_s(), left_s=self._left_s())
+        costs = [(one.decision_s or one.next_look_s, one.changed) for one in self._candidates()]
+        return Forecast(
+            costs_s=[seconds for seconds, _ in costs],
+            changed_costs_s=[seconds for seconds, changed in costs if changed],
+            after_s=self._kept_s(),
+            left_s=self._left_s(),
+        )
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = self.clock()

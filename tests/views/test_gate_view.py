@@ -13,6 +13,7 @@ from synthetic import build_comparison, build_count, build_report
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need, Policy
 from perfkit.records.differences import Amount, Part, Section
+from perfkit.verdict.exit_code import exit_code
 from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.markdown import render_comment
 from perfkit.views.gate.table import gate_view
@@ -156,6 +157,51 @@ def test_many_benchmarks_that_were_not_reached_do_not_fill_the_table() -> None:
         assert "test_11" in listed[-2]
         assert "and 28 more" in listed[-1]
         assert "test_12" not in text
+
+
+def test_many_that_were_not_reached_are_a_number_in_the_decision() -> None:
+    """Which ones is in the table; the sentence says how many, and why."""
+    many = [build_comparison(f"test_{number}", "NOT REACHED") for number in range(40)]
+    undecided = build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)
+
+    (said, *_) = _decision(build_report(B_SAME, *many))
+    (both, *_) = _decision(build_report(B_SAME, undecided, *many))
+
+    assert (
+        "NO ANSWER YET: it is still open whether 40 of 41 benchmarks became slower by more than 2 %:"
+        " 40 were not reached in the budget of 120 s."
+    ) == said
+    assert "2 %: test_c (at most +10.0 %), 40 were not reached in the budget of 120 s." in both
+
+
+def _counted(*counts: ExactComparison) -> GateReport:
+    return replace(build_report(), exact=counts, exit_code=exit_code(counts))
+
+
+def test_what_was_accepted_is_part_of_the_decision() -> None:
+    """None of the others grew is half of the truth."""
+    accepted = replace(A_SLOWER, accepted="wanted (Ada, 1234abcd)")
+    same, grown = build_count("test_f", "operators", 10, 10), build_count("test_g", "operators", 10, 20)
+    grown = replace(grown, accepted="wanted")
+    lost = replace(build_count("test_g", "peak", 5, None), verdict="MISSING", accepted="wanted")
+
+    (timed, *besides) = _decision(build_report(B_SAME, accepted))
+    (counted, *_) = _decision(_counted(same, same, same, grown))
+    (both, *_) = _decision(_counted(grown, lost))
+
+    assert (
+        "PASS: the benchmark did not become slower by more than 2 %,"
+        " and test_a is 3.1 % slower (between 2.6 and 3.6 %), which was accepted."
+    ) == timed
+    assert "Besides: 1 REGRESSED (accepted)." == besides[0]
+    assert (
+        "PASS: none of 3 counts grew by more than is allowed,"
+        " and 1 other grew and was accepted (test_g: operators dispatched, 10 to 20)."
+    ) == counted
+    assert (
+        "PASS: 1 count grew and was accepted (test_g: operators dispatched, 10 to 20),"
+        " and 1 count could not be counted on head and was accepted."
+    ) == both
 
 
 def test_too_few_launches_are_told_once() -> None:

@@ -164,7 +164,8 @@ def _reasons(
         yield _of_times(report, deciding, names)
     if excused:
         yield _of_excused(report, excused, names)
-    if not causes and not counts:
+    accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
+    if not causes and not counts and not accepted:
         yield _without_cause(report)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
@@ -175,6 +176,7 @@ def _reasons(
         yield f"whether {several} grew is open: values of both sides overlap ({_largest(counts, names)})"
     elif counts:
         yield f"none of {several} grew by more than is allowed"
+    yield from accepted
 
 
 def _of_times(
@@ -193,9 +195,37 @@ def _of_times(
         told = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
         return told if len(causes) == 1 else f"{some} became slower: {told}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        told = _named(causes, names, lambda one: f" ({open_text(one)})")
+        told = _open(report, causes, names)
         return f"it is still open whether {some} became slower by more than {_limit(report, causes)}: {told}"
     return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
+
+
+def _open(report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Return which benchmarks are open, and of many that were not reached how many."""
+    left = [one for one in causes if one.verdict == "NOT REACHED"]
+    if len(left) <= _MOST_NAMES or not isinstance(report, GateReport):
+        return _named(causes, names, lambda one: f" ({open_text(one)})")
+    begun = [one for one in causes if one not in left]
+    told = f"{len(left)} were not reached in the budget of {human_seconds(report.budget_s)}"
+    return ", ".join(([_named(begun, names, lambda one: f" ({open_text(one)})")] if begun else []) + [told])
+
+
+def _of_accepted(
+    report: GateReport | ApartReport, counts: Sequence[ExactComparison], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what fails the gate but for an acceptance; ``counts`` are those that pass by themselves."""
+    slower = [one for one in report.comparisons if one.verdict == "REGRESSED" and one.accepted is not None]
+    if slower:
+        told = _named(slower, names, lambda one: f" is {slower_text(one.estimate)}")
+        yield f"{told}, which was accepted"
+    accepted = [one for one in report.exact if one.accepted is not None]
+    grown = [one for one in accepted if one.head is not None]
+    lost = [one for one in accepted if one.head is None]
+    for found, what in ((grown, "grew"), (lost, "could not be counted on head")):
+        if found:
+            others = counted(len(found), "other" if counts else "count")
+            which = f" ({_largest(found, names)})" if found is grown else ""
+            yield f"{others} {what} and {'was' if len(found) == 1 else 'were'} accepted{which}"
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
