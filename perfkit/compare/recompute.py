@@ -86,7 +86,11 @@ def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project)
     """Return what people have accepted, by now, of these commits; nothing where git does not know them."""
     try:
         acceptances, _ = find_acceptances(
-            project.root, base=commits["base"], head=commits["head"], ledger=ledger
+            project.root,
+            base=commits["base"],
+            head=commits["head"],
+            ledger=ledger,
+            outputs=project.output_paths,
         )
     except RepositoryError:
         return ()
