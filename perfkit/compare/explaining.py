@@ -233,8 +233,8 @@ def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
             for what, found in launches.items()
         )
         yield (
-            f"disturbed: {'; '.join(told)}. Such launches are marked in the ledger; their values count, since"
-            " both sides took turns in each"
+            f"disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that they are compared"
+            " all the same; the ledger marks them"
         )
 
 

@@ -130,7 +130,7 @@ def _share_of(count: ExactComparison) -> str:
     elif _TWICE[0] <= ratio <= _TWICE[1]:
         share = "twice the"
     else:
-        share = f"{100 * ratio:.0f} % of the" if ratio < 1 else f"{ratio:.1f} times the"
+        share = f"{100 * (1 - ratio):.0f} % fewer" if ratio < 1 else f"{ratio:.1f} times the"
     return f"{share} {noun} ({count.base:,.0f} to {count.head:,.0f})"
 
 
