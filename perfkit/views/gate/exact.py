@@ -40,6 +40,9 @@ _MOST_CAUSES = 3
 _MOST_NAMES = 4
 _STYLES = {True: "bold red", False: "dim"}
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
+_COUNTED = (
+    "Counts of what a call does that moved; no noise changes them, and what only informs fails nothing:"
+)
 _ALL_HEADINGS = (*_HEADINGS, "Behind it")
 _NUMBERS = ("base", "head", "moved", "")
 # A name has at least so many columns, however wide the numbers beside it are.
@@ -70,11 +73,13 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     causes, more = causes_behind(entries, names)
     rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
     listed = [*map(_cause_line, causes), *([f"- {more_causes(more)}"] if more else [])]
+    remarks = "\n".join(f"- {escape(line)}" for line in _remarks(exact))
     parts = (
+        _COUNTED if rows else "",
         "\n".join(rows),
-        "\n".join(["Behind them:", "", *listed]) if listed else "",
+        "\n".join(["Where that comes from:", "", *listed]) if listed else "",
         _all_counts(moved, names) if more or len(moved) > len(entries) else "",
-        "\n".join(f"- {escape(line)}" for line in _remarks(exact)),
+        remarks,
     )
     return "\n\n".join(part for part in parts if part)
 

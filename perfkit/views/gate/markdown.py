@@ -7,12 +7,14 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from perfkit.errors import EXIT_NOT_MEASURED
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Commit
 from perfkit.records.comparisons import TARGET_FILE, Comparison, Explanation, GateReport
 from perfkit.units import counted, human_seconds
+from perfkit.verdict.acceptance import COUNTED
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
+from perfkit.views.explain.terminal import telling_callees
 from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
@@ -20,6 +22,7 @@ from perfkit.views.gate.wording import (
     accept_command,
     can_accept,
     change_text,
+    decides,
     details,
     explanation_title,
     in_order,
@@ -27,6 +30,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    percent,
     slowest_part,
     times_text,
     without_many_not_reached,
@@ -41,6 +45,10 @@ _TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
+_GUIDE = (
+    "Base is the code before this change, head the code with it. Launches are pairs of fresh processes, one"
+    " of each."
+)
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
 _BARS_SAID = (
@@ -73,15 +81,50 @@ def _single_comment(report: GateReport) -> str:
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names), *_unknown(report)))),
+        f"**What to do:** {_next_step(report, ordered)}",
         _results(ordered, names, _past(report)),
         _remarks(report, ordered, names),
         *(_explanation(found, names) for found in report.explanations),
         exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        escape(reading_guide(report, names)) if is_timed(report) else "",
+        escape(f"{_GUIDE} {reading_guide(report, names)}") if is_timed(report) else "",
         _folded("Machine, cost, rules, and how to measure it again", _footer(report)),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _next_step(report: GateReport, ordered: Sequence[Comparison]) -> str:
+    """Return what a person does now who has never heard of perfkit."""
+    if report.exit_code == EXIT_PASS:
+        return "nothing."
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        return "run it again, which goes on where it ended, or with a larger `--budget`, in seconds."
+    passes = _of_passing(report, ordered)
+    if report.exit_code == EXIT_NOT_MEASURED:
+        return f"mend what is named below, so that the old code and the new can be compared{passes}."
+    explained = {one.benchmark: one for one in report.explanations}
+    slower = [one for one in ordered if one.verdict == "REGRESSED" and decides(one)]
+    parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
+    part = next((one for one in parts if one is not None), None)
+    if part is not None:
+        through = next((f", most of it through {escape(one.name)}" for one in telling_callees(part)), "")
+        place = f"{escape(part.name)}, {code(part.place)}"
+        return f"look at {place}, where most of the time went{through}{passes}."
+    return f"look at what is named below{passes}."
+
+
+def _of_passing(report: GateReport, ordered: Sequence[Comparison]) -> str:
+    """Return how to let pass what a person wants, "" where that cannot be."""
+    if not can_accept(report):
+        return ""
+    if any(accept_command(one, one.benchmark.name) for one in ordered):
+        return "; what is wanted is let pass as the list below says"
+    grown = sorted({one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED})
+    if not grown:
+        return ""
+    command = _trailer_command(report, short_names(one.benchmark.name for one in report.exact)[grown[0]])
+    each = f", and likewise for {counted(len(grown) - 1, 'other')}" if len(grown) > 1 else ""
+    return f"; what is wanted is let pass by {code(command)}{each}"
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
@@ -154,12 +197,29 @@ def _remark(
     report: GateReport, comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None
 ) -> str:
     name = names[comparison.benchmark.name]
-    command = accept_command(comparison, name) if can_accept(report) else None
+    command = _passing_command(report, comparison, name)
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"; most of it in {escape(part.name)}, {code(part.place)}" if part is not None else ""
     said = escape("; ".join(details(comparison))) + where
     remark = f"- {comparison.verdict} {code(name)}: {said}"
     return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
+
+
+def _passing_command(report: GateReport, comparison: Comparison, name: str) -> str | None:
+    """Return what to type to let a finding pass, None where nothing does."""
+    command = accept_command(comparison, name) if can_accept(report) else None
+    return None if command is None else _trailer_command(report, name)
+
+
+def _trailer_command(report: GateReport, name: str) -> str:
+    """Return what to type to let the findings of a benchmark pass.
+
+    A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
+    """
+    if report.head.dirty:
+        return f'perfkit accept {shlex.quote(name)} --reason "…"'
+    trailer = shlex.quote(f"Perf-Accept: {name}: REASON")
+    return f"git commit --allow-empty -m 'Let it pass' --trailer {trailer} && git push"
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
@@ -190,7 +250,9 @@ def _footer_lines(report: GateReport) -> Iterator[str]:
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     elif report.base_environment is None or report.wanted:
-        options = [*options_of(report.wanted), *([] if is_timed(report) else ["--exact-only"])]
+        margins = {one.margin for one in report.comparisons}
+        margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+        options = [*options_of(report.wanted), *(margin if is_timed(report) else ["--exact-only"])]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )
