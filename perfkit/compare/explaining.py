@@ -183,7 +183,7 @@ def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterat
     left = [one.benchmark.name for one in timing.comparisons() if one.verdict == "NOT REACHED"]
     if left:
         changed = {name for name, state in timing.states.items() if state.compared.changed}
-        yield timing.forecast().not_reached(
+        yield timing.forecast(left).not_reached(
             len(left),
             of=len(timing.states),
             changed=None if len(changed) in (0, len(timing.states)) else len(changed.intersection(left)),

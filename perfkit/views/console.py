@@ -9,6 +9,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -94,6 +95,17 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Return lines that a terminal can show."""
     return "\n".join(map(visible, text.split("\n")))
+
+
+def folded(text: str, columns: int) -> str:
+    """Return a text whose lines are folded between words where they are too long; no path is cut."""
+    lines = (
+        textwrap.fill(line, max(columns, 1), break_long_words=False, break_on_hyphens=False)
+        if len(line) > columns
+        else line
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
 
 
 def visible_json(text: str) -> str:

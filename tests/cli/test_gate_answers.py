@@ -125,7 +125,7 @@ def test_the_verdict_is_the_first_sentence(stopped: Stopped) -> None:
     form = r"FAIL: test_looped is \d+\.\d times as slow \(between \d+\.\d and \d+\.\d times\)\."
     assert re.fullmatch(form, sentence)
     assert stopped.comment.splitlines()[2].startswith("FAIL: test_looped is ")
-    assert "FAIL. What is slower by more than 50 % fails. Besides: " in stopped.said
+    assert "FAIL. A slowdown of up to 50 % would pass. Besides: " in stopped.said
 
 
 def test_a_slowdown_without_more_calls_is_told(stopped: Stopped) -> None:

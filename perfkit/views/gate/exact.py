@@ -73,6 +73,7 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
     listed = [*map(_cause_line, causes), *([f"- {more_causes(more)}"] if more else [])]
     table = (
+        "Counts of what a call does, which no noise changes:" if rows else "",
         "\n".join(rows),
         "\n".join(["What was called more or less often, and where:", "", *listed]) if listed else "",
         _all_counts(moved, names) if more or len(moved) > len(entries) else "",
@@ -82,7 +83,7 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     if any(map(blocks, entries)) or any(map(_is_missing, exact)):
         return "\n\n".join(part for part in (*table, remarks) if part)
     number = f"{counted(len(entries), 'kind')} moved" if entries else "none moved"
-    summary = f"<summary>Counts of operations, which repeat to the digit: {number}, none decides</summary>"
+    summary = f"<summary>Counts of what a call does: {number}, none decides</summary>"
     text = "\n\n".join(part for part in (*table, remarks) if part)
     return f"<details>\n{summary}\n\n{text}\n\n</details>"
 

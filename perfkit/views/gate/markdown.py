@@ -8,12 +8,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Commit
 from perfkit.records.comparisons import TARGET_FILE, Comparison, Explanation, GateReport, Verdict
+from perfkit.records.differences import Part
 from perfkit.units import counted, human_seconds
+from perfkit.verdict.acceptance import COUNTED
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
+from perfkit.views.explain.terminal import telling_callees
 from perfkit.views.gate.decision import (
     both_sentence,
     cost_sentence,
@@ -28,6 +31,7 @@ from perfkit.views.gate.wording import (
     accept_command,
     can_accept,
     change_text,
+    decides,
     details,
     explanation_title,
     in_order,
@@ -35,6 +39,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    percent,
     slowest_part,
     times_text,
     without_many_not_reached,
@@ -47,12 +52,11 @@ from perfkit.views.surroundings import difference_of_sides, options_of
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
 # The last column of a table in which verdicts are about typical calls.
 _ALL_CALLS = "Mean of all calls"
-# Counts of things that are called, each with where.
-_OF_CALLS = ("operators", "python_calls")
 _UNDER_PROFILER = (
     "Under cProfile, which makes every call slower: compare these lines with one another, not with the table"
     " above."
 )
+_SIDES = "Base is the code before this change, head the code with it."
 _HOW_MADE = (
     "A launch is a fresh process of each side, which are timed in turns; a benchmark has as many as its"
     " verdict takes. Change is taken within launches, so that its last digit may differ from what the rounded"
@@ -92,15 +96,12 @@ def _single_comment(report: GateReport) -> str:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
-    # Who may not merge wants to know why and what to do, and who may wants no more than the first line.
-    answer = (
-        (results, remarks)
-        if report.exit_code == EXIT_PASS
-        else (remarks, _next_step(report, ordered, names), results)
-    )
+    # Who may not merge wants to know why first.
+    answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
+        _next_step(report),
         *answer,
         *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
         exact_markdown(report.exact),
@@ -112,7 +113,7 @@ def _single_comment(report: GateReport) -> str:
 
 
 def _guide(report: GateReport, names: Mapping[str, str]) -> str:
-    return escape(" ".join((reading_guide(report, names), _HOW_MADE, explained_sentence())))
+    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, explained_sentence())))
 
 
 def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
@@ -122,22 +123,58 @@ def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
     )
 
 
-def _next_step(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    """Return what to do about what fails, with the commands that let it pass where it is wanted."""
-    if not can_accept(report):
-        return ""
-    commands = [accept_command(one, names[one.benchmark.name]) for one in comparisons]
-    typed = [command for command in commands if command is not None]
-    if not typed:
-        return ""
-    slower = all(one.verdict == "REGRESSED" for one in comparisons if accept_command(one, ""))
-    mend = "make it quicker" if slower else "mend it"
-    wanted = "If it is meant to be so" if slower else "If it is to pass as it is"
-    told = (
-        f"What to do: {mend}, and push again. {wanted}, this records in a checkout of this branch"
-        " who lets it pass, and why:"
-    )
-    return _LINE_BREAK.join((told, *map(code, typed)))
+def _next_step(report: GateReport) -> str:
+    """Return what a person does now who has never heard of perfkit."""
+    if report.exit_code == EXIT_PASS:
+        return "**What to do:** nothing."
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        return (
+            "**What to do:** run it again, which goes on where it ended, or give it more seconds by"
+            " `--budget`."
+        )
+    if report.exit_code == EXIT_NOT_MEASURED:
+        mend = "mend what is named below, so that the old code and the new can be compared, and push again"
+    elif (part := _first_part(report)) is not None:
+        mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
+    else:
+        mend = "look at what is named below, and push again"
+    told, passing = f"**What to do:** {mend}.", _passing_commands(report)
+    if not passing:
+        return told
+    return _LINE_BREAK.join((f"{told} What is wanted as it is passes by a word of why:", *map(code, passing)))
+
+
+def _first_part(report: GateReport) -> Part | None:
+    """Return the part of the code that made the first slower benchmark slower, where that is known."""
+    explained = {one.benchmark: one for one in report.explanations}
+    slower = (one for one in in_order(report.comparisons) if one.verdict == "REGRESSED" and decides(one))
+    parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
+    return next((part for part in parts if part is not None), None)
+
+
+def _place_of(part: Part) -> str:
+    """Return a function with its line, and what it calls if that takes the time."""
+    through = next((f", through {escape(one.name)}" for one in telling_callees(part)), "")
+    return f"{escape(part.name)}, {code(part.place)}{through}"
+
+
+def _passing_commands(report: GateReport) -> list[str]:
+    """Return what to type to let all findings pass, nothing where that cannot be.
+
+    A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
+    """
+    found = [
+        *(one for one in in_order(report.comparisons) if accept_command(one, "")),
+        *(one for one in report.exact if decides(one) and one.verdict in COUNTED),
+    ]
+    names = short_names(one.benchmark.name for one in (*report.comparisons, *report.exact))
+    meant = dict.fromkeys(names[one.benchmark.name] for one in found)
+    if not meant or not can_accept(report):
+        return []
+    if report.head.dirty:
+        return [f'perfkit accept {shlex.quote(name)} --reason "…"' for name in meant]
+    trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
+    return [f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"]
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
@@ -205,33 +242,15 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
 
 def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
     explained = {one.benchmark: one for one in report.explanations}
-    told = (
-        _remark(found, names, explained.get(found.benchmark.name), _called_more(report, found))
-        for found in comparisons
-    )
+    told = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
     return "\n".join(remark for remark in told if remark is not None)
 
 
-def _called_more(report: GateReport, comparison: Comparison) -> str:
-    """Return what a call of a slower benchmark runs more often than before, if counts tell."""
-    if comparison.verdict != "REGRESSED":
-        return ""
-    counts = (one for one in report.exact if one.benchmark.name == comparison.benchmark.name)
-    causes = [cause for one in counts if one.metric.name in _OF_CALLS for cause in one.causes]
-    most = max(causes, key=lambda cause: cause.head - cause.base, default=None)
-    if most is None or most.head <= most.base:
-        return ""
-    place = f", {code(most.place)}," if most.place else ""
-    return f"a call now runs {escape(most.what)}{place} {most.head - most.base:,.0f} times more"
-
-
-def _remark(
-    comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None, called: str
-) -> str | None:
+def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
     """Return what the table does not say of a benchmark; of a slower one, where the time is spent."""
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
-    where = f"most of what was added is spent in {escape(part.name)}, {code(part.place)}" if part else ""
-    told = "; ".join(filter(None, (where, called, escape("; ".join(details(comparison, directions=False))))))
+    where = f"most of what was added is spent in {_place_of(part)}" if part else ""
+    told = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
     return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {told}" if told else None
 
 
@@ -267,7 +286,9 @@ def _footer_lines(report: GateReport) -> Iterator[str]:
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     elif report.base_environment is None or report.wanted:
-        options = [*options_of(report.wanted), *([] if is_timed(report) else ["--exact-only"])]
+        margins = {one.margin for one in report.comparisons}
+        margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+        options = [*options_of(report.wanted), *(margin if is_timed(report) else ["--exact-only"])]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )
