@@ -208,7 +208,9 @@ class ChildPlugin:
         if status != "ok":
             kind: str = "oom" if status == "error" and _ran_out_of_memory(call) else status
             where = self._raised_at(call) if status == "error" else None
-            self._outcomes.setdefault(item.nodeid, (kind, f"{message} ({where})" if where else message))
+            self._outcomes.setdefault(
+                item.nodeid, (kind, f"{str(message).rstrip()} ({where})" if where else message)
+            )
         if report.when == "teardown":
             kind, message = self._outcomes.get(item.nodeid, ("ok", None))
             self._channel.send({"kind": "finished", "node": item.nodeid, "status": kind, "message": message})

@@ -148,9 +148,7 @@ def test_less_work_without_a_gain_is_told_with_where_to_look(project: GitProject
 
     assert (0, "UNCHANGED") == (gated.exit_code, gated.verdicts["test_elsewhere"]), gated.stderr
     (explanation,) = gated.report["explanations"]
-    said = (
-        r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
-    )
+    said = r"\d+ % fewer Python calls \(.*\), the same time: the time is spent elsewhere, look at spin \(work"
     assert re.match(said, explanation["findings"][0])
     assert "test_elsewhere: what moved, per call under cProfile" in gated.stderr
     again = project.gate("--from-ledger", gated.run_id)
