@@ -20,6 +20,7 @@ from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
+    accept_line,
     can_accept,
     change_text,
     decides,
@@ -122,7 +123,8 @@ def _of_passing(report: GateReport, ordered: Sequence[Comparison]) -> str:
     grown = sorted({one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED})
     if not grown:
         return ""
-    command = _trailer_command(report, short_names(one.benchmark.name for one in report.exact)[grown[0]])
+    name = short_names(one.benchmark.name for one in report.exact)[grown[0]]
+    command = accept_line(name) if report.head.dirty else _trailer_command(name)
     each = f", and likewise for {counted(len(grown) - 1, 'other')}" if len(grown) > 1 else ""
     return f"; what is wanted is let pass by {code(command)}{each}"
 
@@ -197,27 +199,26 @@ def _remark(
     report: GateReport, comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None
 ) -> str:
     name = names[comparison.benchmark.name]
-    command = _passing_command(report, comparison, name)
+    commands = _passing_commands(report, comparison, name)
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
     where = f"; most of it in {escape(part.name)}, {code(part.place)}" if part is not None else ""
     said = escape("; ".join(details(comparison))) + where
     remark = f"- {comparison.verdict} {code(name)}: {said}"
-    return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
+    return _LINE_BREAK.join((remark, *commands))
 
 
-def _passing_command(report: GateReport, comparison: Comparison, name: str) -> str | None:
-    """Return what to type to let a finding pass, None where nothing does."""
+def _passing_commands(report: GateReport, comparison: Comparison, name: str) -> Iterator[str]:
+    """Yield what to type to let a finding pass: most readers of a comment have no ledger with this gate."""
     command = accept_command(comparison, name) if can_accept(report) else None
-    return None if command is None else _trailer_command(report, name)
+    if command is not None and report.head.dirty:
+        yield f"  to let it pass: {code(command)}"
+    elif command is not None:
+        yield f"  to let it pass: {code(_trailer_command(name))}"
+        yield f"  or, with the ledger that has this gate: {code(command)}"
 
 
-def _trailer_command(report: GateReport, name: str) -> str:
-    """Return what to type to let the findings of a benchmark pass.
-
-    A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
-    """
-    if report.head.dirty:
-        return f'perfkit accept {shlex.quote(name)} --reason "…"'
+def _trailer_command(name: str) -> str:
+    """Return what to type for a commit whose message lets the findings of a benchmark pass."""
     trailer = shlex.quote(f"Perf-Accept: {name}: REASON")
     return f"git commit --allow-empty -m 'Let it pass' --trailer {trailer} && git push"
 
@@ -252,7 +253,7 @@ def _footer_lines(report: GateReport) -> Iterator[str]:
     elif report.base_environment is None or report.wanted:
         margins = {one.margin for one in report.comparisons}
         margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
-        options = [*options_of(report.wanted), *(margin if is_timed(report) else ["--exact-only"])]
+        options = [*(margin if is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )
