@@ -73,14 +73,6 @@ def explain_benchmarks(
     return tuple(explanation for explanation in found if explanation is not None)
 
 
-def explain_counts(
-    comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
-) -> tuple[Explanation, ...]:
-    """Say where a time did not follow its counts, without a profile."""
-    found = (_with_disagreement(None, one) for one in disagreements(comparisons, exact))
-    return tuple(explanation for explanation in found if explanation is not None)
-
-
 def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
     """Return an explanation that begins with what the time and the counts say, where they disagree."""
     if found is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.records.comparisons import Comparison, Estimate, ExactComparison
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, Explanation
 
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.
@@ -53,6 +53,16 @@ def disagreements(
         }
         if one.estimate is not None and (found := _disagreement(one, one.estimate, counts)) is not None:
             yield found
+
+
+def explain_counts(
+    comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
+) -> tuple[Explanation, ...]:
+    """Say where a time did not follow its counts, without a profile."""
+    return tuple(
+        Explanation(benchmark=one.benchmark, section=None, findings=(one.said,))
+        for one in disagreements(comparisons, exact)
+    )
 
 
 def _is_known(count: ExactComparison) -> bool:

@@ -29,6 +29,7 @@ from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
+    accept_line,
     can_accept,
     change_text,
     decides,
@@ -172,7 +173,7 @@ def _passing_commands(report: GateReport) -> list[str]:
     if not meant or not can_accept(report):
         return []
     if report.head.dirty:
-        return [f'perfkit accept {shlex.quote(name)} --reason "…"' for name in meant]
+        return [*map(accept_line, meant)]
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
     return [f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"]
 
@@ -288,7 +289,7 @@ def _footer_lines(report: GateReport) -> Iterator[str]:
     elif report.base_environment is None or report.wanted:
         margins = {one.margin for one in report.comparisons}
         margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
-        options = [*options_of(report.wanted), *(margin if is_timed(report) else ["--exact-only"])]
+        options = [*(margin if is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )

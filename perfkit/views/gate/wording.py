@@ -242,6 +242,11 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
     """
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
+    return accept_line(name)
+
+
+def accept_line(name: str) -> str:
+    """Return the command that lets the findings of a benchmark pass, as far as they block."""
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
 
