@@ -8,6 +8,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: mutants identical environments peers change-points bisect-study bisects peers-history scale versions clean
 .PHONY: site reference links
 .PHONY: gpu
+.PHONY: first-output
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
 run: $(INSTALLED)
@@ -154,6 +155,10 @@ engine-costs: $(INSTALLED)
 
 engine-plan: $(INSTALLED)
 	$(BIN)/python benchmarks/engines/engine_plan.py
+
+# How soon every command says its first words: some ten minutes. Some commands only: make first-output FIRST="--call gate"
+first-output: $(INSTALLED)
+	PYTHONPATH=tests:tests/faults $(BIN)/python benchmarks/first_output/first_output.py --write $(FIRST)
 
 # Histories of equal data through perfkit, pytest-benchmark and asv, and then the detectors of steps.
 peers-history: change-points

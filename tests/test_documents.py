@@ -41,6 +41,7 @@ TEXTS = [
     "docs/change-points.md",
     "docs/comparison.md",
     "docs/evidence.md",
+    "docs/first-output.md",
     "docs/gpu.md",
     "docs/howto/find-the-slow-commit.md",
     "docs/howto/from-asv.md",

@@ -16,6 +16,7 @@ from _pytest.mark.expression import Expression
 from . import COLLECTING, FIXTURE_NAME, MARKERS, cache_options
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
 from .channel import Channel
+from .provenance import own_part
 from .reach import Reach, may_run
 from .reports import MESSAGE_LIMIT, judge, last_line
 from .source import source_of
@@ -186,6 +187,13 @@ class ChildPlugin:
         where = self._without_root(f"{last.path}:{last.lineno + 1}")
         self._why_ended = f"{excinfo.typename}: {_one_line(excinfo)} ({where})"
 
+    def _raised_at(self, call: pytest.CallInfo[None]) -> str | None:
+        """Return the last line of this side's own code that an error went through."""
+        entries = call.excinfo.traceback if call.excinfo is not None else ()
+        own = (entry for entry in reversed([*entries]) if own_part(Path(entry.path), self._root) is not None)
+        last = next(own, None)
+        return None if last is None else self._without_root(f"{last.path}:{last.lineno + 1}")
+
     def _without_root(self, text: str) -> str:
         """Name the files of this side relative to its root, as the other side does."""
         return text.replace(f"{self._root}/", "")
@@ -199,7 +207,10 @@ class ChildPlugin:
         status, message = judge(call, report)
         if status != "ok":
             kind: str = "oom" if status == "error" and _ran_out_of_memory(call) else status
-            self._outcomes.setdefault(item.nodeid, (kind, message))
+            where = self._raised_at(call) if status == "error" else None
+            self._outcomes.setdefault(
+                item.nodeid, (kind, f"{str(message).rstrip()} ({where})" if where else message)
+            )
         if report.when == "teardown":
             kind, message = self._outcomes.get(item.nodeid, ("ok", None))
             self._channel.send({"kind": "finished", "node": item.nodeid, "status": kind, "message": message})

@@ -14,6 +14,9 @@ from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, Pe
 # does by default takes a tenth of its time and finds nothing.
 _OBJECTS_PER_COLLECTION = 200_000
 _INTERRUPTED = "interrupted"
+# Options with which nothing is said but what was asked for, and commands that have nothing to wait for.
+_QUIET = frozenset({"--quiet", "-q", "--help"})
+_SAYS_AT_ONCE = frozenset({"help", "schema", "work"})
 # What terminals take for "show the cursor" (DECTCEM).
 _CURSOR = b"\x1b[?25h"
 
@@ -43,15 +46,15 @@ def main() -> None:
 
 def _outcome() -> int:
     try:
-        from perfkit.views.console import let_any_text_through
+        from perfkit.views.console import let_any_text_through, shown_until_more_is_said
 
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
         let_any_text_through()
+        with shown_until_more_is_said(starting) if (starting := _starting()) else contextlib.nullcontext():
+            from perfkit.cli.app import run_app
 
-        from perfkit.cli.app import run_app
-
-        code = run_app()
-        sys.stdout.flush()
+            code = run_app()
+            sys.stdout.flush()
     except PerfkitError as error:
         return _failed(error)
     except KeyboardInterrupt as error:
@@ -62,6 +65,13 @@ def _outcome() -> int:
     except Exception as error:  # noqa: BLE001 (whatever is wrong with perfkit, 1 would mean "regressed")
         return _failed_unforeseen(error)
     return code
+
+
+def _starting() -> str:
+    """Return what to say while a command gets ready, since importing what it needs may take a second."""
+    verb, *others = (*sys.argv[1:], "")
+    at_once = verb.startswith("-") or verb in _SAYS_AT_ONCE or "_PERFKIT_COMPLETE" in os.environ
+    return "" if at_once or not verb or _QUIET.intersection(others) else f"starting perfkit {verb}"
 
 
 def _failed(error: PerfkitError) -> int:

@@ -63,10 +63,19 @@ def _told(kept: Accepted) -> str:
     acceptance = kept.acceptance
     ratio = f" ×{acceptance.ratio:.3f}" if acceptance.ratio else ""
     bound = ", for the uncommitted changes that the gate measured" if acceptance.diff_hash else ""
+    if acceptance.code:
+        bound += " and for a commit of the same code"
     shared = mirrored_url(kept.file.parent.parent)
     place = (
         f"{told_place(kept.file)}: later gates on that ledger read it"
         if shared
         else f"{kept.file}: commit this file with your code, so that later gates read it"
     )
-    return f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}\n{place}"
+    alone = (
+        "\nIt holds for those changes alone, which are not here as they were measured: once you have"
+        " committed, run `perfkit gate` and accept what that finds."
+        if acceptance.diff_hash and not acceptance.code
+        else ""
+    )
+    said = f"accepted {acceptance.benchmark}: {acceptance.verdict}{ratio}{bound}: {acceptance.told}"
+    return f"{said}\n{place}{alone}"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfkit.cli.options import LedgerOption, examples
-from perfkit.cli.output import stages
+from perfkit.cli.output import show, stages
 from perfkit.errors import UsageError
 
 _BRANCH = "perfkit-ledger"
@@ -36,7 +36,7 @@ def pull(
     with stages(only_drawn=True) as progress:
         progress.say(f"fetching {branch} of {remote}")
         told = pull_ledger(project, place, branch=branch, remote=remote)
-    typer.echo(told)
+    show(told)
 
 
 def push(
@@ -51,7 +51,7 @@ def push(
     with stages(only_drawn=True) as progress:
         progress.say(f"pushing to {branch} of {remote}")
         told = push_ledger(project, place, branch=branch, remote=remote)
-    typer.echo(told)
+    show(told)
 
 
 def _folder(place: str | Path) -> Path:

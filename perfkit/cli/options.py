@@ -219,8 +219,9 @@ def ledger_at(place: str | Path, *, to_read: bool = False) -> Path:
     from perfkit.views.console import visible
 
     folder = _copied(place, to_read=to_read)
-    for told in settle_leftovers(folder):
-        typer.echo(f"perfkit: {visible(told)}", err=True)
+    for settled in settle_leftovers(folder):
+        if settled.problem or not is_quiet():
+            typer.echo(f"perfkit: {visible(settled.told)}", err=True)
     return folder
 
 

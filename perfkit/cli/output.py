@@ -72,15 +72,18 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
     Raises:
         UsageError: the stream takes nothing more, as on a full disk.
     """
-    from perfkit.views.console import console_on
+    from perfkit.views.console import console_on, folded
 
     stream = sys.stderr if to_json == STANDARD_OUTPUT else sys.stdout
     if is_quiet():
         view = verdict or _first_sentence(view)
     try:
-        # A text is laid out already, except for a verdict, and a "[" in it must not be read as markup.
-        laid_out = isinstance(view, str) and not (is_quiet() and stream.isatty())
-        console_on(stream).print(view, markup=False, soft_wrap=laid_out)
+        console = console_on(stream)
+        # A text is laid out already, so only a line that a terminal would break inside a word is folded.
+        if isinstance(view, str) and stream.isatty():
+            view = folded(view, console.width)
+        # A "[" must not be read as markup.
+        console.print(view, markup=False, soft_wrap=isinstance(view, str))
         stream.flush()
     except SystemExit as end:
         # The library that prints ends the command with 1 if the output is closed.
@@ -182,6 +185,8 @@ def write_text(text: str) -> None:
         UsageError: the stream takes nothing more, as on a full disk.
     """
     try:
+        # Whatever waits for the first words hears of these.
+        sys.stdout.write("")
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()

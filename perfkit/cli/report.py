@@ -44,7 +44,6 @@ def report(
     """
     from perfkit.config import load_project
     from perfkit.errors import UsageError
-    from perfkit.jobs.report import DEFAULT_OUT, make_report, write_trends
 
     if out is not None and trends is not None:
         raise UsageError("--out and --trends exclude one another: the pages have pictures of all trends")
@@ -55,13 +54,18 @@ def report(
     if trends is not None:
         with stages(only_drawn=True) as progress:
             progress.say("reading the history")
+            from perfkit.jobs.report import write_trends
+
             written = write_trends(
                 project=project, ledger=place, folder=trends, benchmarks=tuple(benchmarks or ())
             )
         told = f"{written.folder}: {written.files} pictures"
     else:
-        folder = out or project.path(project.config.report.out or DEFAULT_OUT)
-        with stages(only_drawn=True) as progress:
+        with stages() as progress:
+            progress.say("reading the ledger")
+            from perfkit.jobs.report import DEFAULT_OUT, make_report
+
+            folder = out or project.path(project.config.report.out or DEFAULT_OUT)
             written = make_report(project=project, ledger=place, out=folder, progress=progress)
         told = f"{written.folder / 'index.html'}: {written.files} files"
     removed = f", {written.removed} removed" if written.removed else ""

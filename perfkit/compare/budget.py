@@ -56,10 +56,12 @@ def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
 class Forecast:
     """About how many seconds each undecided benchmark still needs, and how many seconds are left.
 
-    ``after_s`` are kept for what follows, and not part of those that are left.
+    ``after_s`` are kept for what follows, and not part of those that are left. ``changed_costs_s`` are those
+    of benchmarks that may run changed code.
     """
 
     costs_s: Collection[float]
+    changed_costs_s: Collection[float] = ()
     left_s: float
     after_s: float = 0.0
 
@@ -103,17 +105,33 @@ class Forecast:
             ' (inconclusive = "go on")'
         )
 
-    def not_reached(self, number: int, *, budget_s: float) -> str:
-        """Return a sentence on the ``number`` benchmarks not reached, and the budget that decides all."""
+    def not_reached(self, number: int, *, of: int, changed: int | None, budget_s: float) -> str:
+        """Return what to say of the ``number`` benchmarks that were not reached, and what reaches them.
+
+        ``changed`` of them may run code that differs between the sides, None where all may, or none.
+        """
+        told = (
+            f"{number} of {counted(of, 'benchmark')} {'was' if number == 1 else 'were'} not reached, since"
+            f" the budget of {human_seconds(budget_s)} was over before"
+        )
+        if changed is not None:
+            verb = "is" if changed == 1 else "are"
+            left = f"{changed} of these {verb} left" if changed else "all of these were reached"
+            told += f". Those that may run changed code come first, and {left}"
+        soonest = self._enough_s(self.changed_costs_s, budget_s)
+        these = f"--budget {soonest} reaches these, with " if changed else ""
+        every = f"--budget {self.enough_s(budget_s)}{'' if changed else ' reaches'} all of them"
         return (
-            f"the budget of {human_seconds(budget_s)} was over before {counted(number, 'benchmark')}"
-            f" {'was' if number == 1 else 'were'} reached ({self._cure(budget_s)})"
+            f"{told}. The same command with {these}{every}; --select EXPR chooses fewer, and each of fewer is"
+            " decided sooner"
         )
 
     def enough_s(self, budget_s: float) -> int:
         """Return the budget that decides all of them, to ten seconds."""
-        whole = budget_s + self.seconds - self.after_s - self.left_s
-        return math.ceil(whole / 10) * 10
+        return self._enough_s(self.costs_s, budget_s)
+
+    def _enough_s(self, costs_s: Collection[float], budget_s: float) -> int:
+        return math.ceil((budget_s + math.fsum(costs_s) - self.left_s) / 10) * 10
 
     def _cure(self, budget_s: float) -> str:
         return f"--budget {self.enough_s(budget_s)} for all, or --select to measure fewer"

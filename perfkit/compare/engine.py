@@ -432,7 +432,8 @@ class _Comparing:
         # What was accepted is looked up once for each set of regressions, since git is asked for it.
         known = tuple(one.benchmark.name for one in regressed)
         if known and known != self._looked_up:
-            told = accept(comparisons, (), self.sides.pair, ledger=self.ledger).comparisons
+            outputs = self.sides.project.output_paths
+            told = accept(comparisons, (), self.sides.pair, ledger=self.ledger, outputs=outputs).comparisons
             self._looked_up = known
             self._failing = any(
                 one.accepted is None for one in told if one.verdict == "REGRESSED" and one.gating

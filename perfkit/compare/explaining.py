@@ -73,14 +73,6 @@ def explain_benchmarks(
     return tuple(explanation for explanation in found if explanation is not None)
 
 
-def explain_counts(
-    comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
-) -> tuple[Explanation, ...]:
-    """Say where a time did not follow its counts, without a profile."""
-    found = (_with_disagreement(None, one) for one in disagreements(comparisons, exact))
-    return tuple(explanation for explanation in found if explanation is not None)
-
-
 def _with_disagreement(explained: Explanation | None, found: Disagreement | None) -> Explanation | None:
     """Return an explanation that begins with what the time and the counts say, where they disagree."""
     if found is None:
@@ -180,9 +172,15 @@ def why_not_measured(timing: SequentialComparison, *, budget_s: float) -> Iterat
     if timing.stopped:
         yield "stopped at the first regression (--fail-fast)"
         return
-    number = sum(one.verdict == "NOT REACHED" for one in timing.comparisons())
-    if number:
-        yield timing.forecast().not_reached(number, budget_s=budget_s)
+    left = [one.benchmark.name for one in timing.comparisons() if one.verdict == "NOT REACHED"]
+    if left:
+        changed = {name for name, state in timing.states.items() if state.compared.changed}
+        yield timing.forecast(left).not_reached(
+            len(left),
+            of=len(timing.states),
+            changed=None if len(changed) in (0, len(timing.states)) else len(changed.intersection(left)),
+            budget_s=budget_s,
+        )
 
 
 def waiting_threads(timing: SequentialComparison, *, threads: int) -> Iterator[str]:
@@ -227,8 +225,8 @@ def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
             for what, found in launches.items()
         )
         yield (
-            f"disturbed: {'; '.join(told)}. Such launches are marked in the ledger; their values count, since"
-            " both sides took turns in each"
+            f"disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that they are compared"
+            " all the same; the ledger marks them"
         )
 
 

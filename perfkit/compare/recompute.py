@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perfkit.compare.accepting import find_acceptances
-from perfkit.compare.explaining import explain_counts
 from perfkit.config import Project
 from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, LedgerError, RepositoryError
 from perfkit.ledger.store import Ledger
@@ -14,6 +13,7 @@ from perfkit.records import GATES, Commit, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, GateReport
 from perfkit.records.policies import gate_policy, judged_policy
 from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts
+from perfkit.verdict.disagreement import explain_counts
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.from_rows import comparison_of, exact_comparisons_of, is_count
 
@@ -86,7 +86,11 @@ def _acceptances(commits: Mapping[Side, Commit], ledger: Path, project: Project)
     """Return what people have accepted, by now, of these commits; nothing where git does not know them."""
     try:
         acceptances, _ = find_acceptances(
-            project.root, base=commits["base"], head=commits["head"], ledger=ledger
+            project.root,
+            base=commits["base"],
+            head=commits["head"],
+            ledger=ledger,
+            outputs=project.output_paths,
         )
     except RepositoryError:
         return ()

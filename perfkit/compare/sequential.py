@@ -9,7 +9,7 @@ import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -250,10 +250,19 @@ class SequentialComparison:
         """Return the verdict so far of a benchmark, None where it has failed."""
         return None if self.states[node].failure is not None else self.judge(node).verdict
 
-    def forecast(self) -> Forecast:
-        """Return how long it would take to decide every benchmark that is still undecided."""
-        costs = [one.decision_s or one.next_look_s for one in self._candidates()]
-        return Forecast(costs_s=costs, after_s=self._kept_s(), left_s=self._left_s())
+    def forecast(self, only: Collection[str] | None = None) -> Forecast:
+        """Return how long it would take to decide what is still undecided, or ``only`` some of it."""
+        costs = [
+            (one.decision_s or one.next_look_s, one.changed)
+            for one in self._candidates()
+            if only is None or one.node in only
+        ]
+        return Forecast(
+            costs_s=[seconds for seconds, _ in costs],
+            changed_costs_s=[seconds for seconds, changed in costs if changed],
+            after_s=self._kept_s(),
+            left_s=self._left_s(),
+        )
 
     def _launch(self, slot: Slot, nodes: Sequence[str]) -> None:
         begun = self.clock()

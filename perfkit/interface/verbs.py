@@ -299,6 +299,6 @@ def _ledger(place: Folder | None, project: Project) -> Path:
     from perfkit.views.console import visible
 
     folder = ledger_folder(project.ledger_place if place is None else place)
-    for told in settle_leftovers(folder):
-        print(f"perfkit: {visible(told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+    for settled in settle_leftovers(folder):
+        print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
     return folder

@@ -13,12 +13,13 @@ from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
-from perfkit.records import Row
+from perfkit.records import Commit, Row
 from perfkit.records.comparisons import Comparison, ExactComparison
 from perfkit.records.policies import GatePolicy, JudgedPolicy
 from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.working_tree import code_of, describe_working_tree
 from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS
 from perfkit.verdict.from_rows import exact_comparisons_of
 
@@ -49,6 +50,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     gates = [_Gate.of(rows, kept) for rows in _newest_gates(kept, resolve(repository, ref).sha)]
     gate = next((one for one in gates if one.is_blocked_by(benchmark)), gates[0])
     head = next(row for row in gate.rows if _is_judged(row))
+    top, outputs = Path(str(repository.working_tree_dir)), (*project.output_paths, ledger)
     exact = gate.exact
     finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
     blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and _blocks(one)]
@@ -64,8 +66,18 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         run_id=head.run_id,
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,
+        code=_uncommitted_code(head.commit, top, outputs),
     )
     return Accepted(acceptance=acceptance, file=keep_acceptance(ledger, acceptance))
+
+
+def _uncommitted_code(measured: Commit, top: Path, outputs: Sequence[Path]) -> str | None:
+    """Return the hash of all code with the changes that a gate measured, None where these are gone."""
+    if measured.diff_hash is None:
+        return None
+    now = describe_working_tree(top, ignored=outputs)
+    is_here = (now.sha, now.diff_hash) == (measured.sha, measured.diff_hash)
+    return code_of(top, ignored=outputs) if is_here else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,6 +129,8 @@ def check_engine(url: str, *, say: Callable[[str], None]) -> tuple[CheckedWorker
         code=Code(head="0" * 40),
         stamp=datetime.fromtimestamp(0, UTC),
     )
+    # Nobody answers for as long as a connection may take.
+    say(f"asking {url} for its workers")
     with DaskEngine(url, say=say) as engine:
         say("looking at the workers")
         return tuple(engine.check(task))

@@ -53,7 +53,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         found = compare_sides(sides, surveyed, method, record=record, began=opened.began, progress=progress)
         explanations = explain_benchmarks(found.comparisons, found.exact, surveyed.compared, sides, progress)
         notes = tuple(notes_on(sides, surveyed, prior=found.prior, loaded=found.loaded))
-    told = accept(found.comparisons, found.exact, pair, ledger=request.ledger)
+    told = accept(found.comparisons, found.exact, pair, ledger=request.ledger, outputs=project.output_paths)
     report = GateReport(
         run_id=found.context.run_id,
         recorded_at=found.context.recorded_at,
@@ -85,5 +85,5 @@ def _check(request: GateRequest, project: Project, ledger: Ledger) -> tuple[Side
         check_valgrind()
     pair = resolve_request(request, project)
     ledger.check_writable()
-    check_acceptances(pair, ledger=request.ledger)
+    check_acceptances(pair, ledger=request.ledger, outputs=project.output_paths)
     return pair, targets_to_count(project)

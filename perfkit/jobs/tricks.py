@@ -44,6 +44,7 @@ from perfkit.tricks.choosing import (
 )
 from perfkit.tricks.filing import other_rows, report_of, settled_trick, timed_rows
 from perfkit.tricks.measuring import Plan, TrickMeasurements, measure
+from perfkit.units import counted
 from perfkit.verdict.tricks import TricksReport, helping
 from perfkit.views.tricks.markdown import tricks_document
 from perfkit.views.tricks.picture import sizes_picture
@@ -87,6 +88,8 @@ def run_tricks(request: TricksRequest, *, project: Project, progress: Comparison
         LedgerError: the ledger cannot be written.
         RunInterruptedError: the person stopped it; its launches so far are kept.
     """
+    # Torch is imported for them.
+    progress.say("reading the tricks")
     run = _Run(request, project, progress)
     Ledger(request.ledger).check_writable()
     with (
@@ -150,7 +153,7 @@ class _Run:
         """Measure in the folder, file the rows, and return what they say."""
         begun = time.monotonic()
         deadline = begun + self._request.budget_s
-        self._progress.begin(f"{len(self._choice.cases)} tricks")
+        self._progress.begin(counted(len(self._choice.cases), "trick"))
         plan = self._checked(
             self._choice.cases, folder, claims=self._request.by_themselves and not self._request.only
         )

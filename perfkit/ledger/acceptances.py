@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,8 @@ from perfkit.verdict.acceptance import Acceptance
 class KeptAcceptance(Acceptance):
     """An acceptance of what one gate found: ``commit`` was its head, with the uncommitted ``diff_hash``.
 
-    It covers the ``counts`` that it names and no others.
+    It covers the ``counts`` that it names and no others. Of uncommitted changes ``code`` is the hash of all
+    code with them, where they were still there as they had been measured: a commit of that code is covered.
     """
 
     verdict: Verdict
@@ -24,6 +25,7 @@ class KeptAcceptance(Acceptance):
     run_id: str
     recorded_at: datetime
     diff_hash: str | None = None
+    code: str | None = None
 
 
 ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
@@ -38,13 +40,22 @@ def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
     return ACCEPTANCES.keep(ledger, acceptance)
 
 
+def _never_committed(_: KeptAcceptance) -> bool:
+    """Know of no commit with the code of uncommitted changes."""
+    return False
+
+
 def acceptances_for(
-    ledger: Path, shas_in_range: Collection[str], diff_hash: str | None
+    ledger: Path,
+    shas_in_range: Collection[str],
+    diff_hash: str | None,
+    is_committed: Callable[[KeptAcceptance], bool] = _never_committed,
 ) -> tuple[KeptAcceptance, ...]:
     """Return the acceptances that apply to a gate, newest first.
 
     ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
-    applies only to the very same ones, told by the ``diff_hash`` of the gate's head.
+    applies to the very same ones, told by the ``diff_hash`` of the gate's head, and where that code
+    ``is_committed`` in the range.
 
     Raises:
         LedgerError: an acceptance's file is damaged.
@@ -52,6 +63,7 @@ def acceptances_for(
     applying = (
         kept
         for kept in ACCEPTANCES.read(ledger)
-        if kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash)
+        if (kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash))
+        or (kept.diff_hash is not None and kept.code is not None and is_committed(kept))
     )
     return tuple(sorted(applying, key=lambda kept: kept.recorded_at, reverse=True))

@@ -33,7 +33,7 @@ from perfkit.ledger.files import (
     sync_folder,
     write_table,
 )
-from perfkit.ledger.remote import put_pending, put_published, told_place
+from perfkit.ledger.remote import Put, put_pending, put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
@@ -415,14 +415,15 @@ def _let_go_in_child() -> None:
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
-def settle_leftovers(ledger: Path) -> Iterator[str]:
-    """Recover runs that were cut off, put what is pending into the store, and yield what is to be told of it.
+def settle_leftovers(ledger: Path) -> Iterator[Recovered | Put]:
+    """Recover runs that were cut off, put what is pending into the store, and yield what came of it.
+
+    Each has a line for a person, which is a warning where it has a problem.
 
     Raises:
         LedgerError: the ledger cannot be written.
     """
-    for recovered in recover(ledger):
-        yield recovered.told
+    yield from recover(ledger)
     pending = put_pending(ledger)
     if pending is not None and pending.told:
-        yield pending.told
+        yield pending

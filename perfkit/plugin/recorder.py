@@ -106,8 +106,8 @@ class Recorder:
         ledger = Ledger(ledger_folder(place))
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
-        for told in settle_leftovers(ledger.path):
-            print(f"perfkit: {visible(told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
+        for settled in settle_leftovers(ledger.path):
+            print(f"perfkit: {visible(settled.told)}", file=sys.stderr)  # noqa: T201 (as the commands say it)
         root = config.getoption("perfkit_prove_root")
         return cls(
             ledger=ledger,

@@ -75,10 +75,10 @@ def resolve(repository: git.Repo, ref: str) -> Commit:
     if ref.startswith("-"):
         raise RepositoryError(f'"{ref}" is not a commit; a ref cannot begin with a dash')
     try:
-        found = repository.commit(ref)
+        # The whole hash of a commit that git lacks is found out only when something of it is read.
+        return _from_git(repository.commit(ref))
     except (git.exc.GitError, git.exc.ODBError, ValueError) as error:
         raise RepositoryError(f'unknown commit "{ref}"; see `git log --oneline`') from error
-    return _from_git(found)
 
 
 def describe_commits(start: Path, shas: Collection[str]) -> dict[str, Commit]:

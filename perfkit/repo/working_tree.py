@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -62,6 +63,30 @@ def is_code(name: str) -> bool:
     """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
     path = PurePath(name)
     return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
+
+
+def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> str | None:
+    """Return a hash of the files of a commit that may be code; of the working tree where none is named.
+
+    Files that git does not track are part of the working tree, since they are measured. What tools have
+    written, ``ignored`` places and pages of text are left out. None where a submodule differs from its
+    commit, since no commit of this repository holds such code.
+
+    Raises:
+        RepositoryError: git does not know the commit.
+    """
+    entries = list_with_git(top, "ls-tree", "-r", "-z", "--full-tree", sha or "HEAD")
+    objects = {name: about.split(" ")[2] for about, _, name in (entry.partition("\t") for entry in entries)}
+    if sha is None:
+        inside = submodules(top)
+        if inside and list_with_git(top, "diff", "--name-only", "-z", "HEAD", "--", *inside):
+            return None
+        present, gone = _uncommitted(top)
+        objects |= dict(zip(present, _objects(top, present), strict=True))
+        objects = {name: one for name, one in objects.items() if name not in gone}
+    code = filter(is_code, without_outputs(top, sorted(objects), ignored))
+    text = "".join(f"{name}\0{objects[name]}\n" for name in code)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_DIGITS]
 
 
 def without_outputs(top: Path, names: Iterable[str], ignored: Sequence[Path]) -> list[str]:
@@ -130,6 +155,17 @@ def _uncommitted(top: Path) -> tuple[list[str], list[str]]:
     names = sorted({*changed_since(top, "HEAD"), *untracked_files(top)})
     present = [name for name in names if _is_present(top.resolve() / name)]
     return present, sorted(set(names) - set(present))
+
+
+def _objects(top: Path, names: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the objects that git would make of files, links as links."""
+    for name in names:
+        path = top / name
+        if path.is_symlink():
+            target = os.fsencode(path.readlink())
+            yield hashlib.sha1(b"blob %d\0%b" % (len(target), target), usedforsecurity=False).hexdigest()
+        else:
+            yield run_git(top, "hash-object", "--", name).strip()
 
 
 def _submodule_states(top: Path) -> Iterator[str]:

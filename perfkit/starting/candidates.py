@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.records.starting import Attempt, Candidate, Layout
 from perfkit.repo.commands import try_git
-from perfkit.starting.layout import read_code
+from perfkit.starting.layout import holds_tests, read_code
 
 # What such functions do is seen elsewhere, in files, on a screen or in a network, or takes a whole training.
 _NOT_CALLED = re.compile(
@@ -115,7 +115,7 @@ def _read(root: Path, layout: Layout) -> _Code:
             inside = file.relative_to(root / place).with_suffix("").parts if file != root / place else ()
             module = ".".join((name, *inside)).removesuffix(".__init__")
             text = None if _NO_MODULE.search(module) else read_code(file)
-            if text is not None:
+            if text is not None and not holds_tests(text):
                 try:
                     tree = ast.parse(text)
                 except (SyntaxError, ValueError, RecursionError):

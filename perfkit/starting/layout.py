@@ -49,6 +49,7 @@ _NO_PACKAGES = frozenset(
         *("tools", "venv"),
     }
 )
+_OWN_TESTS = frozenset({"test", "tests", "testing"})
 _NO_MODULES = frozenset({"conftest", "fabfile", "noxfile", "setup", "tasks", "versioneer"})
 _SOURCE_FOLDERS = ("src", "lib", "python")
 _COMPILED = (".so", ".pyd", ".dylib")
@@ -70,6 +71,10 @@ _SERVICES: tuple[tuple[str, Service], ...] = (
 _MOST_BYTES = 1 << 20
 _MOST_COPIED = 10
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
+# What tests are written with, what a file defines at its top, and a test at any depth.
+_TESTED_WITH = re.compile(r"^(?:import|from)[ \t]+(?:pytest|hypothesis|unittest)\b", re.MULTILINE)
+_DEFINED = re.compile(r"^(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)", re.MULTILINE)
+_TEST = re.compile(r"^[ \t]*(?:async[ \t]+)?def test_", re.MULTILINE)
 
 
 def read_layout(root: Path) -> Layout:
@@ -139,14 +144,37 @@ def _packages(python: Sequence[str], texts: Mapping[str, str], sources: Sequence
         tops = {name.partition("/")[0] for name in inside if "/" in name}
         for top in sorted(tops - _NO_PACKAGES - set(_SOURCE_FOLDERS)):
             # Below src a package may do without a file of its own; at the top such a folder holds anything.
-            if top.isidentifier() and (source or f"{top}/__init__.py" in inside):
+            is_package = top.isidentifier() and (source or f"{top}/__init__.py" in inside)
+            if is_package and not _is_of_tests(f"{start}{top}", texts):
                 found.setdefault(top, f"{start}{top}")
         for name in inside:
             stem = name.removesuffix(".py")
             text = texts.get(f"{start}{name}", "")
-            if "/" not in name and stem.isidentifier() and stem not in _NO_MODULES and does_nothing(text):
+            is_module = "/" not in name and stem.isidentifier() and stem not in _NO_MODULES
+            if is_module and not holds_tests(text) and does_nothing(text):
                 found.setdefault(stem, f"{start}{name}")
     return {name: place for name, place in found.items() if not name.startswith(("test_", "_"))}
+
+
+def holds_tests(text: str) -> bool:
+    """Tell whether code is for tests: it imports what they are written with, or defines nothing else."""
+    names = _DEFINED.findall(text)
+    alone = bool(names) and all(name.startswith(("test_", "Test")) for name in names)
+    return bool(_TESTED_WITH.search(text)) or (alone and bool(_TEST.search(text)))
+
+
+def _is_of_tests(folder: str, texts: Mapping[str, str]) -> bool:
+    """Tell whether most files of a folder are tests, whatever its name, its own folder of tests aside."""
+    start = f"{folder}/"
+    inside = {name.removeprefix(start): text for name, text in texts.items() if name.startswith(start)}
+    counted = [
+        text
+        for name, text in inside.items()
+        if text.strip() and not name.endswith("__init__.py") and not _OWN_TESTS & {*PurePosixPath(name).parts}
+    ]
+    most = 2 * sum(map(holds_tests, counted)) > len(counted)
+    # A plugin of pytest imports it in most files, and has no test among them.
+    return most and any(map(_TEST.search, counted))
 
 
 def does_nothing(text: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.records.comparisons import Comparison, Estimate, ExactComparison
+from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, Explanation
 
 # The counts that stand for time, those that see most of the work first: what they are called, and what work
 # they do not see.
@@ -53,6 +53,16 @@ def disagreements(
         }
         if one.estimate is not None and (found := _disagreement(one, one.estimate, counts)) is not None:
             yield found
+
+
+def explain_counts(
+    comparisons: Sequence[Comparison], exact: Sequence[ExactComparison]
+) -> tuple[Explanation, ...]:
+    """Say where a time did not follow its counts, without a profile."""
+    return tuple(
+        Explanation(benchmark=one.benchmark, section=None, findings=(one.said,))
+        for one in disagreements(comparisons, exact)
+    )
 
 
 def _is_known(count: ExactComparison) -> bool:
@@ -130,7 +140,7 @@ def _share_of(count: ExactComparison) -> str:
     elif _TWICE[0] <= ratio <= _TWICE[1]:
         share = "twice the"
     else:
-        share = f"{100 * ratio:.0f} % of the" if ratio < 1 else f"{ratio:.1f} times the"
+        share = f"{100 * (1 - ratio):.0f} % fewer" if ratio < 1 else f"{ratio:.1f} times the"
     return f"{share} {noun} ({count.base:,.0f} to {count.head:,.0f})"
 
 

@@ -93,7 +93,7 @@ def bisection_view(report: BisectionReport) -> Group:
         if step.explanation is not None:
             if step.explanation.section is not None:
                 parts.append(section_table(step.explanation.section, _MOST_MOVED))
-            parts += [Text(line) for line in listed(step.explanation.findings)]
+            parts += listed(step.explanation.findings)
     skipped = _skipped_lines(report)
     if skipped:
         parts.append(Text("\n".join(skipped)))

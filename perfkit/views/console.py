@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import functools
 import io
 import os
 import re
 import sys
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from rich.segment import Segment
 
 _PIPE_COLUMNS = 100
+# What has a terminal go to the beginning of a line and erase it (EL).
+_LINE_AWAY = "\r\x1b[2K"
 _ANY_TEXT = "perfkit.any-text"
 # What stands for characters that an encoding lacks; a question mark stands for all others.
 _SPELLED = str.maketrans(
@@ -93,6 +97,17 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
+def folded(text: str, columns: int) -> str:
+    """Return a text whose lines are folded between words where they are too long; no path is cut."""
+    lines = (
+        textwrap.fill(line, max(columns, 1), break_long_words=False, break_on_hyphens=False)
+        if len(line) > columns
+        else line
+        for line in text.split("\n")
+    )
+    return "\n".join(lines)
+
+
 def visible_json(text: str) -> str:
     r"""Return JSON in which "\x9b" and its like, which JSON allows in texts, are spelled out."""
     if text.isascii() and "\x7f" not in text:
@@ -102,6 +117,39 @@ def visible_json(text: str) -> str:
 
 def _u(character: str) -> str:
     return f"\\u{ord(character):04x}"
+
+
+@contextlib.contextmanager
+def shown_until_more_is_said(text: str) -> Iterator[None]:
+    """Show a line on a terminal, and take it away when anything else is printed, or at the end.
+
+    Where standard error is no terminal, or one that cannot take a line away, nothing is shown.
+    """
+    if not sys.stderr.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        yield
+        return
+    streams = (sys.stdout, sys.stderr)
+
+    def take_away() -> None:
+        for stream in streams:
+            vars(stream).pop("write", None)
+        sys.stderr.write(_LINE_AWAY)
+        sys.stderr.flush()
+
+    def write(stream: TextIO, more: str) -> int:
+        take_away()
+        return stream.write(more)
+
+    sys.stderr.write(text)
+    sys.stderr.flush()
+    for stream in streams:
+        # Whatever prints, be it a library, looks the method up at the stream itself.
+        vars(stream)["write"] = functools.partial(write, stream)
+    try:
+        yield
+    finally:
+        if "write" in vars(sys.stderr):
+            take_away()
 
 
 def let_any_text_through() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ _PARTS = re.compile(r"(?<=::)|(?<=[/\s])|(?=\[)")
 _WORDS = re.compile(r"(?<=[_.,=:-])")
 _LEAST_COLUMNS = 12
 # A table is laid out anew only in terminals narrower than this, and only where names would have less room.
-_WIDE_COLUMNS = 80
+# A sentence is never wider, since longer lines are hard to read.
+WHOLE_COLUMNS = 80
 _ROOM_FOR_NAMES = 30
 
 
@@ -39,6 +41,23 @@ class BrokenName:
         return Measurement(min(_LEAST_COLUMNS, columns), columns)
 
 
+@dataclass(frozen=True)
+class Folded:
+    """A sentence that is folded to the terminal's width, and to 80 columns in a wider one.
+
+    Its later lines begin with what is ``hanging``; ``room_beside`` are the columns to the left of it.
+    """
+
+    text: str
+    hanging: str = "  "
+    room_beside: int = 0
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(min(options.max_width, WHOLE_COLUMNS - self.room_beside), 1)
+        yield Text(textwrap.fill(self.text, width, subsequent_indent=self.hanging), style=self.style)
+
+
 class NamedTable(Table):
     """A table whose first column has names.
 
@@ -49,7 +68,7 @@ class NamedTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         widths = [self._needed(place, console, options) for place in range(len(self.columns))]
         room = options.max_width - sum(widths[1:]) - len(widths[1:])
-        if options.max_width >= _WIDE_COLUMNS or room >= min(widths[0], _ROOM_FOR_NAMES):
+        if options.max_width >= WHOLE_COLUMNS or room >= min(widths[0], _ROOM_FOR_NAMES):
             yield from super().__rich_console__(console, options)
             return
         if self.title:

@@ -70,6 +70,8 @@ class PassProgress(_Drawn):
 
     def begin(self, name: str, steps: int | None) -> None:
         """Say that a pass begins, with the number of its optimizer steps where that is known."""
+        if self._enabled and not self._in_terminal:
+            sys.stderr.write(f"{name} pass begins\n")
         self._task = self._bar.add_task(f"{name} pass", total=steps)
         self._bar.refresh()
 

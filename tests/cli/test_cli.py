@@ -54,6 +54,23 @@ def test_a_command_recovers_what_was_cut_off_and_says_so(
     assert 2 == sum(row.partial for row in Ledger(ledger).rows())
 
 
+def test_quiet_tells_of_nothing_that_went_well(measured: Repository) -> None:
+    """Rows that were recovered are no warning, and rows that could not be are one."""
+    ledger = measured.root / "benchmarks/ledger"
+    for name in ("0199-cccc", "0199-dddd"):
+        run = Ledger(ledger).run(source="gate", run_id=name, recorded_at=START)
+        run.add([build_row(0.5, run=name)])
+        run.leave()
+    staged = run.staged
+    staged.write_text("no run of perfkit\n")
+
+    done = _perfkit("ledger", "list", "--quiet", cwd=measured.root)
+
+    assert "3 runs\n" == done.stdout
+    assert 1 == len(done.stderr.splitlines()), done.stderr
+    assert str(staged) in done.stderr
+
+
 @pytest.mark.parametrize("heavy", ["torch", "scipy", "pandas", "pyarrow", "git", "perfkit.records"])
 def test_help_imports_nothing_heavy(heavy: str) -> None:
     """The help is there at once: no library that costs time is loaded for it."""

@@ -98,12 +98,12 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 @pytest.mark.parametrize(
     ("name", "verdict", "message"),
     [
-        ("test_raises", "FAILED", "on head: ValueError: no such value"),
+        ("test_raises", "FAILED", "on head: ValueError: no such value (work.py:15)"),
         ("test_killed", "FAILED", "on head: its process was killed by SIGKILL (out of memory?)"),
         ("test_ends", "FAILED", "on head: its process ended with exit status 7"),
         ("test_hangs", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
         ("test_ruled", "TIMEOUT", "on head: gave no sign of life within its limit of 1 s"),
-        ("test_memory", "FAILED", "on head: MemoryError: "),
+        ("test_memory", "FAILED", "on head: MemoryError: (work.py:27)"),
         ("test_skips", "MISSING", "skipped on head: not today"),
         ("test_gone", "MISSING", "base has it, head does not"),
         ("test_lost", "FAILED", f"does not import on head: {NOWHERE}"),
@@ -136,7 +136,10 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
     rows = {row.outcome.benchmark.name: row for row in Ledger(broken.project.ledger).rows()}
     raised, hung = (rows[f"tests/test_speed.py::test_{name}"] for name in ("raises", "hangs"))
 
-    assert ("error", "on head: ValueError: no such value") == (raised.outcome.status, raised.outcome.message)
+    assert ("error", "on head: ValueError: no such value (work.py:15)") == (
+        raised.outcome.status,
+        raised.outcome.message,
+    )
     assert ("timeout", "TIMEOUT") == (hung.outcome.status, judged_policy(hung).verdict)
 
 
@@ -363,7 +366,7 @@ def test_a_failure_of_base_alone_fails_the_gate(tmp_path_factory: pytest.TempPat
 
     gated = project.gate()
 
-    assert "on base: ValueError: no such value" == gated.comparisons["test_raises"]["message"]
+    assert "on base: ValueError: no such value (work.py:6)" == gated.comparisons["test_raises"]["message"]
     assert (4, {"test_raises": "FAILED"}) == (gated.exit_code, gated.verdicts)
 
 

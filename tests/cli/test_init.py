@@ -12,7 +12,10 @@ from typing import Any
 
 import git
 import pytest
+from comment_service import comment_service
 from gating import PERFKIT, GitProject, benchmark, git_project, work
+
+from perfkit.hosting.comments import MARKER
 
 # Work that counts see, of which the second function does a quarter.
 COUNTING = """
@@ -138,6 +141,64 @@ def test_each_step_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) ->
     assert summary.read_text().startswith("## perfkit gate: FAIL\n\nFAIL: ")
 
 
+def test_each_line_of_gitlab_runs_in_a_clean_clone(project: GitProject, tmp_path: Path) -> None:
+    """What a job of a merge request runs finds the slowdown, and what runs after it leaves a note."""
+    yaml = pytest.importorskip("yaml")
+    root = _cloned(project, tmp_path)
+    job = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())["perfkit"]
+    repository = git.Repo(root)
+    # GitLab checks a commit out and no branch, and names the commit where the branch left its target.
+    repository.git.checkout("--quiet", "--detach", "HEAD")
+    repository.git.branch("-D", "topic")
+    with comment_service() as service:
+        variables = {
+            "CI": "true",
+            "GITLAB_CI": "true",
+            "CI_API_V4_URL": service.address,
+            "CI_COMMIT_SHA": repository.head.commit.hexsha,
+            "CI_JOB_URL": "https://gitlab.test/jobs/5",
+            "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.head.commit.parents[0].hexsha,
+            "CI_MERGE_REQUEST_IID": "7",
+            "CI_PIPELINE_SOURCE": "merge_request_event",
+            "CI_PROJECT_ID": "3",
+            "PERFKIT_GITLAB_TOKEN": "secret",
+        }
+        script, after = (_run("\n".join(job[part]), root, variables) for part in ("script", "after_script"))
+
+    assert 1 == script.returncode, script.stderr
+    assert 0 == after.returncode, after.stderr
+    assert "made the note on merge request 7" == after.stdout.strip()
+    assert {"secret"} == service.tokens
+    assert [(root / "perfkit-gate.md").read_text()] == [
+        text.removeprefix(f"{MARKER}\n") for text in service.comments.values()
+    ]
+    assert [True, True] == [(root / name).is_file() for name in job["artifacts"]["paths"]]
+    install = job["before_script"][0]
+    assert install.startswith("python -m pip install "), install
+
+
+def test_a_job_of_gitlab_without_a_result_or_a_token_says_so(project: GitProject, tmp_path: Path) -> None:
+    """What runs after a gate that ended early tells of it, and a merge request of a fork has no token."""
+    yaml = pytest.importorskip("yaml")
+    root = _cloned(project, tmp_path)
+    job = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())["perfkit"]
+    with comment_service() as service:
+        variables = {"CI_API_V4_URL": service.address, "CI_PROJECT_ID": "3", "CI_MERGE_REQUEST_IID": "7"}
+        gone = {**variables, "CI_MERGE_REQUEST_DIFF_BASE_SHA": "0" * 40}
+        script = _run("\n".join(job["script"]), root, gone)
+        forked = _run("\n".join(job["after_script"]), root, variables)
+        after = _run("\n".join(job["after_script"]), root, {**variables, "PERFKIT_GITLAB_TOKEN": "secret"})
+
+    assert 2 == script.returncode, script.stderr
+    assert (
+        "no note: PERFKIT_GITLAB_TOKEN is not set; forks never have it, and the artifact has the result"
+        == (forked.stdout.strip())
+    )
+    assert "made the note on merge request 7" == after.stdout.strip(), after.stderr
+    (note,) = service.comments.values()
+    assert "## perfkit gate: NOT MEASURED" in note
+
+
 def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path: Path) -> None:
     """What the job of a push runs counts, and puts its ledger where the next one finds it."""
     yaml = pytest.importorskip("yaml")
@@ -212,6 +273,14 @@ def test_a_comment_needs_few_libraries(project: GitProject) -> None:
 
 def _clone(project: GitProject, place: Path, yaml: Any, job: str) -> tuple[Path, dict[str, str]]:  # noqa: ANN401
     """Return a clean clone with a slower commit on a branch, and the commands of a job by their names."""
+    root = _cloned(project, place)
+    workflow = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())
+    steps = workflow["jobs"][job]["steps"]
+    return root, {step["name"]: step["run"] for step in steps if "run" in step}
+
+
+def _cloned(project: GitProject, place: Path) -> Path:
+    """Return a clean clone with a slower commit on a branch, and the files of all services."""
     project.commit(
         {
             "pyproject.toml": COUNTING,
@@ -226,9 +295,7 @@ def _clone(project: GitProject, place: Path, yaml: Any, job: str) -> tuple[Path,
     project.repository.git.git.push(str(hub), "HEAD:topic")
     root = place / "clean"
     git.Repo.clone_from(str(hub), root, branch="topic")
-    workflow = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())
-    steps = workflow["jobs"][job]["steps"]
-    return root, {step["name"]: step["run"] for step in steps if "run" in step}
+    return root
 
 
 def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:

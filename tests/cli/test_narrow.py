@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 import typer.main
 
 from perfkit.cli.app import app
+from perfkit.cli.output import show
 
 COLUMNS = 60
 ROOT = Path(__file__).parent.parent.parent
@@ -49,6 +53,10 @@ def _told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with contextlib.suppress(SystemExit):
         typer.main.get_command(app).main(list(arguments), prog_name="perfkit", standalone_mode=False)
     return capsys.readouterr().out
+
+
+def _folded(sentence: str, columns: int) -> list[str]:
+    return textwrap.wrap(f"- {sentence}", columns, subsequent_indent="  ")
 
 
 def _too_long(text: str) -> list[str]:
@@ -121,6 +129,52 @@ def test_reports_fit(
         ]
     else:
         assert name in " ".join(shown.split())
+
+
+class _Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+def test_a_text_is_folded_between_words_in_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path stays whole wherever it stands, and a pipe gets each line as it was."""
+    path = "/".join(["a-long-folder"] * 6)
+    text = f"accepted {'word ' * 20}with [brackets]\n{path}: commit this file"
+    said = {}
+    for kind in (_Terminal, io.TextIOWrapper):
+        stream = kind(io.BytesIO(), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdout", stream)
+        show(text)
+        said[kind] = stream.buffer.getvalue().decode()  # type: ignore[attr-defined]
+
+    lines = said[_Terminal].splitlines()
+    assert text.split() == said[_Terminal].split()
+    assert [f"{path}:"] == [line for line in lines if len(line) > COLUMNS]
+    assert f"{text}\n" == said[io.TextIOWrapper]
+
+
+def test_sentences_use_the_width_that_there_is(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are folded once, to the width of the terminal: no line is broken twice and left half empty."""
+    monkeypatch.chdir(project)
+    files = (str(PROFILES / "naive_form.stat"), str(PROFILES / "tensor_losses.stat"))
+
+    narrow = _told(capsys, "explain", *files).splitlines()
+    monkeypatch.setenv("COLUMNS", "100")
+    wide = _told(capsys, "explain", *files).splitlines()
+
+    for lines, columns in ((narrow, COLUMNS), (wide, 80)):
+        whole = "\n".join(line.rstrip() for line in lines).partition("\n- ")[2].partition("\n\n")[0]
+        entries = [" ".join(one.split()) for one in f"- {whole}".split("\n- ")]
+        folded = [line for one in entries for line in _folded(one.removeprefix("- "), columns)]
+        assert len(entries) > 1
+        assert folded == [
+            line.rstrip() for line in lines if line.startswith(("- ", "  ")) and line.rstrip() in folded
+        ]
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,27 @@ def test_where_measuring_goes_on_nothing_is_left_out() -> None:
 
 
 def test_the_end_says_what_was_not_reached_and_what_that_takes() -> None:
-    """The budget that would have been enough is that of the rest on top of what there was."""
+    """How many of how many, why, and the budget that is enough: that of the rest on top of it."""
     forecast = Forecast(costs_s=[10.0, 10.0], left_s=1.0)
 
     assert (
-        "the budget of 60.0 s was over before 2 benchmarks were reached"
-        " (--budget 80 for all, or --select to measure fewer)"
-    ) == forecast.not_reached(2, budget_s=60.0)
+        "2 of 9 benchmarks were not reached, since the budget of 60.0 s was over before."
+        " The same command with --budget 80 reaches all of them; --select EXPR chooses fewer, and each of"
+        " fewer is decided sooner"
+    ) == forecast.not_reached(2, of=9, changed=None, budget_s=60.0)
+
+
+def test_of_changed_code_it_is_said_whether_all_of_it_was_reached() -> None:
+    """What is left over is harmless if it runs none; else it has a budget of its own, which is smaller."""
+    forecast = Forecast(costs_s=[10.0] * 20, changed_costs_s=[10.0], left_s=1.0)
+
+    reached = forecast.not_reached(19, of=40, changed=0, budget_s=60.0)
+    left = forecast.not_reached(20, of=40, changed=1, budget_s=60.0)
+
+    assert (
+        "was over before. Those that may run changed code come first, and all of these were reached."
+        in reached
+    )
+    assert "The same command with --budget 260 reaches all of them;" in reached
+    assert "was over before. Those that may run changed code come first, and 1 of these is left." in left
+    assert "The same command with --budget 70 reaches these, with --budget 260 all of them;" in left

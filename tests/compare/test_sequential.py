@@ -11,7 +11,7 @@ import pytest
 from synthetic import START
 
 from perfkit.compare.budget import Forecast
-from perfkit.compare.explaining import disturbed_launches, doubtful_assumptions
+from perfkit.compare.explaining import disturbed_launches, doubtful_assumptions, why_not_measured
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
@@ -306,6 +306,27 @@ def test_a_regression_of_earlier_gates_is_enough() -> None:
 
     assert {"clear": "REGRESSED", "new": "NOT REACHED"} == setting.run()
     assert [] == setting.launches.made
+
+
+def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
+    """What was begun and is far from decided would make it as large as nobody asked for."""
+    setting = _setting(
+        dict.fromkeys(["a", "elsewhere b", *(f"elsewhere {n}" for n in range(98))], 1.0), budget_s=30
+    )
+    setting.run()
+
+    (told,) = why_not_measured(setting.comparison, budget_s=30)
+
+    reached = sum(one.verdict != "NOT REACHED" for one in setting.comparison.comparisons())
+    (changed,) = [one for one in setting.comparison.states if one == "a"]
+    assert "NOT REACHED" != setting.comparison.judge(changed).verdict
+    assert (
+        f"{100 - reached} of 100 benchmarks were not reached, since the budget of 30.0 s was over before."
+        in told
+    )
+    assert "Those that may run changed code come first, and all of these were reached." in told
+    named = int(told.partition("--budget ")[2].partition(" ")[0])
+    assert (100 - reached) * 6 <= named <= 30 + (100 - reached) * 10 + 10
 
 
 def test_measuring_may_go_on_after_the_budget() -> None:

@@ -14,6 +14,7 @@ import pytest
 from repositories import Repository
 from synthetic import build_row
 
+from perfkit.compare.accepting import accept
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.jobs.accept import Accepted, accept_finding
@@ -22,7 +23,10 @@ from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Row, Status
 from perfkit.records.comparisons import Comparison, Policy, Verdict
 from perfkit.records.policies import GatePolicy, JudgedPolicy, judged_policy
+from perfkit.repo.commits import resolve
+from perfkit.repo.sides import Side, SidePair
 from perfkit.repo.trailers import commits_in
+from perfkit.repo.working_tree import describe_working_tree
 from perfkit.verdict.acceptance import apply
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -246,6 +250,84 @@ def test_uncommitted_changes_bind_the_acceptance(repository: Repository) -> None
     ledger = repository.root / LEDGER
     assert (kept,) == acceptances_for(ledger, {sha}, "d1")
     assert () == acceptances_for(ledger, {sha}, "d2")
+
+
+@pytest.fixture
+def uncommitted(repository: Repository) -> Repository:
+    """Return a repository whose uncommitted changes were gated, and became slower."""
+    sha = repository.commit({"pyproject.toml": "", "a.py": "1"}, "Base")
+    (repository.root / "a.py").write_text("2")
+    (repository.root / "new.py").write_text("3")
+    outputs = load_project(repository.root).output_paths
+    measured = describe_working_tree(repository.root, ignored=outputs)
+    _record(repository, _gate(sha, {"bench_a.py::test_a": "REGRESSED"}, diff_hash=measured.diff_hash))
+    return repository
+
+
+def _accepted_of(repository: Repository, base: str) -> str | None:
+    """Return what a gate of HEAD against ``base`` says of a slower benchmark that was accepted."""
+    found = Comparison(
+        benchmark=Benchmark(name="bench_a.py::test_a", version="v1"), verdict="REGRESSED", margin=0.02
+    )
+    project, (head, old) = (
+        load_project(repository.root),
+        map(partial(resolve, repository.git), ("HEAD", base)),
+    )
+    pair = SidePair(
+        base=Side(kind="commit", commit=old, source=repository.root),
+        head=Side(kind="commit", commit=head, source=repository.root),
+    )
+    told = accept([found], (), pair, ledger=project.ledger_path, outputs=project.output_paths)
+    return told.comparisons[0].accepted
+
+
+def test_what_was_accepted_before_it_was_committed_stays_accepted(uncommitted: Repository) -> None:
+    """The commit of that code is covered, the acceptance's own file in it, and so is what builds on it."""
+    kept = _accept(uncommitted, "test_a").acceptance
+    base = uncommitted.git.head.commit.hexsha
+    (uncommitted.root / "README.md").write_text("Slower, and right.")
+    uncommitted.git.git.add("--all")
+    uncommitted.git.index.commit("Slow down")
+
+    assert kept.told == _accepted_of(uncommitted, base)
+    uncommitted.commit({"other.py": "1"}, "Go on")
+    assert kept.told == _accepted_of(uncommitted, base)
+    assert _accepted_of(uncommitted, "HEAD~1") is None
+
+
+def test_a_commit_of_other_code_is_not_accepted(uncommitted: Repository) -> None:
+    """A line more, or a measured file that was left out, is not what the gate had measured."""
+    _accept(uncommitted, "test_a")
+    base = uncommitted.git.head.commit.hexsha
+    uncommitted.git.git.add("a.py")
+    uncommitted.git.index.commit("Leave a file out")
+
+    assert _accepted_of(uncommitted, base) is None
+    uncommitted.commit({"new.py": "3 + 1"}, "Change it")
+    assert _accepted_of(uncommitted, base) is None
+
+
+def test_changes_that_are_not_there_any_more_are_accepted_alone(uncommitted: Repository) -> None:
+    """What was measured cannot be known by its content then, and the command says what to do."""
+    (uncommitted.root / "a.py").write_text("4")
+
+    done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
+
+    assert 0 == done.returncode, done.stderr
+    assert ", for the uncommitted changes that the gate measured: Wanted" in done.stdout
+    assert (
+        "It holds for those changes alone, which are not here as they were measured: once you" in done.stdout
+    )
+
+
+def test_the_command_says_that_a_commit_of_the_same_code_is_covered(uncommitted: Repository) -> None:
+    """Nobody has to find out by a gate that fails."""
+    done = _perfkit("accept", "test_a", "--reason", "Wanted", cwd=uncommitted.root)
+
+    assert (
+        "for the uncommitted changes that the gate measured and for a commit of the same code" in done.stdout
+    )
+    assert "It holds for those changes alone" not in done.stdout
 
 
 def test_without_a_gate_reason_or_commit_nothing_is_kept(gated: Repository) -> None:

@@ -96,6 +96,64 @@ def test_functions_that_run_become_benchmarks(repository: Repository, tmp_path: 
     )
 
 
+PROPERTIES = """
+from hypothesis import given, strategies
+
+def lists_of(numbers: list[int]) -> list[int]:
+    return sorted(numbers)
+
+@given(strategies.lists(strategies.integers()))
+def test_sorting_twice_is_sorting_once(numbers):
+    assert sorted(sorted(numbers)) == sorted(numbers)
+"""
+DOUBLED = "def doubled(numbers: list[int]) -> list[int]:\n    return numbers * 2\n"
+ONLY_TESTS = "class TestLists:\n    def test_none(self):\n        assert not []\n"
+
+
+@pytest.mark.parametrize("folder", ["properties", "checks", "src/properties"])
+def test_tests_are_no_code_to_measure_whatever_their_folder_is_called(
+    repository: Repository, folder: str
+) -> None:
+    """They are known by what they import and define; a plain module among them does not change that."""
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "src/widgets/__init__.py": "",
+            "src/widgets/lists.py": DOUBLED,
+            f"{folder}/__init__.py": "",
+            f"{folder}/lists_properties.py": PROPERTIES,
+            f"{folder}/more.py": ONLY_TESTS,
+            f"{folder}/made.py": DOUBLED,
+            "properties_of_lists.py": PROPERTIES,
+        }
+    )
+
+    planned = plan(repository.root)
+
+    text = text_of(planned, "benchmarks/test_first_benchmarks.py")
+    assert ["def test_doubled(benchmark):"] == [line for line in text.splitlines() if line.startswith("def ")]
+    assert 'own = ["widgets"]' in text_of(planned, "pyproject.toml")
+
+
+def test_a_package_with_tests_of_its_own_is_measured(repository: Repository) -> None:
+    """Many tests in its folder, and a module that imports pytest, do not make it one of tests."""
+    tests = {f"widgets/tests/test_{number}.py": PROPERTIES for number in range(5)}
+    plugin = "import pytest\n\ndef pytest_configure(config):\n    pass\n"
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "",
+            "widgets/lists.py": DOUBLED,
+            "widgets/plugin.py": plugin,
+            "only_plugin/__init__.py": plugin,
+            "only_plugin/hooks.py": plugin,
+            **tests,
+        }
+    )
+
+    assert 'own = ["only_plugin", "widgets"]' in text_of(plan(repository.root), "pyproject.toml")
+
+
 def test_losses_metrics_and_examples_are_called_as_they_are_meant(repository: Repository) -> None:
     """A loss gets classes and gradients, a metric is made anew, an example is as it was written."""
     repository.commit(

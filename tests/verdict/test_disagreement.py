@@ -32,7 +32,7 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
         (
             SAME,
             _counts(python_calls=(1000, 300), operators=(0, 0)),
-            "30 % of the Python calls (1,000 to 300), the same time: the time is spent elsewhere",
+            "70 % fewer Python calls (1,000 to 300), the same time: the time is spent elsewhere",
         ),
         (
             SAME,

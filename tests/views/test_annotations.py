@@ -36,7 +36,7 @@ def test_a_regression_is_shown_where_its_time_goes() -> None:
         said,
         "::error file=benchmarks/bench_a.py,line=1,title=perfkit::test_c: FAILED; 100 %25 wrong",
     ) == annotation_lines(report)
-    assert "most of it in forward, head, `src/a,b.py:7`" in render_comment(report)
+    assert "most of what was added is spent in forward, head, `src/a,b.py:7`" in render_comment(report)
 
 
 def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
@@ -70,7 +70,7 @@ def test_no_result_never_reads_like_a_pass() -> None:
 
     assert "NOT MEASURED: the gate ended before it had a result." in without
     assert "[its output](https://example.test/1) says why" in without
-    assert "Whether what could not be measured became slower is not known." in failed
+    assert "It is not known whether this change makes them slower." in failed
 
 
 def test_a_long_table_folds_what_did_not_change() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from synthetic import build_comparison, build_report
+from repositories import Repository
+from synthetic import build_comparison, build_count, build_report
 
-from perfkit.records.comparisons import Explanation, Need
+from perfkit.records import Metric
+from perfkit.records.comparisons import Explanation, GateReport, Need
 from perfkit.records.differences import Amount, Part, Section
+from perfkit.repo.trailers import accepted_in
+from perfkit.verdict.exit_code import exit_code
 from perfkit.views.gate.markdown import render_comment
 
 
@@ -47,7 +52,7 @@ def test_rows_have_as_many_cells_as_headings() -> None:
 def test_uncommitted_changes_cannot_be_reproduced() -> None:
     """What no commit holds has no command that would measure it again."""
     same = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
-    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40}`"
+    command = f"`perfkit gate --base {'a' * 40} --head {'b' * 40} --margin 2%`"
 
     assert command in render_comment(build_report(same))
     dirty = render_comment(build_report(same, head_dirty=True))
@@ -81,3 +86,95 @@ def test_a_regression_has_a_picture_of_the_runs_before() -> None:
     for report in (replace(build_report(same), past=past), replace(build_report(slower, same), past=few)):
         assert "▁" not in render_comment(report)
         assert "Bars" not in render_comment(report)
+
+
+def _what_to_do(report: GateReport) -> list[str]:
+    """Return the sentence of a comment that says so, and what is to be typed below it."""
+    _, _, told = render_comment(report).partition("**What to do:** ")
+    return told.partition("\n\n")[0].split("\\\n")
+
+
+def test_it_says_what_to_do() -> None:
+    """In a sentence above everything that has to be understood first, whatever came out."""
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    same = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01)
+    grown = build_count("test_f", "operators", 10, 20)
+    of_counts = replace(
+        build_report(), exact=(grown, replace(grown, metric=Metric(name="peak", unit="B", exact=True)))
+    )
+    of_counts = replace(of_counts, exit_code=exit_code(of_counts.exact))
+    look = "look at what is named below, and push again. What is wanted as it is passes by a word of why:"
+    mend = look.replace("look at", "mend").replace(
+        "below,", "below, so that the old code and the new can be compared,"
+    )
+    typed = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
+
+    assert ["nothing."] == _what_to_do(build_report(same))
+    assert [look, typed.format("test_a")] == _what_to_do(build_report(slower, same))
+    assert ["run it again, which goes on where it ended, or give it more seconds by `--budget`."] == (
+        _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
+    )
+    assert [mend, typed.format("test_c")] == (
+        _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
+    )
+    assert [look, typed.format("test_f")] == _what_to_do(of_counts)
+
+
+def test_all_that_fails_passes_by_one_commit() -> None:
+    """Its message names each benchmark, so that nothing has to be typed twice."""
+    slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "ab"]
+
+    _, typed = _what_to_do(build_report(*slower))
+
+    assert 1 == typed.count("git commit")
+    assert 2 == typed.count("--trailer 'Perf-Accept: test_")
+
+
+def test_what_a_function_has_called_is_told_with_it() -> None:
+    """The call that takes the time is news to whoever looks at the function."""
+    copying = Part(
+        name="deepcopy (copy.py)", kind="library", amount=Amount(base_s=0.0, head_s=2e-3, head_calls=4.0)
+    )
+    moved = Part(
+        name="pad",
+        kind="own code",
+        place="src/padding.py:3",
+        amount=Amount(base_s=1e-3, head_s=3e-3),
+        through=(copying,),
+    )
+    section = Section(title="functions", whole=moved.amount, parts=(moved,))
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+    explained = Explanation(benchmark=slower.benchmark.name, section=section)
+
+    comment = render_comment(build_report(slower, explanations=(explained,)))
+
+    assert (
+        "**What to do:** look at pad, `src/padding.py:3`, through deepcopy (copy.py), where most of what was"
+        " added is spent, and push again."
+    ) in comment
+    assert (
+        "- REGRESSED `test_a`: most of what was added is spent in pad, `src/padding.py:3`, through deepcopy"
+    ) in comment
+    assert "| through deepcopy (copy.py) | 0 s | 2.00 ms | +2.00 ms |" in comment
+
+
+def test_uncommitted_changes_are_accepted_by_a_command() -> None:
+    """There is no commit yet whose message could say so, and the ledger with this gate is at hand."""
+    slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
+
+    _, typed = _what_to_do(build_report(slower, head_dirty=True))
+
+    assert '`perfkit accept test_a --reason "…"`' == typed
+
+
+def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
+    """The trailer that the comment proposes names the benchmark, whatever is in its parameters."""
+    base = repository.commit({"a.py": "1"})
+    slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
+    _, typed = _what_to_do(build_report(slower))
+    command = typed.partition(" && ")[0].strip("` ")
+
+    subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)
+
+    (accepted,), warnings = accepted_in(repository.git, base, repository.git.head.commit.hexsha)
+    assert ("test_a[it's: 1]", "REASON", ()) == (accepted.benchmark, accepted.reason, warnings)

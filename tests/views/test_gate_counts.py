@@ -174,8 +174,9 @@ def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
 
 
 def test_a_comment_without_anything_to_fold_has_one_table() -> None:
-    """What is told in full needs no part that opens; the same to the digit needs no table."""
+    """What decides stands open; the same to the digit needs no table, and opens for who asks."""
     assert "<details>" not in exact_markdown([build_count("test_f", "operators", 10, 20)])
-    assert "- 1 count of 1 the same to the digit on both sides" == exact_markdown(
-        [build_count("test_f", "operators", 10, 10)]
-    )
+    same = exact_markdown([build_count("test_f", "operators", 10, 10)])
+    assert "<summary>Counts of what a call does: none moved, none decides</summary>" in same
+    assert "- 1 count of 1 the same to the digit on both sides" in same
+    assert "|" not in same

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.records.differences import Amount, Difference, Part, Section, Unit
 from perfkit.units import human_seconds, signed_seconds
-from perfkit.views.explain.terminal import MOST_PARTS, calls_text, shown_parts
+from perfkit.views.explain.terminal import MOST_PARTS, calls_text, shown_parts, telling_callees
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -23,7 +23,10 @@ def difference_markdown(difference: Difference) -> str:
 def section_rows(section: Section, unit: Unit, most: int = MOST_PARTS) -> list[str]:
     """Return a table of the parts that moved most, the sum of the rest, and the whole."""
     shown, rest, count = shown_parts(section, most)
-    rows = [[_name(part), *_cells(part.amount)] for part in shown]
+    rows = []
+    for part in shown:
+        rows.append([_name(part), *_cells(part.amount)])
+        rows += [[f"through {escape(one.name)}", *_cells(one.amount)] for one in telling_callees(part)]
     if count:
         rows.append([f"{count} more", *_cells(rest)])
     rows.append(["**all**", *_cells(section.whole)])

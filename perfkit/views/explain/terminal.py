@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from rich.cells import cell_len
@@ -13,9 +12,8 @@ from rich.text import Text
 
 from perfkit.records.differences import Amount, Difference, Part, Section, most_moved_first
 from perfkit.units import human_calls, human_seconds, signed_seconds
-from perfkit.views.names import NamedTable, without_folders
+from perfkit.views.names import Folded, NamedTable, without_folders
 
-_COLUMNS = 80
 # The columns of numbers leave so much for a name and its place.
 _NAME_COLUMNS = 44
 MOST_PARTS = 10
@@ -31,7 +29,7 @@ def difference_view(difference: Difference) -> Group:
     head = Text(f"{difference.base} -> {difference.head}, per {difference.unit}", style="bold")
     said = [*listed(difference.findings), *listed(difference.warnings, "note: ")]
     sections = (section_table(section) for section in difference.sections)
-    parts: tuple[RenderableType, ...] = (head, Text("\n".join(said)), *sections)
+    parts: tuple[RenderableType, ...] = (head, Group(*said) if said else Text(), *sections)
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
@@ -67,12 +65,9 @@ def telling_callees(part: Part) -> Sequence[Part]:
     return [callee for callee in working[:_MOST_CALLEES] if abs(callee.amount.moved_s) >= least > 0]
 
 
-def listed(lines: Sequence[str], begin: str = "", *, indent: int = 0) -> list[str]:
+def listed(lines: Sequence[str], begin: str = "", *, indent: int = 0) -> list[Folded]:
     """Return sentences as the folded entries of a list, which is shown ``indent`` columns to the right."""
-    return [
-        textwrap.fill(f"{begin}{line}", width=_COLUMNS - indent, initial_indent="- ", subsequent_indent="  ")
-        for line in lines
-    ]
+    return [Folded(f"- {begin}{line}", room_beside=indent) for line in lines]
 
 
 def section_table(section: Section, most: int = MOST_PARTS) -> Table:

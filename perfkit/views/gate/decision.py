@@ -38,7 +38,7 @@ _NOTHING_TO_COMPARE: Mapping[Verdict, str] = {"NEW": "is new", "SKIPPED": "is sk
 _INSTEAD: Mapping[Verdict, str] = {
     "MISSING": "is missing in the new code",
     "CHANGED": "was changed itself",
-    "FAILED": "failed",
+    "FAILED": "ended with an error",
     "TIMEOUT": "took too long",
 }
 # A decision names so many benchmarks.
@@ -52,12 +52,15 @@ def decision_word(report: GateReport | ApartReport) -> str:
     return _WORDS.get(_judged(report).exit_code, "NOT DECIDED")
 
 
-def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -> list[str]:
+def decision_lines(
+    report: GateReport | ApartReport, names: Mapping[str, str], *, brief: bool = False
+) -> list[str]:
     """Return a plain sentence that says what was decided, then what else was found and how to read on.
 
-    ``names`` are the benchmarks' names as the tables have them.
+    ``names`` are the benchmarks' names as the tables have them. ``brief`` leaves out what is no part of the
+    answer, which ``cost_sentence`` says.
     """
-    closing = " ".join(_closing(report))
+    closing = " ".join([*_going_on(report), *_sureness(report)] if brief else _closing(report))
     report = _judged(report)
     causes = [found for found in in_order(report.comparisons) if _is_cause(found, report.exit_code)]
     counts = [found for found in report.exact if decides(found) and exit_code((found,)) == report.exit_code]
@@ -69,7 +72,7 @@ def decision_lines(report: GateReport | ApartReport, names: Mapping[str, str]) -
         *_rule(report, causes),
         *([f"Besides: {_tally(besides)}."] if besides else []),
         *_unread(report.comparisons),
-        closing,
+        *([closing] if closing else []),
     ]
 
 
@@ -79,9 +82,9 @@ def _rule(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> Ite
         limit = _limit(report, causes)
         proven = report.policy.fail_on == "proven"
         yield (
-            f'What is proven to be slower by more than {limit} fails (fail_on = "proven").'
+            f'Only what is proven to be slower by more than {limit} fails (fail_on = "proven").'
             if proven
-            else f"What is slower by more than {limit} fails."
+            else f"A slowdown of up to {limit} would pass."
         )
 
 
@@ -122,19 +125,45 @@ def _unread(comparisons: Sequence[Comparison]) -> Iterator[str]:
         yield f"Not looked at, for the reason above: {listed(files, _MOST_NAMES)}."
 
 
-def _closing(report: GateReport | ApartReport) -> Iterator[str]:
-    """Yield how to go on, the time and exit code, the probability of an error, and where to read on."""
+def cost_sentence(report: GateReport | ApartReport) -> str:
+    """Return how long a gate took, and the exit code that it ended with."""
     took = f"took {_time_taken(report)} and " if isinstance(report, GateReport) else ""
-    if _can_go_on(report):
-        yield "The same command again goes on from here."
     if isinstance(report, GateReport) and report.unrecorded is not None:
         took += "could not be recorded, and "
     # Where it is one of two, the command ends with the exit code of both.
     alone = isinstance(report, GateReport) and (report.release or report.against)
-    yield f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
+    return f"It {took}{'by itself ' if alone else ''}ends with exit code {report.exit_code}."
+
+
+def explained_sentence() -> str:
+    """Return where to read on."""
+    return f"Every word and number is explained in {_EXPLAINED_IN}."
+
+
+def _closing(report: GateReport | ApartReport) -> Iterator[str]:
+    """Yield how to go on, the time and exit code, the probability of an error, and where to read on."""
+    yield from _going_on(report)
+    yield cost_sentence(report)
+    yield from _probability(report)
+    yield explained_sentence()
+
+
+def _going_on(report: GateReport | ApartReport) -> Iterator[str]:
+    if _can_go_on(report):
+        yield "The same command again goes on from here."
+
+
+def _sureness(report: GateReport | ApartReport) -> Iterator[str]:
+    """Yield how sure the answer is, where there is one."""
+    if report.exit_code != EXIT_NOT_MEASURED:
+        yield from _probability(report)
+    if isinstance(report, GateReport) and report.unrecorded is not None:
+        yield "It could not be recorded."
+
+
+def _probability(report: GateReport | ApartReport) -> Iterator[str]:
     if report.comparisons or not report.exact:
         yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
-    yield f"Every word and number is explained in {_EXPLAINED_IN}."
 
 
 def _time_taken(report: GateReport) -> str:
@@ -164,7 +193,8 @@ def _reasons(
         yield _of_times(report, deciding, names)
     if excused:
         yield _of_excused(report, excused, names)
-    if not causes and not counts:
+    accepted = [*_of_accepted(report, counts, names)] if report.exit_code == EXIT_PASS else []
+    if not causes and not counts and not accepted:
         yield _without_cause(report)
     several = counted(len(counts), "count")
     if counts and report.exit_code == EXIT_REGRESSED:
@@ -175,6 +205,7 @@ def _reasons(
         yield f"whether {several} grew is open: values of both sides overlap ({_largest(counts, names)})"
     elif counts:
         yield f"none of {several} grew by more than is allowed"
+    yield from accepted
 
 
 def _of_times(
@@ -193,9 +224,37 @@ def _of_times(
         told = _named(slowest, names, lambda one: f" is {slower_text(one.estimate)}")
         return told if len(causes) == 1 else f"{some} became slower: {told}"
     if report.exit_code == EXIT_INCONCLUSIVE:
-        told = _named(causes, names, lambda one: f" ({open_text(one)})")
+        told = _open(report, causes, names)
         return f"it is still open whether {some} became slower by more than {_limit(report, causes)}: {told}"
     return f"{some} could not be compared: {_named(causes, names, lambda one: f' {_INSTEAD[one.verdict]}')}"
+
+
+def _open(report: GateReport | ApartReport, causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
+    """Return which benchmarks are open, and of many that were not reached how many."""
+    left = [one for one in causes if one.verdict == "NOT REACHED"]
+    if len(left) <= _MOST_NAMES or not isinstance(report, GateReport):
+        return _named(causes, names, lambda one: f" ({open_text(one)})")
+    begun = [one for one in causes if one not in left]
+    told = f"{len(left)} were not reached in the budget of {human_seconds(report.budget_s)}"
+    return ", ".join(([_named(begun, names, lambda one: f" ({open_text(one)})")] if begun else []) + [told])
+
+
+def _of_accepted(
+    report: GateReport | ApartReport, counts: Sequence[ExactComparison], names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what fails the gate but for an acceptance; ``counts`` are those that pass by themselves."""
+    slower = [one for one in report.comparisons if one.verdict == "REGRESSED" and one.accepted is not None]
+    if slower:
+        told = _named(slower, names, lambda one: f" is {slower_text(one.estimate)}")
+        yield f"{told}, which was accepted"
+    accepted = [one for one in report.exact if one.accepted is not None]
+    grown = [one for one in accepted if one.head is not None]
+    lost = [one for one in accepted if one.head is None]
+    for found, what in ((grown, "grew"), (lost, "could not be counted on head")):
+        if found:
+            others = counted(len(found), "other" if counts else "count")
+            which = f" ({_largest(found, names)})" if found is grown else ""
+            yield f"{others} {what} and {'was' if len(found) == 1 else 'were'} accepted{which}"
 
 
 def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) -> str:
@@ -204,10 +263,10 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) ->
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    where = "in" if len(typical) == len(causes) else f"{len(typical)} of them in"
-    bound = f"all calls at most {upper_text(most.other)}"
+    whose = "" if len(typical) == len(causes) else f", {len(typical)} of them"
     which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
-    return f" ({where} a typical call; {bound}{which})"
+    bound = f"at most {upper_text(most.other)}{which}"
+    return f"{whose} in a typical call (the mean of all calls, slow ones too, is known less well: {bound})"
 
 
 def _of_excused(
@@ -322,7 +381,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     short = "" if len(typical) == len(comparisons) else " where calls are short"
     if any(limit_of_all_calls(found) for found in typical):
         # The lines of the table and the decision have the limits.
-        return f"Times are of a typical call{short}; all calls means slow ones too."
+        return f"Times are of a typical call{short}; the mean of all calls, slow ones too, scatters more."
     passing = [found for found in typical if found.verdict == "UNCHANGED" or found.excused_by]
     whole = [(found.other.high, found) for found in passing if found.other]
     if not whole:
@@ -348,4 +407,4 @@ def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str
         by_margin[found.margin].append(names[found.benchmark.name])
     usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
     exceptions = "".join(f", {percent(margin)} for {', '.join(by_margin[margin])}" for margin in others)
-    return f"A change may be as large as the margin: {percent(usual)}{exceptions}."
+    return f"A slowdown of up to the margin passes: {percent(usual)}{exceptions}."

@@ -41,6 +41,8 @@ _MOST_NAMES = 4
 _STYLES = {True: "bold red", False: "dim"}
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
 _ALL_HEADINGS = (*_HEADINGS, "Behind it")
+# In a comment a word alone has to do.
+_PLAINLY = {"informs": "does not decide", "not exact": "not exact, does not decide"}
 _NUMBERS = ("base", "head", "moved", "")
 # A name has at least so many columns, however wide the numbers beside it are.
 _LEAST_NAMES = 24
@@ -70,13 +72,20 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     causes, more = causes_behind(entries, names)
     rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
     listed = [*map(_cause_line, causes), *([f"- {more_causes(more)}"] if more else [])]
-    parts = (
+    table = (
+        "Counts of what a call does, which no noise changes:" if rows else "",
         "\n".join(rows),
-        "\n".join(["Behind them:", "", *listed]) if listed else "",
+        "\n".join(["What was called more or less often, and where:", "", *listed]) if listed else "",
         _all_counts(moved, names) if more or len(moved) > len(entries) else "",
-        "\n".join(f"- {escape(line)}" for line in _remarks(exact)),
     )
-    return "\n\n".join(part for part in parts if part)
+    remarks = "\n".join(f"- {escape(line)}" for line in _remarks(exact))
+    # What decides stands open, and so does what a person has to do something about.
+    if any(map(blocks, entries)) or any(map(_is_missing, exact)):
+        return "\n\n".join(part for part in (*table, remarks) if part)
+    number = f"{counted(len(entries), 'kind')} moved" if entries else "none moved"
+    summary = f"<summary>Counts of what a call does: {number}, none decides</summary>"
+    text = "\n\n".join(part for part in (*table, remarks) if part)
+    return f"<details>\n{summary}\n\n{text}\n\n</details>"
 
 
 def _entry_row(entry: Alike, names: Mapping[str, str]) -> str:
@@ -88,13 +97,13 @@ def _entry_row(entry: Alike, names: Mapping[str, str]) -> str:
             base,
             head,
             moved,
-            f"**{word}**" if word == "REGRESSED" else word,
+            f"**{word}**" if word == "REGRESSED" else _PLAINLY.get(word, word),
         ]
     )
 
 
 def _cause_line(one: Behind) -> str:
-    where = f", from {code(one.place)}" if one.place else ""
+    where = f", {code(one.place)}" if one.place else ""
     return f"- {escape(one.what)}{where}: {escape(one.counts)}"
 
 

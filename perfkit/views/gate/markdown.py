@@ -6,20 +6,33 @@ import html
 import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from perfkit.errors import EXIT_NOT_MEASURED
+from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import Commit
-from perfkit.records.comparisons import TARGET_FILE, Comparison, Explanation, GateReport
+from perfkit.records.comparisons import TARGET_FILE, Comparison, Explanation, GateReport, Verdict
+from perfkit.records.differences import Part
 from perfkit.units import counted, human_seconds
+from perfkit.verdict.acceptance import COUNTED
 from perfkit.views.change_log import machine_title
 from perfkit.views.explain.markdown import section_rows
-from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
+from perfkit.views.explain.terminal import telling_callees
+from perfkit.views.gate.decision import (
+    both_sentence,
+    cost_sentence,
+    decision_lines,
+    decision_word,
+    explained_sentence,
+    reading_guide,
+)
 from perfkit.views.gate.exact import exact_markdown
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
+    accept_line,
     can_accept,
     change_text,
+    decides,
     details,
     explanation_title,
     in_order,
@@ -27,6 +40,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    percent,
     slowest_part,
     times_text,
     without_many_not_reached,
@@ -37,6 +51,18 @@ from perfkit.views.names import short_names
 from perfkit.views.surroundings import difference_of_sides, options_of
 
 _HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
+# The last column of a table in which verdicts are about typical calls.
+_ALL_CALLS = "Mean of all calls"
+_UNDER_PROFILER = (
+    "Under cProfile, which makes every call slower: compare these lines with one another, not with the table"
+    " above."
+)
+_SIDES = "Base is the code before this change, head the code with it."
+_HOW_MADE = (
+    "A launch is a fresh process of each side, which are timed in turns; a benchmark has as many as its"
+    " verdict takes. Change is taken within launches, so that its last digit may differ from what the rounded"
+    " times give."
+)
 _TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
 _LONG_TABLE = 10
@@ -70,18 +96,86 @@ def _single_comment(report: GateReport) -> str:
     against = f" against {escape(report.release)}" if report.release else ""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
+    results, remarks = _results(ordered, names, _past(report)), _remarks(report, ordered, names)
+    # Who may not merge wants to know why first.
+    answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
-        _LINE_BREAK.join(map(escape, (*decision_lines(report, names), *_unknown(report)))),
-        _results(ordered, names, _past(report)),
-        _remarks(report, ordered, names),
-        *(_explanation(found, names) for found in report.explanations),
+        _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
+        _next_step(report),
+        *answer,
+        *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
         exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        escape(reading_guide(report, names)) if is_timed(report) else "",
+        _folded("How to read this", _guide(report, names)) if is_timed(report) else "",
         _folded("Machine, cost, rules, and how to measure it again", _footer(report)),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _guide(report: GateReport, names: Mapping[str, str]) -> str:
+    return escape(" ".join((_SIDES, reading_guide(report, names), _HOW_MADE, explained_sentence())))
+
+
+def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
+    """Return the verdict on the benchmark that is explained."""
+    return next(
+        (one.verdict for one in report.comparisons if one.benchmark.name == explanation.benchmark), None
+    )
+
+
+def _next_step(report: GateReport) -> str:
+    """Return what a person does now who has never heard of perfkit."""
+    if report.exit_code == EXIT_PASS:
+        return "**What to do:** nothing."
+    if report.exit_code == EXIT_INCONCLUSIVE:
+        return (
+            "**What to do:** run it again, which goes on where it ended, or give it more seconds by"
+            " `--budget`."
+        )
+    if report.exit_code == EXIT_NOT_MEASURED:
+        mend = "mend what is named below, so that the old code and the new can be compared, and push again"
+    elif (part := _first_part(report)) is not None:
+        mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
+    else:
+        mend = "look at what is named below, and push again"
+    told, passing = f"**What to do:** {mend}.", _passing_commands(report)
+    if not passing:
+        return told
+    return _LINE_BREAK.join((f"{told} What is wanted as it is passes by a word of why:", *map(code, passing)))
+
+
+def _first_part(report: GateReport) -> Part | None:
+    """Return the part of the code that made the first slower benchmark slower, where that is known."""
+    explained = {one.benchmark: one for one in report.explanations}
+    slower = (one for one in in_order(report.comparisons) if one.verdict == "REGRESSED" and decides(one))
+    parts = (slowest_part(explained.get(one.benchmark.name)) for one in slower)
+    return next((part for part in parts if part is not None), None)
+
+
+def _place_of(part: Part) -> str:
+    """Return a function with its line, and what it calls if that takes the time."""
+    through = next((f", through {escape(one.name)}" for one in telling_callees(part)), "")
+    return f"{escape(part.name)}, {code(part.place)}{through}"
+
+
+def _passing_commands(report: GateReport) -> list[str]:
+    """Return what to type to let all findings pass, nothing where that cannot be.
+
+    A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
+    """
+    found = [
+        *(one for one in in_order(report.comparisons) if accept_command(one, "")),
+        *(one for one in report.exact if decides(one) and one.verdict in COUNTED),
+    ]
+    names = short_names(one.benchmark.name for one in (*report.comparisons, *report.exact))
+    meant = dict.fromkeys(names[one.benchmark.name] for one in found)
+    if not meant or not can_accept(report):
+        return []
+    if report.head.dirty:
+        return [*map(accept_line, meant)]
+    trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
+    return [f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"]
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
@@ -97,7 +191,7 @@ def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
 def _unknown(report: GateReport) -> Iterator[str]:
     """Say that what could not be measured may be slower: a reader might take silence for good news."""
     if report.exit_code == EXIT_NOT_MEASURED:
-        yield "Whether what could not be measured became slower is not known."
+        yield "It is not known whether this change makes them slower."
 
 
 def _results(
@@ -107,17 +201,24 @@ def _results(
     if not comparisons:
         return ""
     shown, others = without_many_not_reached(comparisons)
-    last = [table_row([others, "", "", "", "", "NOT REACHED", ""])] if others else []
+    last = [["" if others is None else others, "", "", "", "", "NOT REACHED", ""]] if others else []
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
     moved = [found for found in shown if found not in same]
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
-    table = "\n".join((*table_head(_HEADINGS), *first, *last)) if first or last else ""
+    table = _table([*first, *last])
     table += f"\n\n{_BARS_SAID}" if past else ""
     if not same:
         return table
-    rows = (*table_head(_HEADINGS), *(_result(found, names) for found in same))
-    folded = _folded(f"{counted(len(same), 'benchmark')} UNCHANGED", "\n".join(rows))
+    rows = _table([_result(found, names) for found in same])
+    folded = _folded(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
     return "\n\n".join(filter(None, (table, folded)))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; it has a last column for the mean of all calls where a row does."""
+    width = max(map(len, rows), default=0)
+    filled = ([*row, *[""] * (width - len(row))] for row in rows)
+    return "\n".join((*table_head((*_HEADINGS, _ALL_CALLS)[:width]), *map(table_row, filled))) if rows else ""
 
 
 def _folded(summary: str, text: str) -> str:
@@ -125,50 +226,45 @@ def _folded(summary: str, text: str) -> str:
     return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
-def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> str:
+def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
+    """Return the cells of a row, one more where the verdict is about a typical call alone."""
     emphasis = "**" if comparison.verdict == "REGRESSED" else ""
     limit = limit_of_all_calls(comparison)
-    bound = "" if limit is None else f" (typical call; all calls at most {limit})"
-    return table_row(
-        [
-            " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
-            *times_text(comparison),
-            change_text(comparison.estimate),
-            interval_text(comparison.estimate),
-            f"{emphasis}{comparison.verdict}{emphasis}{bound}",
-            launches_text(comparison.estimate),
-        ]
-    )
+    return [
+        " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
+        *times_text(comparison),
+        change_text(comparison.estimate),
+        interval_text(comparison.estimate),
+        f"{emphasis}{comparison.verdict}{emphasis}",
+        launches_text(comparison.estimate),
+        *([] if limit is None else [f"at most {limit}"]),
+    ]
 
 
 def _remarks(report: GateReport, comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
     explained = {one.benchmark: one for one in report.explanations}
-    return "\n".join(
-        _remark(report, found, names, explained.get(found.benchmark.name))
-        for found in comparisons
-        if details(found)
-    )
+    told = (_remark(found, names, explained.get(found.benchmark.name)) for found in comparisons)
+    return "\n".join(remark for remark in told if remark is not None)
 
 
-def _remark(
-    report: GateReport, comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None
-) -> str:
-    name = names[comparison.benchmark.name]
-    command = accept_command(comparison, name) if can_accept(report) else None
+def _remark(comparison: Comparison, names: Mapping[str, str], explanation: Explanation | None) -> str | None:
+    """Return what the table does not say of a benchmark; of a slower one, where the time is spent."""
     part = slowest_part(explanation) if comparison.verdict == "REGRESSED" else None
-    where = f"; most of it in {escape(part.name)}, {code(part.place)}" if part is not None else ""
-    said = escape("; ".join(details(comparison))) + where
-    remark = f"- {comparison.verdict} {code(name)}: {said}"
-    return remark if command is None else f"{remark}{_LINE_BREAK}  to let it pass: {code(command)}"
+    where = f"most of what was added is spent in {_place_of(part)}" if part else ""
+    told = "; ".join(filter(None, (where, escape("; ".join(details(comparison, directions=False))))))
+    return f"- {comparison.verdict} {code(names[comparison.benchmark.name])}: {told}" if told else None
 
 
-def _explanation(explanation: Explanation, names: Mapping[str, str]) -> str:
+def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Verdict | None) -> str:
+    """Return what a profile shows; where the time did not move, its lines would only seem to contradict."""
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
+    section = None if verdict == "UNCHANGED" else explanation.section
+    title = explanation_title(replace(explanation, section=section))
     lines = (
         "<details>",
-        f"<summary><code>{name}</code>: {explanation_title(explanation)}</summary>",
+        f"<summary><code>{name}</code>: {title}</summary>",
         "",
-        *([*section_rows(section, "call", MOST_MOVED), ""] if (section := explanation.section) else []),
+        *([_UNDER_PROFILER, "", *section_rows(section, "call", MOST_MOVED), ""] if section else []),
         *(f"- {escape(line)}" for line in explanation.findings),
         *([""] if explanation.findings else []),
         "</details>",
@@ -181,6 +277,7 @@ def _footer(report: GateReport) -> str:
 
 
 def _footer_lines(report: GateReport) -> Iterator[str]:
+    yield cost_sentence(report)
     yield f"Base {_commit(report.base)}, head {_commit(report.head)}"
     if (difference := difference_of_sides(report)) is not None:
         yield escape(difference[0].upper() + difference[1:].replace("  ", ": ", 1))
@@ -190,7 +287,9 @@ def _footer_lines(report: GateReport) -> Iterator[str]:
     if report.base.dirty or report.head.dirty:
         yield "Not to be reproduced from commits: uncommitted changes were measured."
     elif report.base_environment is None or report.wanted:
-        options = [*options_of(report.wanted), *([] if is_timed(report) else ["--exact-only"])]
+        margins = {one.margin for one in report.comparisons}
+        margin = ["--margin", percent(*margins).replace(" ", "")] if len(margins) == 1 else []
+        options = [*(margin if is_timed(report) else ["--exact-only"]), *options_of(report.wanted)]
         command = shlex.join(
             ["perfkit", "gate", "--base", report.base.sha, "--head", report.head.sha, *options]
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.box import SIMPLE
-from rich.console import Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -30,12 +32,11 @@ from perfkit.views.gate.wording import (
     times_text,
     without_many_not_reached,
 )
-from perfkit.views.names import BrokenName, NamedTable, short_names
+from perfkit.views.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
 from perfkit.views.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
-_COLUMNS = 80
 _STYLES: dict[Verdict, str] = {"REGRESSED": "bold red", "IMPROVED": "green", "UNCHANGED": "dim"}
 _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
@@ -147,12 +148,19 @@ def _remark(comparison: Comparison, names: Mapping[str, str], *, can_accept: boo
     remark = Text.assemble(verdict_text(comparison.verdict), said)
     if command is None:
         return remark
-    return Group(remark.append("; to let it pass:"), Text(_in_columns(f"  {command}"), overflow="fold"))
+    return Group(remark.append("; to let it pass:"), _Command(f"  {command}"))
 
 
-def _in_columns(command: str) -> str:
-    """Break a long command at a place where a shell accepts it."""
-    return command if len(command) <= _COLUMNS else command.replace(" --reason", " \\\n    --reason")
+@dataclass(frozen=True)
+class _Command:
+    """A command to type; a long one is broken at a place where a shell accepts it."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        broken = self.text.replace(" --reason", " \\\n    --reason")
+        fits = cell_len(self.text) <= min(options.max_width, WHOLE_COLUMNS)
+        yield Text(self.text if fits else broken, overflow="fold")
 
 
 def _explanation(explanation: Explanation, names: Mapping[str, str]) -> RenderableType:
@@ -161,7 +169,7 @@ def _explanation(explanation: Explanation, names: Mapping[str, str]) -> Renderab
     return Group(
         Text(f"{name}: {explanation_title(explanation)}"),
         *([Padding(section_table(section, MOST_MOVED), (0, 0, 0, 2))] if section else []),
-        *(Padding(Text(line), (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
+        *(Padding(line, (0, 0, 0, 2)) for line in listed(explanation.findings, indent=2)),
     )
 
 

@@ -191,15 +191,19 @@ def need_text(need: Need) -> str:
     return f"needs about {launches}" + ("" if need.seconds is None else f", {human_seconds(need.seconds)}")
 
 
-def details(comparison: Comparison) -> list[str]:
-    """Return the remarks that a reader of a comparison needs besides its numbers."""
+def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
+    """Return the remarks that a reader of a comparison needs besides its numbers.
+
+    Without ``directions`` the interval of a slowdown is left out, where a table has it already.
+    """
     said = [comparison.message or _CAUSES.get(comparison.verdict)]
     need = comparison.need
     if comparison.verdict == "NOT REACHED":
         # A note says of all of them together what would have been enough.
         said, need = [], None
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
-        said = [direction_text(comparison.estimate), comparison.message]
+        told = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
+        said = [direction_text(comparison.estimate) if told else None, comparison.message]
         if comparison.estimate is None:
             # The message only says how many launches are too few.
             said = [": ".join(one for one in said if one)]
@@ -238,6 +242,11 @@ def accept_command(comparison: Comparison | ExactComparison, name: str) -> str |
     """
     if comparison.verdict not in _ACCEPTABLE or not decides(comparison) or comparison.benchmark.is_file:
         return None
+    return accept_line(name)
+
+
+def accept_line(name: str) -> str:
+    """Return the command that lets the findings of a benchmark pass, as far as they block."""
     return f'perfkit accept {shlex.quote(name)} --reason "…"'
 
 

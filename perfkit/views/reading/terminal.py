@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
@@ -14,12 +13,11 @@ from rich.text import Text
 
 from perfkit.records.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
 from perfkit.units import counted, human_percent, human_seconds
-from perfkit.views.names import NamedTable
+from perfkit.views.names import Folded, NamedTable
 
 _ENTRIES = 10
 _WORTH_TELLING = 0.001
 _FEW_STEPS = 3
-_COLUMNS = 80
 _FEW_RANKS = 2
 _MUCH_OF_A_STEP = 0.03
 _IDLE: tuple[tuple[IdleCause, str], ...] = (
@@ -67,7 +65,7 @@ def ranks_view(readings: Sequence[Reading]) -> Group | None:
             f"rank {last.rank} is waited for: it is {human_seconds(lead_s)}"
             f" {'a step' if last.steps else 'in all'} less in collectives than the others"
         )
-    return Group(table, Padding(Text(textwrap.fill(told, _COLUMNS)), (0, 0, 1, 0)))
+    return Group(table, Padding(Folded(told, hanging=""), (0, 0, 1, 0)))
 
 
 def reading_sentence(reading: Reading) -> str:
@@ -163,7 +161,7 @@ def _devices(reading: Reading) -> Iterator[RenderableType]:
         for title, seconds in parts:
             if seconds >= _WORTH_TELLING * reading.total_s:
                 table.add_row(title, human_seconds(_each(reading, seconds)), _share(reading, seconds))
-        yield Group(table, Text(_device_told(one, reading), style="dim"))
+        yield Group(table, Folded(_device_told(one, reading), hanging="", style="dim"))
 
 
 def _device_told(one: DeviceTime, reading: Reading) -> str:
@@ -176,7 +174,7 @@ def _device_told(one: DeviceTime, reading: Reading) -> str:
     if during:
         parts = (f"{human_seconds(_each(reading, part.seconds))} in {part.name}" for part in during[:3])
         sentences.append(f"while it had nothing to do, the host was {', '.join(parts)}")
-    return textwrap.fill("; ".join(sentences), _COLUMNS)
+    return "; ".join(sentences)
 
 
 def _computes_s(reading: Reading) -> float:
@@ -233,10 +231,9 @@ def _operator_table(title: str, entries: Sequence[OperatorTime], reading: Readin
     return table
 
 
-def _notes(reading: Reading) -> Text | None:
+def _notes(reading: Reading) -> Group | None:
     found = notes(reading)
-    wrapped = (textwrap.fill(f"note: {one}", width=_COLUMNS, subsequent_indent="  ") for one in found)
-    return Text("\n".join(wrapped), style="yellow") if found else None
+    return Group(*(Folded(f"note: {one}", style="yellow") for one in found)) if found else None
 
 
 def _each(reading: Reading, seconds: float) -> float:

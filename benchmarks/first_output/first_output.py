@@ -1,0 +1,276 @@
+"""How soon every command of perfkit says its first words, on a terminal and through a pipe.
+
+``make first-output`` measures it in a repository with a ledger, and writes results.json and a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import pty
+import re
+import select
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import typer.main
+from ledger_files import run_id
+from signals import VERBS, Copied, Verb, make_template
+
+from perfkit.cli.app import app
+
+RESULTS = Path(__file__).with_name("results.json")
+DOCUMENT = Path(__file__).parents[2] / "docs/first-output.md"
+SLOW_S = 1.0
+_BEGIN, _END = "<!-- first output -->\n", "<!-- /first output -->\n"
+_TIMES = 5
+_LINES, _COLUMNS = 40, 120
+_LIMIT_S, _ENDS_WITHIN_S = 120.0, 30.0
+# What steers a terminal: sequences of control, titles, and single controls.
+_CONTROL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.|[\x00-\x08\x0b-\x1f\x7f]"
+)
+# These stand for the ids of runs, which are known once the repository is there.
+_EXPERIMENT_RUN = "EXPERIMENT_RUN"
+Way = Literal["terminal", "pipe"]
+WAYS: tuple[Way, ...] = ("terminal", "pipe")
+_EXPERIMENT = ("experiment", "run", "experiment.toml")
+# What interrupting leaves out: these end as soon as they have begun, need a browser, or measure for an hour.
+_OTHERS = (
+    Verb(name="experiment precision", arguments=("experiment", "precision", "--budget", "60s")),
+    Verb(name="experiment augmentation", arguments=("experiment", "augmentation", "--budget", "60s")),
+    Verb(name="experiment show", arguments=("experiment", "show", _EXPERIMENT_RUN)),
+    Verb(name="help", arguments=("help", "gate")),
+    Verb(name="history accept", arguments=("history", "accept", "test_a", "--reason", "wanted")),
+    Verb(name="history ignore", arguments=("history", "ignore", "test_a", "--reason", "gone")),
+    Verb(name="ledger show", arguments=("ledger", "show", run_id(3))),
+    Verb(name="log note", arguments=("log", "note", "HEAD", "Made it slower")),
+    Verb(name="schema", arguments=("schema",)),
+    Verb(name="show env", arguments=("show", "env", run_id(3))),
+    Verb(name="view", arguments=("view", "first.stat", "--server")),
+)
+CALLS = tuple(verb for verb in (*VERBS, *_OTHERS) if not verb.arguments[0].startswith("-"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spoken:
+    """The first words of a command, and after how many seconds they came."""
+
+    seconds: float
+    words: str
+
+
+def commands() -> list[str]:
+    """Return every command that does something, as it is typed; hidden ones are for programs."""
+    return sorted(_leaves(typer.main.get_command(app), ()))
+
+
+def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[str]:  # noqa: ANN401 (the library's own type moves)
+    below = getattr(command, "commands", None)
+    if path and not command.hidden and (below is None or command.invoke_without_command):
+        yield " ".join(path)
+    for name, one in (below or {}).items():
+        yield from _leaves(one, (*path, name))
+
+
+def command_of(verb: Verb) -> str:
+    """Return which command a call is of; a group's own default command is called by the group's name."""
+    known = set(commands())
+    words = [*verb.arguments]
+    for end in range(len(words), 0, -1):
+        if (name := " ".join(words[:end])) in known:
+            return name
+    return f"{words[0]} show"
+
+
+def first_words(
+    command: Sequence[str], way: Way, *, cwd: Path, environment: Mapping[str, str], limit_s: float = _LIMIT_S
+) -> Spoken:
+    """Start a command, wait until it says something, and end it.
+
+    Both of its outputs are a terminal, or pipes.
+
+    Raises:
+        TimeoutError: it says nothing for so long.
+    """
+    reading, writing = pty.openpty() if way == "terminal" else os.pipe()
+    if way == "terminal":
+        fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, _COLUMNS, 0, 0))
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=writing if way == "terminal" else subprocess.DEVNULL,
+        stdout=writing,
+        stderr=writing,
+        start_new_session=True,
+    )
+    os.close(writing)
+    try:
+        said = b""
+        while not (words := spoken(said)):
+            left_s = limit_s - (time.perf_counter() - begun)
+            more = _read(reading, left_s)
+            if not more:
+                raise TimeoutError(f"{command} said nothing in {limit_s - left_s:.1f} s")
+            said += more
+        return Spoken(seconds=time.perf_counter() - begun, words=words)
+    finally:
+        _end(process, reading)
+
+
+def spoken(said: bytes) -> str:
+    """Return the first line that a person can read, without what steers a terminal; "" without one."""
+    text = _CONTROL.sub("", said.decode(errors="ignore"))
+    return next((line.strip() for line in text.splitlines() if any(map(str.isalnum, line))), "")
+
+
+def _read(descriptor: int, limit_s: float) -> bytes:
+    """Return what there is to read, b"" at the end or where nothing comes in time."""
+    if not select.select([descriptor], [], [], max(limit_s, 0.0))[0]:
+        return b""
+    # A terminal that all have left ends with an error.
+    with contextlib.suppress(OSError):
+        return os.read(descriptor, 1 << 16)
+    return b""
+
+
+def _end(process: subprocess.Popen[bytes], reading: int) -> None:
+    """End a command as a person would, and read on, since one whose output is full waits."""
+    process.terminate()
+    deadline = time.perf_counter() + _ENDS_WITHIN_S
+    while process.poll() is None and time.perf_counter() < deadline:
+        if not _read(reading, 0.1):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+    process.kill()
+    process.wait()
+    os.close(reading)
+
+
+def measure(verb: Verb, way: Way, template: Path, times: int) -> list[Spoken]:
+    """Return the first words of a call, so many times after once, each in a copy of the repository."""
+    found = []
+    for _ in range(times + 1):
+        with tempfile.TemporaryDirectory(prefix="first-output-", ignore_cleanup_errors=True) as place:
+            scene = Copied(Path(place).resolve() / "scene", template)
+            arguments = [_known(scene, word) for word in verb.arguments]
+            found.append(
+                first_words(
+                    scene.command(arguments),
+                    way,
+                    cwd=scene.folder / verb.folder,
+                    environment=scene.environment(),
+                )
+            )
+    return found[1:]
+
+
+def _known(scene: Copied, word: str) -> str:
+    """Return a word of a call, the id of a run where it stands for one."""
+    if word != _EXPERIMENT_RUN:
+        return word
+    file = next(scene.ledger.glob("*-experiment-*.parquet"))
+    return file.stem.partition("-experiment-")[2]
+
+
+def prepare(folder: Path) -> Path:
+    """Return a repository with three commits and a ledger, with what the commands begin with."""
+    template = make_template(folder / "template", prepared=True)
+    scene = Copied(folder / "prepared", template)
+    done = scene.run(_EXPERIMENT)
+    if done.returncode not in (0, 3):
+        raise RuntimeError(done.stderr)
+    shutil.rmtree(template)
+    return scene.folder
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """Return the results as a table in Markdown, a line a call, the slowest first."""
+    lines = [
+        "| call | on a terminal | through a pipe | its first words there |",
+        "| :--- | ---: | ---: | :--- |",
+    ]
+    calls = sorted(results["calls"].items(), key=lambda one: -max(one[1][f"{way}_s"] for way in WAYS))
+    for name, one in calls:
+        seconds = " | ".join(f"{one[f'{way}_s']:.2f} s" for way in WAYS)
+        lines.append(f"| `perfkit {name}` | {seconds} | {_cell(one['words'])} |")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _without_folders(text: str) -> str:
+    """Return a line without the folders of a path, which are other ones each time."""
+    return re.sub(r"(?<![\w/:])/\S*/", "…/", text)
+
+
+def _cell(text: str) -> str:
+    text = text.replace("|", "\\|")
+    return text if len(text) <= 50 else f"{text[:49]}…"
+
+
+def document(results: Mapping[str, Any]) -> str:
+    """Return what the document says between its two marks."""
+    load = " and ".join(f"{one:.1f}" for one in results["load"])
+    return (
+        f"Medians of {results['times']} starts after one that warms up, of {results['date']}, on"
+        f" {results['cpus']} cores with Python {results['python']}; the load was {load} at the beginning"
+        " and at the end.\n\n"
+        f"{table(results)}"
+    )
+
+
+def main() -> int:
+    """Measure the calls that are asked for, and print what takes longer than a second without a word."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--call", action="append", help="the beginning of a call; all by default")
+    parser.add_argument("--times", type=int, default=_TIMES)
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name} and the table")
+    said = parser.parse_args()
+    load = [os.getloadavg()[0]]
+    # What is measured again takes the place of what was.
+    calls: dict[str, Any] = json.loads(RESULTS.read_text())["calls"] if said.call and said.write else {}
+    with tempfile.TemporaryDirectory(prefix="first-output-") as place:
+        template = prepare(Path(place).resolve())
+        for verb in (one for one in CALLS if said.call is None or one.name.startswith(tuple(said.call))):
+            heard = {way: measure(verb, way, template, said.times) for way in WAYS}
+            medians = {f"{way}_s": statistics.median(one.seconds for one in heard[way]) for way in WAYS}
+            calls[verb.name] = {
+                **{name: round(seconds, 3) for name, seconds in medians.items()},
+                "words": _without_folders(heard["pipe"][-1].words),
+            }
+            slow = "  SLOW" if max(medians.values()) > SLOW_S else ""
+            print(f"{verb.name}: {calls[verb.name]} ({heard['terminal'][-1].words}){slow}", flush=True)
+    load.append(os.getloadavg()[0])
+    results = {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": [round(one, 2) for one in load],
+        "times": said.times,
+        "calls": calls,
+    }
+    if said.write:
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
+        DOCUMENT.write_text(before + _BEGIN + document(results) + _END + rest.partition(_END)[2])
+    return int(any(max(one[f"{way}_s"] for way in WAYS) > SLOW_S for one in calls.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

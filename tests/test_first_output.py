@@ -1,0 +1,131 @@
+"""Every command says something before it makes anybody wait, in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer.main
+from gating import PERFKIT, GitProject, benchmark, git_project, work
+
+from perfkit.cli.app import app
+from perfkit.measure.lock import machine_lock
+
+ROOT = Path(__file__).parent.parent
+STUDY = ROOT / "benchmarks" / "first_output"
+# A command that is about to import a library says so and ends.
+PROGRAM = """
+import os, sys
+class Telling:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("typer", "rich", "git", "numpy", "pyarrow", "pytest", "torch", "scipy"):
+            os.write(2, f"imports {name}\\n".encode())
+            os._exit(9)
+sys.meta_path.insert(0, Telling())
+from perfkit.cli import main
+main()
+"""
+MEASURING = {
+    "gate": ("gate",),
+    "doctor": ("doctor", "--seconds", "1"),
+    "gate --plan": ("gate", "--plan"),
+    "backfill": ("backfill", "HEAD", "--benchmarks", "tests"),
+    "calibrate": ("calibrate", "--gates", "1", "--benchmarks", "tests"),
+    "tricks": ("tricks", "--only", "item_per_step"),
+    "experiment": ("experiment", "run", "experiment.toml"),
+    "profile": ("profile", "training:main", "--out", "x.stat"),
+    "explain": ("explain", "HEAD~1", "HEAD", "--target", "training:main"),
+}
+SLOWER = [
+    pytest.param(name, marks=[] if name in ("gate", "doctor") else pytest.mark.slow) for name in MEASURING
+]
+FILES = {
+    "work.py": work(steady=10),
+    "tests/test_speed.py": "import work\n" + benchmark("a", "work.steady"),
+    "training.py": "def main(size=1):\n    pass\n",
+    "experiment.toml": 'name = "none"\ntarget = "training:main"\nblocks = 2\n[factors]\nsize = [1, 2]\n',
+}
+
+
+@pytest.fixture(scope="module")
+def study() -> Iterator[ModuleType]:
+    """Return the script that measures first words."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(ROOT / "tests" / "faults"))
+        patched.syspath_prepend(str(STUDY))
+        yield importlib.import_module("first_output")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
+    """Return a repository in which every command finds something to measure."""
+    made = git_project(tmp_path_factory.mktemp("first"), FILES)
+    made.commit({"work.py": work(steady=11)})
+    return made
+
+
+def test_no_command_is_forgotten(study: ModuleType) -> None:
+    """Each command of the command line has a call in the study, and each call is of one of them."""
+    assert set(study.commands()) == {study.command_of(verb) for verb in study.CALLS}
+    assert len({verb.name for verb in study.CALLS}) == len(study.CALLS)
+
+
+@pytest.mark.parametrize("verb", sorted(typer.main.get_command(app).commands))  # type: ignore[attr-defined]
+def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
+    study: ModuleType, verb: str, tmp_path: Path
+) -> None:
+    """But for what prints at once what it was asked for, the first words do not wait for what takes time."""
+    said = study.first_words(
+        [sys.executable, "-c", PROGRAM, verb],
+        "terminal",
+        cwd=tmp_path,
+        environment={**os.environ, "TERM": "xterm"},
+    )
+
+    at_once = verb in ("help", "schema", "work")
+    assert ("imports typer" if at_once else f"starting perfkit {verb}") == said.words
+
+
+@pytest.mark.parametrize("name", SLOWER)
+def test_a_pipe_hears_of_a_command_before_it_measures(
+    study: ModuleType, project: GitProject, name: str, tmp_path: Path
+) -> None:
+    """While another perfkit holds the machine nothing can be measured, and something is said."""
+    environment = project.environment({"PERFKIT_LOCK_FOLDER": str(tmp_path)})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path))
+        with machine_lock(say=print):
+            said = study.first_words(
+                [str(PERFKIT), *MEASURING[name]], "pipe", cwd=project.root, environment=environment
+            )
+
+    assert said.words
+    assert not said.words.startswith("perfkit: ")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", ""),
+        (b"\x1b[?25l\r\x1b[2K", ""),
+        (b"\x1b]0;title\x07\r\n  \n", ""),
+        (b"\x1b[1mreading\x1b[0m the ledger\r\nmore", "reading the ledger"),
+    ],
+)
+def test_only_what_a_person_can_read_is_a_word(study: ModuleType, said: bytes, words: str) -> None:
+    """Sequences that steer a terminal, and its title, are none."""
+    assert words == study.spoken(said)
+
+
+def test_the_document_has_the_numbers_that_were_measured(study: ModuleType) -> None:
+    """The table is made of the results, and has every call."""
+    results = json.loads(study.RESULTS.read_text())
+
+    assert {verb.name for verb in study.CALLS} == set(results["calls"])
+    assert study.document(results) in study.DOCUMENT.read_text()
