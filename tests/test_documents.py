@@ -186,6 +186,8 @@ def _run(line: str, project: Path) -> subprocess.CompletedProcess[str]:
         "PATH": f"{project / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(project),
         "PYTEST_ADDOPTS": PYTEST_OPTIONS,
+        # As on a reader's machine: else each line would compile all of perfkit anew.
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     return subprocess.run(
         ["bash", "-c", line], cwd=project, env=environment, capture_output=True, text=True, check=False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from asv_project import WORK, asv_files
+from forked_commands import run_perfkit
 from gating import CONFIGURATION, PERFKIT, Gated, GitProject, git_project
 from repositories import Repository, create_repository
 
@@ -195,8 +196,8 @@ def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
     bad = project.commit({"NOTES": "two\n"}, "Note more")
 
     def bisect(benchmark: str) -> subprocess.CompletedProcess[str]:
-        command = [str(PERFKIT), "bisect", good, bad, "--benchmark", benchmark]
-        return subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+        command = ["bisect", good, bad, "--benchmark", benchmark]
+        return run_perfkit(*command, cwd=project.root)
 
     found, refused = bisect("time_spin"), bisect("track_size")
 

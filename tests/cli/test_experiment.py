@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from experiment_targets import TRAINING
+from forked_commands import run_perfkit
 from repositories import create_repository
 
 from perfkit.ledger.staged import read_staged
@@ -60,9 +61,8 @@ class ExperimentProject:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command to its end."""
-        with self.start(*arguments) as process:
-            out, err = process.communicate()
-        return process.returncode, out, err
+        done = run_perfkit("experiment", *arguments, cwd=self.root)
+        return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -174,13 +174,8 @@ def test_a_missing_extra_is_named_before_anything_runs(
     """Not by a trial that fails after half a minute."""
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{library!r}] = None\n")
 
-    done = subprocess.run(
-        [str(PERFKIT), "experiment", *command],
-        cwd=project.root,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_perfkit(
+        "experiment", *command, cwd=project.root, env={**os.environ, "PYTHONPATH": str(tmp_path)}
     )
 
     assert (2, "") == (done.returncode, done.stdout)

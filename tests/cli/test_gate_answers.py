@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 
 import pytest
-from gating import PERFKIT, SLOWER, SPIN, Gated, GitProject, benchmark, git_project
+from forked_commands import run_perfkit
+from gating import SLOWER, SPIN, Gated, GitProject, benchmark, git_project
 
 pytestmark = pytest.mark.alone
 
@@ -89,7 +89,7 @@ def stopped(project: GitProject) -> Stopped:
     comment = project.root.with_name("comment.md")
     gated = project.gate("--fail-fast", "--budget", "60", "--markdown", str(comment))
     accept = ["accept", "test_looped", "--reason", "Wanted", "--ledger", str(project.ledger)]
-    subprocess.run([str(PERFKIT), *accept], cwd=project.root, check=True, capture_output=True)
+    run_perfkit(*accept, cwd=project.root, check=True)
     return Stopped(
         gated=gated, comment=comment.read_text(), accepted=project.gate("--fail-fast", "--budget", "7")
     )

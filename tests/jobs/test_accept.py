@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
@@ -25,7 +25,6 @@ from perfkit.records.policies import GatePolicy, JudgedPolicy, judged_policy
 from perfkit.repo.trailers import commits_in
 from perfkit.verdict.acceptance import apply
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 LEDGER = "benchmarks/ledger"
 POLICY = Policy(alpha=0.01, family=1, looks=(3,))
 UNMEASURED: dict[str, Status] = {
@@ -74,7 +73,7 @@ def _accept(repository: Repository, benchmark: str, *, reason: str = "Wanted", r
 
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PERFKIT, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return run_perfkit(*arguments, cwd=cwd)
 
 
 @pytest.fixture

@@ -5,24 +5,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-PERFKIT = Path(sys.executable).with_name("perfkit")
+from forked_commands import run_perfkit
 
 
 def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     temporary = place / "tmp"
     temporary.mkdir()
-    return subprocess.run(
-        [PERFKIT, "doctor", *arguments],
-        cwd=place,
-        env={**os.environ, "TMPDIR": str(temporary), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_perfkit(
+        "doctor", *arguments, cwd=place, env={**os.environ, "TMPDIR": str(temporary), **variables}
     )
 
 
