@@ -37,7 +37,16 @@ os.environ["XDG_CACHE_HOME"] = f"{_MACHINE.name}/cache"
 
 
 # These take longest. Begun last, one of them would keep one process waiting for the other.
-_LONGEST = ("test_documents.py",)
+_LONGEST = (
+    "test_documents.py",
+    "test_experiment_run.py",
+    "test_gate_exact.py",
+    "test_explain_commits.py",
+    "test_tricks.py",
+    "test_profile.py",
+    "test_image_classification.py",
+    "test_calibration.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

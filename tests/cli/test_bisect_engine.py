@@ -106,10 +106,12 @@ def test_a_commit_is_found_by_counts(scene: Scene, shared: Cluster, tmp_path: Pa
     assert {"bisect"} == {row.source for row in rows}
 
 
+@pytest.mark.slow
 def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_path: Path) -> None:
     """A worker that is killed at work costs its batch, which another one measures; no run is there twice.
 
-    The same command afterwards begins with all that the first one measured.
+    The same command afterwards begins with all that the first one measured. In the usual run counts are
+    bisected on workers, test_bisect.py bisects times without them, and test_dask_engine.py kills workers.
     """
     ledger = tmp_path / "ledger"
     with cluster(tmp_path / "cluster", workers=2) as made:

@@ -107,7 +107,13 @@ def test_every_worker_is_proven_fit(shared: Cluster, project: GitProject) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("engine", "check", NOBODY), 2, "no Dask scheduler answers at tcp://127.0.0.1:9"),
+        # It is waited for: tests/engines/test_dask_engine.py has one that is not waited for that long.
+        pytest.param(
+            ("engine", "check", NOBODY),
+            2,
+            "no Dask scheduler answers at tcp://127.0.0.1:9",
+            marks=pytest.mark.slow,
+        ),
         (
             ("engine", "check", "somewhere"),
             2,

@@ -36,6 +36,7 @@ steps = 8
 [returned]
 accuracy = "accuracy"
 """
+ARGUMENTS = ("run", "precision.toml", "--markdown", "report/precision.md", "--json", "-")
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,8 @@ class ExperimentProject:
         return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
+def _make_project(root: Path) -> ExperimentProject:
     """Return a project with one commit."""
-    root = tmp_path_factory.mktemp("experiment")
     repository = create_repository(root)
     (root / "training.py").write_text(TRAINING)
     (root / "precision.toml").write_text(DEFINITION)
@@ -78,27 +77,35 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
 
 
 @pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
+    """Return a project for an experiment that nobody stops, and for mistakes."""
+    return _make_project(tmp_path_factory.mktemp("experiment"))
+
+
+@pytest.fixture(scope="module")
 def done(project: ExperimentProject) -> tuple[int, str, str]:
-    """Return what a whole experiment gave; it was killed after its first trial and started again."""
-    arguments = ("run", "precision.toml", "--markdown", "report/precision.md", "--json", "-")
-    with project.start(*arguments) as process:
+    """Return what a whole experiment gave."""
+    return project.run(*ARGUMENTS)
+
+
+@pytest.mark.slow
+def test_a_killed_experiment_goes_on(tmp_path: Path) -> None:
+    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it.
+
+    It is killed after its first trial and started again. In the usual run test_experiment_run.py goes on with
+    trials that are known, and test_kills.py kills other commands.
+    """
+    project = _make_project(tmp_path)
+    with project.start(*ARGUMENTS) as process:
         unfinished = project.root / "benchmarks/ledger-unfinished"
         while not any(row.outcome.metric.name == "total_time" for row in _rows(unfinished)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.2)
         process.kill()
     assert [] == project.ledger.files()
-    return project.run(*arguments)
 
+    code, out, err = project.run(*ARGUMENTS)
 
-def _rows(unfinished: Path) -> list[Row]:
-    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
-
-
-@pytest.mark.slow
-def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
-    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it."""
-    code, out, err = done
     assert code in {0, 3}, err
     assert "trials are kept" in err
     report = json.loads(out)
@@ -110,9 +117,16 @@ def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int
     assert [] == [*(project.root / "benchmarks/ledger-unfinished").glob("*/")]
 
 
+def _rows(unfinished: Path) -> list[Row]:
+    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
+
+
 def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str, str]) -> None:
     """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
-    assert done[0] in {0, 3}
+    code, out, err = done
+    assert code in {0, 3}, err
+    assert 4 == len(json.loads(out)["trials"])
+    assert 4 == sum(row.outcome.metric.name == "step_time" for row in project.ledger.rows())
     written = (project.root / "report/precision.md").read_text()
     assert "Default precision training" in written
     assert "Mixed precision (bf16) training" in written

@@ -22,7 +22,7 @@ def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.Comple
 @pytest.mark.alone
 def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
     """Any machine is fit for a margin of 10,000 %, with conditions, noise and a decision to show for it."""
-    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "4", "--json", "-")
+    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "2", "--json", "-")
 
     assert 0 == done.returncode, done.stderr
     report = json.loads(done.stdout)

@@ -70,8 +70,8 @@ def brighten(image):
         pass
     return image + 1
 """
-BASE = {"items": 1, "repeats": 5, "seconds": 0.0005}
-HEAD = {"items": 4, "repeats": 1500, "seconds": 0.004}
+BASE = {"items": 1, "repeats": 5, "seconds": 0.00025}
+HEAD = {"items": 4, "repeats": 750, "seconds": 0.002}
 
 
 @dataclass(frozen=True, kw_only=True)
