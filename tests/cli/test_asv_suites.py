@@ -171,7 +171,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
 def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
     """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit.
 
-    In the usual run test_documents.py looks whether they could begin, and the other tests here run such gates.
+    In the usual run test_documents.py looks whether they could begin, and other tests here run such gates.
     """
     project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
     files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}

@@ -125,14 +125,16 @@ def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str,
     """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
     code, out, err = done
     assert code in {0, 3}, err
-    assert 4 == len(json.loads(out)["trials"])
-    assert 4 == sum(row.outcome.metric.name == "step_time" for row in project.ledger.rows())
+    report, rows = json.loads(out), project.ledger.rows()
+    assert 4 == len(report["trials"]) == sum(row.outcome.metric.name == "step_time" for row in rows)
+    assert {"precision=default", "precision=bf16"} == set(report["fingerprints"])
+    assert ({"experiment"}, 1) == ({row.source for row in rows}, len({row.run_id for row in rows}))
     written = (project.root / "report/precision.md").read_text()
     assert "Default precision training" in written
     assert "Mixed precision (bf16) training" in written
     assert "| Algorithm" in written
     assert (project.root / "report/precision.svg").read_text().startswith("<svg")
-    run = project.ledger.rows()[0].run_id
+    run = rows[0].run_id
 
     code, out, _ = project.run("show", run, "--markdown", "report/precision.md")
 

@@ -56,8 +56,8 @@ MISSED = dict.fromkeys(MODELS, 1.25)
 MISSED |= {"bimodal sides": 2.0, "autocorrelated": 12.0, "generations differ": 3.0}
 EACH = {name: LAUNCHES_PER_GENERATION if name == "generations differ" else 1 for name in MODELS}
 SHORT = replace(POLICY, looks=POLICY.looks[:7], shares=POLICY.shares[:7])
-# `make slow` has these on the margin, where many gates are needed; the usual run has the others there, and all
-# models with identical code.
+# `make slow` has these on the margin, where many gates are needed; the usual run has the others there, and
+# all models with identical code.
 SLOW = {
     "3 degrees",
     "lognormal sides",
