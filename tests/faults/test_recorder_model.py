@@ -248,8 +248,9 @@ TestRecorder = Recorder.TestCase
 TestRecorder.settings = _SETTINGS
 
 
-@pytest.mark.slow
-class TestRecorderLonger(Recorder.TestCase):  # type: ignore[name-defined,misc]
-    """The same with more examples; the usual run has a few of them."""
+class LongerRecorder(Recorder):
+    """The same operations, with more examples than the usual run has."""
 
-    settings = settings(_SETTINGS, max_examples=max(_EXAMPLES, _MORE_EXAMPLES))
+
+TestLongerRecorder = pytest.mark.slow(LongerRecorder.TestCase)
+TestLongerRecorder.settings = settings(_SETTINGS, max_examples=max(_EXAMPLES, _MORE_EXAMPLES))
