@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ def run_perfkit(
     """Run a command of perfkit to its end, as ``subprocess.run`` does; its standard input is empty."""
     variables = dict(os.environ if env is None else env)
     command = [str(PERFKIT), *map(str, arguments)]
-    if _fixed(variables) != _fixed(os.environ):
+    server = _Server.shared()
+    if _fixed(variables) != server.fixed:
         return subprocess.run(
             command,
             cwd=cwd,
@@ -81,7 +83,7 @@ def run_perfkit(
         )
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         order = {"arguments": command, "folder": str(Path(cwd).absolute()), "variables": variables}
-        code = _Server.shared().run(order, out.fileno(), err.fileno())
+        code = server.run(order, out.fileno(), err.fileno())
         for stream in (out, err):
             stream.seek(0)
         said, told = (stream.read().decode() for stream in (out, err))
@@ -103,6 +105,7 @@ class _Server:
     def __init__(self) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
+        self.fixed = _fixed(os.environ)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", __file__, str(theirs.fileno())],
@@ -136,7 +139,9 @@ def _forked(connection: socket.socket) -> bool:
         order, streams, _, _ = socket.recv_fds(connection, _LARGEST_ORDER, 2)
         if not order:
             return False
-        child = os.fork()
+        with warnings.catch_warnings(action="ignore"):
+            # A library has a thread that does nothing; from 3.12 on Python warns of forks beside any.
+            child = os.fork()
         if not child:
             connection.close()
             _become(msgspec.json.decode(order), streams)
