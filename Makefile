@@ -38,7 +38,7 @@ unit: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not slow"
 	$(BIN)/pytest -m "alone and not slow"
 
-# What takes so long that `make test` leaves it out: some three minutes.
+# What takes so long that `make test` leaves it out: some ten minutes.
 slow: $(INSTALLED)
 	$(BIN)/pytest -m slow
 

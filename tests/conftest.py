@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from repositories import Repository, create_repository
 
 from perfkit.profiling.launch import PassLauncher
 
+ROOT = Path(__file__).parent.parent
 pytest_plugins = ["pytester"]
 
 # A busy machine is no failure.
@@ -21,7 +25,7 @@ settings.load_profile("unhurried")
 
 # In place of the caller's options: no session that a test starts uses this plugin, and each would spend a
 # second on importing it.
-os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
+os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest -p no:anyio"
 
 # These tests may be divided among processes; the sessions they start are whole ones, which measure.
 os.environ.pop("PYTEST_XDIST_WORKER", None)
@@ -32,9 +36,46 @@ os.environ["PERFKIT_LOCK_FOLDER"] = _MACHINE.name
 os.environ["XDG_CACHE_HOME"] = f"{_MACHINE.name}/cache"
 
 
+# These take longest. Begun last, one of them would keep one process waiting for the other.
+_LONGEST = (
+    "test_documents.py",
+    "test_experiment_run.py",
+    "test_gate_exact.py",
+    "test_explain_commits.py",
+    "test_tricks.py",
+    "test_profile.py",
+    "test_image_classification.py",
+    "test_calibration.py",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the bytecode of what nearly every test starts a process for, where Python is told to write none.
+
+    Compiling it anew would take each of these processes longer than all that it does besides.
+    """
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        compileall.compile_dir(ROOT / "perfkit", quiet=2)
+        _keep_what_pytest_compiles()
+
+
+def _keep_what_pytest_compiles() -> None:
+    """Run a session with a benchmark: pytest has bytecode of its own of all modules of its plugins."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "test_one.py").write_text("def test_one(benchmark):\n    benchmark(sum, [])\n")
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "--quiet", "--perfkit-ledger=rows", "--benchmark-max-time=0.01"],
+            cwd=folder,
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PERFKIT_COMMIT": "c" * 40},
+            capture_output=True,
+            check=False,
+        )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the file that takes longest: begun last, it would keep one process waiting for the other."""
-    items.sort(key=lambda item: item.path.name != "test_documents.py")
+    """Begin with the files that take longest, and leave all others in their order."""
+    ranks = {name: rank for rank, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
 
 
 @pytest.fixture(autouse=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
@@ -112,14 +112,8 @@ class Project:
 
     def gate(self, *arguments: str, cwd: Path | None = None, extra: Mapping[str, str] | None = None) -> Gated:
         """Run a gate to its end; its temporary files have to go with it."""
-        done = subprocess.run(
-            self.command("--json", "-", *arguments),
-            cwd=cwd or self.root,
-            env=self.environment(extra),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        _, *command = self.command("--json", "-", *arguments)
+        done = run_perfkit(*command, cwd=cwd or self.root, env=self.environment(extra))
         assert set() == self.left_behind()
         return Gated(
             exit_code=done.returncode,

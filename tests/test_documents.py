@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import git
 import pytest
+import typer
 from repositories import create_repository
+
+from perfkit.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
@@ -76,6 +82,18 @@ def main():
 """
 # `make test` runs this very test.
 NOT_RUN = {"make test"}
+# Their lines measure for longer than those of all others but the README: `make slow` runs them, and the usual
+# run looks whether each of them could begin. What they do is tested where it is at home.
+SLOW = {
+    "docs/exact.md",
+    "docs/gate.md",
+    "docs/howto/read-a-profile.md",
+    "docs/ledger.md",
+    "docs/profiling.md",
+    "docs/trust.md",
+}
+# The doctor finds no machine fit that does other work besides.
+ALONE = {"docs/trust.md"}
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +138,14 @@ def been_run() -> set[str]:
 @pytest.mark.parametrize(
     "document",
     [
-        # The doctor finds no machine fit that does other work besides.
-        pytest.param(document, marks=[pytest.mark.alone] if document == "docs/trust.md" else [])
+        pytest.param(
+            document,
+            marks=[
+                mark
+                for mark, those in ((pytest.mark.slow, SLOW), (pytest.mark.alone, ALONE))
+                if document in those
+            ],
+        )
         for document in DOCUMENTS
     ],
 )
@@ -132,6 +156,35 @@ def test_each_shell_line_runs(project: Path, been_run: set[str], document: str) 
             done = _run(line, project)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
             been_run |= {line, *_lines_of_make(line, project)}
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *ELSEWHERE])
+def test_each_command_could_begin(document: str) -> None:
+    """Every verb and option in a line is one that perfkit has, with a value of its kind."""
+    for line in _shell_lines(ROOT / document):
+        program, *words = shlex.split(re.split(r" > | \|\| ", line)[0])
+        if program == "perfkit":
+            _parse(words)
+
+
+def _parse(words: list[str]) -> None:
+    """Read a command line as perfkit does, down to its last verb, which is not called."""
+    command: Any = typer.main.get_command(app)
+    context: Any = None
+    with contextlib.suppress(typer.Exit):  # a help is shown at once
+        while True:
+            context = command.make_context(command.name, words, parent=context)
+            words = [*getattr(context, "_protected_args", ()), *context.args]
+            if not words or not hasattr(command, "resolve_command"):
+                return
+            _, command, words = command.resolve_command(context, words)
+
+
+def test_a_mistyped_command_could_not_begin() -> None:
+    """The check above cannot pass by reading anything."""
+    for line in ("gate --selct collate", "ledger lst", "gate --budget soon"):
+        with pytest.raises(Exception, match=r"No such (option|command)|be a valid number"):
+            _parse(line.split())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -187,6 +240,8 @@ def _run(line: str, project: Path) -> subprocess.CompletedProcess[str]:
         "PATH": f"{project / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(project),
         "PYTEST_ADDOPTS": PYTEST_OPTIONS,
+        # As on a reader's machine: else each line would compile all of perfkit anew.
+        "PYTHONDONTWRITEBYTECODE": "",
     }
     return subprocess.run(
         ["bash", "-c", line], cwd=project, env=environment, capture_output=True, text=True, check=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -55,8 +56,13 @@ def test_a_foreign_library_has_one_home(library: str) -> None:
     assert not strangers, f"{library} is imported in {sorted(strangers)}"
 
 
-def _imports() -> Iterator[tuple[str, str]]:
-    """Yield (file of perfkit, top-level name) of every import that runs, wherever it stands."""
+@functools.cache
+def _imports() -> frozenset[tuple[str, str]]:
+    """Return (file of perfkit, top-level name) of every import that runs, wherever it stands."""
+    return frozenset(_each_import())
+
+
+def _each_import() -> Iterator[tuple[str, str]]:
     package = ROOT / "perfkit"
     for file in package.rglob("*.py"):
         part = file.relative_to(package).as_posix()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from asv_project import WORK, asv_files
+from forked_commands import run_perfkit
 from gating import CONFIGURATION, PERFKIT, Gated, GitProject, git_project
 from repositories import Repository, create_repository
 
@@ -166,8 +167,12 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
     assert message in gated.stderr
 
 
+@pytest.mark.slow
 def test_the_lines_of_the_document_run(tmp_path: Path) -> None:
-    """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit."""
+    """Each shell line of docs/asv.md succeeds in a project that has a suite of asv and nothing of perfkit.
+
+    In the usual run test_documents.py looks whether they could begin, and other tests here run such gates.
+    """
     project = GitProject(root=tmp_path, repository=Repository(tmp_path, create_repository(tmp_path)))
     files = {name: text for name, text in asv_files().items() if not name.endswith("lost.py")}
     project.commit(files)
@@ -195,8 +200,8 @@ def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
     bad = project.commit({"NOTES": "two\n"}, "Note more")
 
     def bisect(benchmark: str) -> subprocess.CompletedProcess[str]:
-        command = [str(PERFKIT), "bisect", good, bad, "--benchmark", benchmark]
-        return subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+        command = ["bisect", good, bad, "--benchmark", benchmark]
+        return run_perfkit(*command, cwd=project.root)
 
     found, refused = bisect("time_spin"), bisect("track_size")
 

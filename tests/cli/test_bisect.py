@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from bisected import SYNC, history
+from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 from synthetic import build_row
 
@@ -43,14 +44,8 @@ def _command(project: GitProject, *arguments: str) -> list[str]:
 
 
 def _bisect(project: GitProject, *arguments: str) -> Bisected:
-    done = subprocess.run(
-        _command(project, "--json", "-", *arguments),
-        cwd=project.root,
-        env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    _, *command = _command(project, "--json", "-", *arguments)
+    done = run_perfkit(*command, cwd=project.root, env=project.environment())
     assert set() == project.left_behind()
     assert len(project.worktrees()) == 1
     report = json.loads(done.stdout) if done.stdout else {}
@@ -197,11 +192,8 @@ def test_a_point_of_the_history_is_bisected(slowed: Scene, tmp_path: Path) -> No
         level = (1.0 if run < 12 else 3.0) + 0.001 * (run % 3)
         row = build_row(level, level, name=name, sha=slowed.shas[run // 4], run=f"run-{run}", minute=90 * run)
         Ledger(ledger).append([row])
-    told = subprocess.run(
-        [PERFKIT, "history", "show", "--ledger", str(ledger), "--json", "-"],
-        cwd=project.root,
-        capture_output=True,
-        check=True,
+    told = run_perfkit(
+        "history", "show", "--ledger", str(ledger), "--json", "-", cwd=project.root, check=True
     )
     (point,) = json.loads(told.stdout)["points"]
 

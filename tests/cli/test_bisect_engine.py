@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 from cluster import Cluster, cluster
-from gating import PERFKIT, GitProject, benchmark, git_project, work
+from forked_commands import run_perfkit
+from gating import GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
 from perfkit.records.policies import BisectPolicy
@@ -41,15 +41,10 @@ class Bisected:
 
 
 def _bisect(project: GitProject, url: str, *arguments: str, ledger: Path) -> Bisected:
-    done = subprocess.run(
-        [str(PERFKIT), "bisect", "HEAD~6", "HEAD", "--benchmark", "test_steady", "--json", "-",
-         "--ledger", str(ledger), "--engine", url, *arguments],
-        cwd=project.root,
-        env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
+    question = ("HEAD~6", "HEAD", "--benchmark", "test_steady", "--json", "-", "--ledger", str(ledger))
+    done = run_perfkit(
+        "bisect", *question, "--engine", url, *arguments, cwd=project.root, env=project.environment()
+    )
     assert set() == project.left_behind()
     assert 1 == len(project.worktrees())
     assert "Traceback" not in done.stderr
@@ -111,10 +106,12 @@ def test_a_commit_is_found_by_counts(scene: Scene, shared: Cluster, tmp_path: Pa
     assert {"bisect"} == {row.source for row in rows}
 
 
+@pytest.mark.slow
 def test_a_commit_is_found_by_time_though_a_worker_is_killed(scene: Scene, tmp_path: Path) -> None:
     """A worker that is killed at work costs its batch, which another one measures; no run is there twice.
 
-    The same command afterwards begins with all that the first one measured.
+    The same command afterwards begins with all that the first one measured. In the usual run counts are
+    bisected on workers, test_bisect.py bisects times without them, and test_dask_engine.py kills workers.
     """
     ledger = tmp_path / "ledger"
     with cluster(tmp_path / "cluster", workers=2) as made:

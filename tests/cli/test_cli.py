@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import START, build_row
 
@@ -18,7 +19,7 @@ PERFKIT = Path(sys.executable).with_name("perfkit")
 
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PERFKIT, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return run_perfkit(*arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -270,14 +271,7 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says(measured: Repository) -> N
     widths = {}
     for columns in ("", "60", "200"):
         environment = {**os.environ, "COLUMNS": columns}
-        done = subprocess.run(
-            [PERFKIT, "ledger", "show", "dddd"],
-            cwd=measured.root,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_perfkit("ledger", "show", "dddd", cwd=measured.root, env=environment, check=True)
         widths[columns] = max(len(line.rstrip()) for line in done.stdout.splitlines())
 
     assert 60 >= widths["60"]
@@ -290,12 +284,14 @@ def test_a_name_in_a_table_is_broken_between_its_words(measured: Repository) -> 
     name = "bench_distances.py::test_precompute_pairwise_distances[200-5-euclidean]"
     Ledger(measured.root / "benchmarks/ledger").append([build_row(0.5, run="0199-dddd", name=name)])
 
-    done = subprocess.run(
-        [PERFKIT, "ledger", "show", "dddd", "--json", "run.json"],
+    done = run_perfkit(
+        "ledger",
+        "show",
+        "dddd",
+        "--json",
+        "run.json",
         cwd=measured.root,
         env={**os.environ, "COLUMNS": "64"},
-        capture_output=True,
-        text=True,
         check=True,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from experiment_targets import TRAINING
+from forked_commands import run_perfkit
 from repositories import create_repository
 
 from perfkit.ledger.staged import read_staged
@@ -35,6 +36,7 @@ steps = 8
 [returned]
 accuracy = "accuracy"
 """
+ARGUMENTS = ("run", "precision.toml", "--markdown", "report/precision.md", "--json", "-")
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,12 @@ class ExperimentProject:
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         """Run a command to its end."""
-        with self.start(*arguments) as process:
-            out, err = process.communicate()
-        return process.returncode, out, err
+        done = run_perfkit("experiment", *arguments, cwd=self.root)
+        return done.returncode, done.stdout, done.stderr
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
+def _make_project(root: Path) -> ExperimentProject:
     """Return a project with one commit."""
-    root = tmp_path_factory.mktemp("experiment")
     repository = create_repository(root)
     (root / "training.py").write_text(TRAINING)
     (root / "precision.toml").write_text(DEFINITION)
@@ -78,27 +77,35 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
 
 
 @pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> ExperimentProject:
+    """Return a project for an experiment that nobody stops, and for mistakes."""
+    return _make_project(tmp_path_factory.mktemp("experiment"))
+
+
+@pytest.fixture(scope="module")
 def done(project: ExperimentProject) -> tuple[int, str, str]:
-    """Return what a whole experiment gave; it was killed after its first trial and started again."""
-    arguments = ("run", "precision.toml", "--markdown", "report/precision.md", "--json", "-")
-    with project.start(*arguments) as process:
+    """Return what a whole experiment gave."""
+    return project.run(*ARGUMENTS)
+
+
+@pytest.mark.slow
+def test_a_killed_experiment_goes_on(tmp_path: Path) -> None:
+    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it.
+
+    It is killed after its first trial and started again. In the usual run test_experiment_run.py goes on with
+    trials that are known, and test_kills.py kills other commands.
+    """
+    project = _make_project(tmp_path)
+    with project.start(*ARGUMENTS) as process:
         unfinished = project.root / "benchmarks/ledger-unfinished"
         while not any(row.outcome.metric.name == "total_time" for row in _rows(unfinished)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.2)
         process.kill()
     assert [] == project.ledger.files()
-    return project.run(*arguments)
 
+    code, out, err = project.run(*ARGUMENTS)
 
-def _rows(unfinished: Path) -> list[Row]:
-    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
-
-
-@pytest.mark.slow
-def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int, str, str]) -> None:
-    """With what was kept; at the end all lies in the ledger as one run, and nothing is left beside it."""
-    code, out, err = done
     assert code in {0, 3}, err
     assert "trials are kept" in err
     report = json.loads(out)
@@ -110,15 +117,24 @@ def test_a_killed_experiment_goes_on(project: ExperimentProject, done: tuple[int
     assert [] == [*(project.root / "benchmarks/ledger-unfinished").glob("*/")]
 
 
+def _rows(unfinished: Path) -> list[Row]:
+    return [row for staged in unfinished.glob("*/*.jsonl") for row in read_staged(staged).rows]
+
+
 def test_the_report_is_written(project: ExperimentProject, done: tuple[int, str, str]) -> None:
     """In the forms people know, with a picture; and again from the ledger alone, to the letter."""
-    assert done[0] in {0, 3}
+    code, out, err = done
+    assert code in {0, 3}, err
+    report, rows = json.loads(out), project.ledger.rows()
+    assert 4 == len(report["trials"]) == sum(row.outcome.metric.name == "step_time" for row in rows)
+    assert {"precision=default", "precision=bf16"} == set(report["fingerprints"])
+    assert ({"experiment"}, 1) == ({row.source for row in rows}, len({row.run_id for row in rows}))
     written = (project.root / "report/precision.md").read_text()
     assert "Default precision training" in written
     assert "Mixed precision (bf16) training" in written
     assert "| Algorithm" in written
     assert (project.root / "report/precision.svg").read_text().startswith("<svg")
-    run = project.ledger.rows()[0].run_id
+    run = rows[0].run_id
 
     code, out, _ = project.run("show", run, "--markdown", "report/precision.md")
 
@@ -174,13 +190,8 @@ def test_a_missing_extra_is_named_before_anything_runs(
     """Not by a trial that fails after half a minute."""
     (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules[{library!r}] = None\n")
 
-    done = subprocess.run(
-        [str(PERFKIT), "experiment", *command],
-        cwd=project.root,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = run_perfkit(
+        "experiment", *command, cwd=project.root, env={**os.environ, "PYTHONPATH": str(tmp_path)}
     )
 
     assert (2, "") == (done.returncode, done.stdout)

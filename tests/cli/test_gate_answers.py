@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 
 import pytest
-from gating import PERFKIT, SLOWER, SPIN, Gated, GitProject, benchmark, git_project
+from forked_commands import run_perfkit
+from gating import SLOWER, SPIN, Gated, GitProject, benchmark, git_project
 
 pytestmark = pytest.mark.alone
 
@@ -18,7 +18,7 @@ margin = "50%"
 [tool.perfkit.gate]
 preload = []
 alpha = 0.001
-go_on_seconds = 6
+go_on_seconds = 3
 """
 WORK = """
 def nothing():
@@ -89,9 +89,9 @@ def stopped(project: GitProject) -> Stopped:
     comment = project.root.with_name("comment.md")
     gated = project.gate("--fail-fast", "--budget", "60", "--markdown", str(comment))
     accept = ["accept", "test_looped", "--reason", "Wanted", "--ledger", str(project.ledger)]
-    subprocess.run([str(PERFKIT), *accept], cwd=project.root, check=True, capture_output=True)
+    run_perfkit(*accept, cwd=project.root, check=True)
     return Stopped(
-        gated=gated, comment=comment.read_text(), accepted=project.gate("--fail-fast", "--budget", "7")
+        gated=gated, comment=comment.read_text(), accepted=project.gate("--fail-fast", "--budget", "4")
     )
 
 
@@ -187,7 +187,7 @@ def test_measuring_goes_on_after_the_budget(left_open: Open) -> None:
 
     assert (3, {"test_open": "INCONCLUSIVE"}) == (gated.exit_code, gated.verdicts), gated.stderr
     assert "s is over: going on with 1 undecided benchmark, which takes about" in gated.stderr
-    assert "6.00 s at most" in gated.stderr
+    assert "3.00 s at most" in gated.stderr
     assert _sentence(gated).startswith("NO ANSWER YET: it is still open whether 1 of 1 benchmark became")
 
 

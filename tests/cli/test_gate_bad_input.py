@@ -11,7 +11,8 @@ from pathlib import Path
 import git
 import psutil
 import pytest
-from gating import CONFIGURATION, PERFKIT, GitProject, Project, benchmark, git_project, work
+from forked_commands import run_perfkit
+from gating import CONFIGURATION, GitProject, Project, benchmark, git_project, work
 from repositories import create_repository
 from synthetic import build_row
 
@@ -74,11 +75,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_a_place_that_cannot_be_written_is_told(project: GitProject, destination: str) -> None:
     """A result that cannot be written is a mistake of the caller's, told in one line."""
     ledger = ["--ledger", str(project.ledger)]
-    command = [str(PERFKIT), "gate", *ledger, "--budget", "0.01", destination, "/nowhere/out"]
+    command = ["gate", *ledger, "--budget", "0.01", destination, "/nowhere/out"]
 
-    done = subprocess.run(
-        command, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False
-    )
+    done = run_perfkit(*command, cwd=project.root, env=project.environment())
 
     assert 2 == done.returncode
     assert "cannot write /nowhere/out" in done.stderr

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from gating import PERFKIT, Gated, GitProject, git_project
+from forked_commands import run_perfkit
+from gating import Gated, GitProject, git_project
 
 from perfkit.ledger.store import Ledger
 from perfkit.verdict.from_rows import is_count
@@ -277,8 +278,8 @@ def test_growth_can_be_accepted(project: GitProject, changed: Counted) -> None:
     """With a reason it passes, up to what was accepted."""
     project.repository.git.git.checkout("--quiet", changed.gated.report["head"]["sha"])
     for name in ("test_push", "test_pull", "test_step", "train"):
-        command = [str(PERFKIT), "accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
-        done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+        command = ["accept", name, "--reason", "worth it", "--ledger", str(project.ledger)]
+        done = run_perfkit(*command, cwd=project.root)
         assert 0 == done.returncode, done.stderr
     again = _gate_again(project)
 
@@ -327,6 +328,6 @@ def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None
     )
     assert 4 == project.gate("--from-ledger", lost.run_id).exit_code
     for name in ("test_pull", "test_step"):
-        command = [str(PERFKIT), "accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
-        subprocess.run(command, cwd=project.root, capture_output=True, check=True)
+        command = ["accept", name, "--reason", "quicker", "--ledger", str(project.ledger)]
+        run_perfkit(*command, cwd=project.root, check=True)
     assert 0 == _gate_again(project).gated.exit_code

@@ -11,8 +11,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.records.policies import judged_policy
 
 # A side that other work holds up for a second is told as the one that hangs.
-pytestmark = pytest.mark.alone
-
 # What a comparable benchmark is in a gate that has time for one launch only.
 COMPARED = "NOT REACHED"
 STEADY = benchmark("steady", "work.steady")
@@ -95,6 +93,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return Scene(project=project, gated=project.gate("--budget", "90"))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "verdict", "message"),
     [
@@ -121,16 +120,19 @@ def test_what_fails_is_named_with_its_cause(broken: Scene, name: str, verdict: s
     assert (verdict, message) == (found["verdict"], found["message"])
 
 
+@pytest.mark.alone
 def test_a_failure_costs_only_itself(broken: Scene) -> None:
     """The benchmark that stands behind all that raise, hang and kill is measured as ever."""
     assert "UNCHANGED" == broken.gated.verdicts["test_steady"]
 
 
+@pytest.mark.alone
 def test_what_could_not_be_measured_is_exit_code_4(broken: Scene) -> None:
     """A gate that lacks an expected measurement does not pass."""
     assert 4 == broken.gated.exit_code
 
 
+@pytest.mark.alone
 def test_a_failure_is_a_row_too(broken: Scene) -> None:
     """The ledger keeps each finding with its status, cause and verdict."""
     rows = {row.outcome.benchmark.name: row for row in Ledger(broken.project.ledger).rows()}
@@ -143,6 +145,7 @@ def test_a_failure_is_a_row_too(broken: Scene) -> None:
     assert ("timeout", "TIMEOUT") == (hung.outcome.status, judged_policy(hung).verdict)
 
 
+@pytest.mark.alone
 def test_findings_follow_from_the_ledger(broken: Scene) -> None:
     """Judged anew, the findings, their causes and the exit code are the same."""
     again = broken.project.gate("--from-ledger", broken.gated.run_id)

@@ -6,13 +6,12 @@ import importlib.util
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
@@ -382,10 +381,8 @@ def test_options_of_the_cache_are_known(tmp_path: Path) -> None:
     project.commit({"work.py": work(steady=11)})
 
     gated = project.gate("--exact-only")
-    backfill = [sys.executable, "-m", "perfkit", "backfill", "HEAD", "--launches=1", "--benchmarks=tests"]
-    done = subprocess.run(
-        backfill, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False
-    )
+    backfill = ["backfill", "HEAD", "--launches=1", "--benchmarks=tests"]
+    done = run_perfkit(*backfill, cwd=project.root, env=project.environment())
 
     assert 4 != gated.exit_code, gated.stderr
     assert 0 == done.returncode, done.stderr

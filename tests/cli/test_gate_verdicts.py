@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from gating import CONFIGURATION, PERFKIT, SLOWER, Gated, GitProject, benchmark, git_project, work
+from forked_commands import run_perfkit
+from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row
@@ -258,5 +258,5 @@ def _estimates(gated: Gated) -> dict[str, object]:
 
 
 def _accept(project: GitProject, name: str, reason: str) -> None:
-    command = [str(PERFKIT), "accept", name, "--reason", reason, "--ledger", str(project.ledger)]
-    subprocess.run(command, cwd=project.root, check=True, capture_output=True)
+    command = ["accept", name, "--reason", reason, "--ledger", str(project.ledger)]
+    run_perfkit(*command, cwd=project.root, check=True)

@@ -13,6 +13,7 @@ from typing import Any
 import git
 import pytest
 from comment_service import comment_service
+from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.hosting.comments import MARKER
@@ -42,15 +43,7 @@ ALL = ("--ci", "github", "--ci", "gitlab", "--ci", "pre-commit")
 
 def perfkit(root: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command of perfkit's to its end."""
-    return subprocess.run(
-        [PERFKIT, *arguments],
-        cwd=root,
-        env={**os.environ, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_perfkit(*arguments, cwd=root, env={**os.environ, **variables})
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from ledger_files import add_run, add_runs, run_id, seen, whole
 from repositories import Repository
 from synthetic import START, build_row
@@ -16,14 +16,11 @@ from synthetic import START, build_row
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 VERBS = ("compact", "verify", "repair", "merge")
 
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PERFKIT, "ledger", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    return run_perfkit("ledger", *arguments, cwd=cwd)
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-PERFKIT = Path(sys.executable).with_name("perfkit")
+from forked_commands import run_perfkit
 
 
 @pytest.mark.parametrize(
@@ -34,9 +31,7 @@ def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: 
     """One line names the option that chose the place; no repository, profile or ledger was looked for."""
     (tmp_path / "taken").mkdir()
 
-    done = subprocess.run(
-        [PERFKIT, *command.split(), "taken"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_perfkit(*command.split(), "taken", cwd=tmp_path)
 
     option = command.rsplit(maxsplit=1)[-1]
     said = f"perfkit: cannot write taken (it is a folder); choose another with {option}\n"
@@ -46,9 +41,9 @@ def test_a_place_that_cannot_be_written_is_told_at_once(command: str, tmp_path: 
 
 def test_a_document_leaves_room_for_its_picture(tmp_path: Path) -> None:
     """A document whose name is that of the picture beside it would be lost to it."""
-    command = [str(PERFKIT), "tricks", "--markdown", "found.svg"]
+    command = ["tricks", "--markdown", "found.svg"]
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_perfkit(*command, cwd=tmp_path)
 
     assert 2 == done.returncode
     assert "cannot write found.svg: its picture has that name; end --markdown in .md" in done.stderr

@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 SAVED = Path(__file__).resolve().parents[2] / "profiles" / "first_profile.json"
 TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 5, "dur": 20}]}
 
 
 def show(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    return subprocess.run([PERFKIT, "show", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return run_perfkit("show", *arguments, cwd=cwd)
 
 
 def own_work() -> str:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from synthetic import build_row
 
 from perfkit.ledger.store import Ledger
 from perfkit.records import Environment, Machine, Placement, Row, Side, Source
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 OLD, NEW = "a" * 40, "b" * 40
 MACHINE = {"cpu": "Fast CPU", "logical_cpus": "8", "ram_gib": "32", "gpus": "", "load_1min": "0.10"}
 QUIET = {**MACHINE, "governor": "performance", "load_1min": "0.20"}
@@ -63,8 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def show_env(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command on the ledger."""
-    command = [str(PERFKIT), "show", "env", *arguments, "--ledger", "ledger"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    command = ["show", "env", *arguments, "--ledger", "ledger"]
+    return run_perfkit(*command, cwd=folder)
 
 
 def lines(folder: Path, *arguments: str) -> list[str]:

@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 
 PERFKIT = Path(sys.executable).with_name("perfkit")
 _LONG_S = 60
@@ -62,7 +63,7 @@ def test_what_snakeviz_cannot_show_is_said(tmp_path: Path, content: bytes, said:
     file = tmp_path / "other.json"
     file.write_bytes(content)
 
-    done = subprocess.run([PERFKIT, "view", str(file)], capture_output=True, text=True, check=False)
+    done = run_perfkit("view", str(file))
 
     assert 2 == done.returncode
     assert said in done.stderr

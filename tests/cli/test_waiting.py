@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.measure.lock import machine_lock
@@ -62,11 +63,9 @@ def busy() -> Iterator[None]:
 @pytest.mark.parametrize("verb", ["gate", "backfill", "calibrate"])
 def test_a_mistyped_selection_is_told_before_the_wait(project: GitProject, verb: str) -> None:
     """Nobody waits for the machine to hear of a typing mistake."""
-    command = [str(PERFKIT), *VERBS[verb], "--select", "a and", "--wait", "60"]
+    command = [*VERBS[verb], "--select", "a and", "--wait", "60"]
 
-    done = subprocess.run(
-        command, cwd=project.root, env=project.environment(), capture_output=True, text=True, check=False
-    )
+    done = run_perfkit(*command, cwd=project.root, env=project.environment())
 
     assert 2 == done.returncode
     assert 'perfkit: --select is not what pytest\'s -k reads: "a and": ' in done.stderr
@@ -77,14 +76,7 @@ def test_a_mistyped_selection_is_told_before_the_wait(project: GitProject, verb:
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_command_measures_beside_another(project: GitProject, verb: str) -> None:
     """Told not to wait it measures nothing, which is exit code 4, and says who measures."""
-    done = subprocess.run(
-        [PERFKIT, *VERBS[verb], "--wait", "0"],
-        cwd=project.root,
-        env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_perfkit(*VERBS[verb], "--wait", "0", cwd=project.root, env=project.environment())
 
     assert 4 == done.returncode, done.stderr
     assert f"(process {os.getpid()}, since " in done.stderr

@@ -103,7 +103,6 @@ def test_a_worker_that_is_not_fit_is_refused_in_words(
     assert "perfkit engine check" in str(caught.value)
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     """SIGKILL of a worker at work: its task is done by the other one, and every task is filed once."""
     said: list[str] = []

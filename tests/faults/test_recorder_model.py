@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -24,8 +25,9 @@ from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
 from perfkit.records import Row
 
-# `make fuzz` tries more of them.
-_EXAMPLES = int(os.environ.get("PERFKIT_FUZZ_EXAMPLES", "12"))
+# `make slow` and `make fuzz` try more of them.
+_EXAMPLES = int(os.environ.get("PERFKIT_FUZZ_EXAMPLES", "6"))
+_MORE_EXAMPLES = 24
 _places = st.integers(0, 1)
 # At which step of an operation the power fails; most operations have fewer, and end before that.
 _steps = st.integers(1, 7)
@@ -236,10 +238,19 @@ def _seen(folder: Path) -> dict[str, tuple[tuple[int, ...], bool]]:
     }
 
 
-TestRecorder = Recorder.TestCase
-TestRecorder.settings = settings(
+_SETTINGS = settings(
     max_examples=_EXAMPLES,
     stateful_step_count=14,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+TestRecorder = Recorder.TestCase
+TestRecorder.settings = _SETTINGS
+
+
+class LongerRecorder(Recorder):
+    """The same operations, with more examples than the usual run has."""
+
+
+TestLongerRecorder = pytest.mark.slow(LongerRecorder.TestCase)
+TestLongerRecorder.settings = settings(_SETTINGS, max_examples=max(_EXAMPLES, _MORE_EXAMPLES))

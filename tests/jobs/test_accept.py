@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
@@ -29,7 +29,6 @@ from perfkit.repo.trailers import commits_in
 from perfkit.repo.working_tree import describe_working_tree
 from perfkit.verdict.acceptance import apply
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 LEDGER = "benchmarks/ledger"
 POLICY = Policy(alpha=0.01, family=1, looks=(3,))
 UNMEASURED: dict[str, Status] = {
@@ -78,7 +77,7 @@ def _accept(repository: Repository, benchmark: str, *, reason: str = "Wanted", r
 
 
 def _perfkit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PERFKIT, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return run_perfkit(*arguments, cwd=cwd)
 
 
 @pytest.fixture

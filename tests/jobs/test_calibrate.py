@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
@@ -28,14 +29,8 @@ def _command(project: GitProject, *arguments: str) -> list[str]:
 
 
 def _calibrate(project: GitProject, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(project, "--json", "-", *arguments),
-        cwd=project.root,
-        env=project.environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    _, *command = _command(project, "--json", "-", *arguments)
+    return run_perfkit(*command, cwd=project.root, env=project.environment())
 
 
 @pytest.mark.alone

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import ENVIRONMENT, MACHINE, build_row
 
@@ -22,7 +23,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.records import Environment, Machine, Row, Source
 from perfkit.verdict.from_rows import count_outcomes
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
 # A clock that counts the work: what a session reads says nothing of what else the machine does.
 WORK = """
@@ -82,14 +82,8 @@ class Scene:
 
     def compare(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
         """Run the command as a person does; the report is empty where it wrote none."""
-        command = [str(PERFKIT), "compare", *(arguments or (self.base, self.head))]
-        done = subprocess.run(
-            [*command, "--ledger", str(self.ledger), "--json", "-"],
-            cwd=self.repository.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["compare", *(arguments or (self.base, self.head))]
+        done = run_perfkit(*command, "--ledger", str(self.ledger), "--json", "-", cwd=self.repository.root)
         return done, json.loads(done.stdout) if done.stdout else {}
 
 

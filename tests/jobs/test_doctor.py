@@ -5,31 +5,24 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-PERFKIT = Path(sys.executable).with_name("perfkit")
+from forked_commands import run_perfkit
 
 
 def _doctor(place: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     temporary = place / "tmp"
     temporary.mkdir()
-    return subprocess.run(
-        [PERFKIT, "doctor", *arguments],
-        cwd=place,
-        env={**os.environ, "TMPDIR": str(temporary), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
+    return run_perfkit(
+        "doctor", *arguments, cwd=place, env={**os.environ, "TMPDIR": str(temporary), **variables}
     )
 
 
 @pytest.mark.alone
 def test_the_doctor_measures_and_judges(tmp_path: Path) -> None:
     """Any machine is fit for a margin of 10,000 %, with conditions, noise and a decision to show for it."""
-    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "4", "--json", "-")
+    done = _doctor(tmp_path, "--margin", "10000%", "--seconds", "2", "--json", "-")
 
     assert 0 == done.returncode, done.stderr
     report = json.loads(done.stdout)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import cProfile
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 PYPROJECT = """
 [tool.perfkit]
 own = ["demo"]
@@ -71,8 +70,8 @@ def brighten(image):
         pass
     return image + 1
 """
-BASE = {"items": 1, "repeats": 5, "seconds": 0.0005}
-HEAD = {"items": 4, "repeats": 1500, "seconds": 0.004}
+BASE = {"items": 1, "repeats": 5, "seconds": 0.00025}
+HEAD = {"items": 4, "repeats": 750, "seconds": 0.002}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +104,7 @@ def _files(items: int, repeats: int, seconds: float) -> dict[str, str]:
 
 
 def _explain(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PERFKIT, "explain", *arguments], cwd=root, capture_output=True, text=True, check=False
-    )
+    return run_perfkit("explain", *arguments, cwd=root)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
@@ -25,7 +26,6 @@ from perfkit.jobs.ledger_exchange import (
 from perfkit.ledger.store import Ledger
 from perfkit.records import Metric, Outcome, Row
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 FILES = Path(__file__).parents[1] / "exchange/files"
 COUNT = Metric(name="operators", unit="1", exact=True)
 HEAD = "b" * 40
@@ -288,11 +288,8 @@ def test_the_command_exports(ledger: Path, repository: Repository) -> None:
     """Standard output has the file alone."""
     repository.commit({"a.py": "1"})
 
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        line = [PERFKIT, "ledger", "export", "--ledger", ledger, *arguments]
-        return subprocess.run(
-            list(map(str, line)), cwd=repository.root, capture_output=True, text=True, check=False
-        )
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_perfkit("ledger", "export", "--ledger", ledger, *arguments, cwd=repository.root)
 
     printed = run("--format", "pytest-benchmark", "--commit", HEAD[:8], "--run", "run-1")
     written = run("--format", "csv", "--out", "rows.csv")

@@ -7,13 +7,13 @@ import os
 import pickle
 import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 
 from perfkit.errors import RepositoryError, RunInterruptedError, UsageError
@@ -25,7 +25,6 @@ from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Wanted
 from perfkit.records import Row, Summary
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 FILES = Path(__file__).parents[1] / "exchange/files"
 SCIPY = Path(__file__).parents[2] / "../shared/data/scipy_asv_results.tar.xz"
 UNNAMED = (FILES / "data.js").read_bytes().replace(b"2" * 40, b"a tag", 2)
@@ -41,14 +40,7 @@ def project(repository: Repository) -> Repository:
 
 def run(project: Repository, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``perfkit ledger`` in a project."""
-    return subprocess.run(
-        [PERFKIT, "ledger", *map(str, arguments)],
-        cwd=project.root,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
+    return run_perfkit("ledger", *map(str, arguments), cwd=project.root, env={**os.environ, "COLUMNS": "200"})
 
 
 def rows_in(project: Repository) -> list[Row]:
@@ -214,7 +206,7 @@ def test_a_summary_is_kept_where_values_were_not(project: Repository) -> None:
     imported = run(project, "import", "a.json")
     [row] = rows_in(project)
     shown = run(project, "show", row.run_id)
-    log = subprocess.run([PERFKIT, "log"], cwd=project.root, capture_output=True, text=True, check=False)
+    log = run_perfkit("log", cwd=project.root)
 
     assert 0 == imported.returncode, imported.stderr
     assert Summary(n=9, mean=0.002, sd=0.0001, median=0.0019) == row.outcome.summary
@@ -273,7 +265,7 @@ def test_hostile_names_are_kept_and_shown_safely(project: Repository) -> None:
 
     imported = run(project, "import", "a.json")
     shown = run(project, "show", rows_in(project)[0].run_id)
-    log = subprocess.run([PERFKIT, "log"], cwd=project.root, capture_output=True, text=True, check=False)
+    log = run_perfkit("log", cwd=project.root)
     page = (project.root / "perf_log.md").read_text()
 
     assert HOSTILE in {row.outcome.benchmark.name for row in rows_in(project)}

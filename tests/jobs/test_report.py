@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository, create_repository
 from synthetic import START, build_row
 
@@ -250,10 +249,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, setting: str, told: 
 
 def test_the_command_tells_where_the_pages_are(repository: Repository) -> None:
     """`perfkit report` writes to `site`, and says which file to open."""
-    done = subprocess.run(
-        [sys.executable, "-m", "perfkit", "report"],
-        cwd=repository.root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_perfkit("report", cwd=repository.root)  # fmt: skip
 
     assert 0 == done.returncode, done.stderr
     assert "site/index.html:" in done.stdout

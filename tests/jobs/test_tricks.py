@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import create_repository
 
 from perfkit.config import load_project
@@ -20,9 +20,6 @@ from perfkit.ledger.policies import to_entries
 from perfkit.ledger.recording import Run
 from perfkit.ledger.store import Ledger
 from perfkit.views.gate.live import GateProgress
-
-PERFKIT = Path(sys.executable).with_name("perfkit")
-
 
 LOOP = """
 import argparse
@@ -54,13 +51,7 @@ class TricksProject:
 
     def tricks(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command."""
-        return subprocess.run(
-            [str(PERFKIT), "tricks", *arguments],
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return run_perfkit("tricks", *arguments, cwd=self.root)
 
 
 @pytest.fixture(scope="module")

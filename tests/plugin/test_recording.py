@@ -6,6 +6,8 @@ import dataclasses
 from datetime import datetime, timedelta
 from pathlib import Path
 
+# After each test pytester forgets what it was first to import, and this cannot be imported twice.
+import duckdb  # noqa: F401
 import git
 import pytest
 from repositories import create_repository

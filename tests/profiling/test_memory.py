@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
@@ -28,7 +27,6 @@ from perfkit.profiling.targets import Target
 from perfkit.records import LineMemory, MemoryProfile, PassSummary
 from perfkit.views.profile_report import render_report
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 SAVED = Path(__file__).parents[2] / "profiles" / "tensor_losses.json"
 # The numbers of the lines are in what the tests expect.
 CODE = """
@@ -280,9 +278,7 @@ def test_the_command_makes_the_pass_and_flame_graphs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = "profile train.py --passes cprofile,memory --no-ledger --out train.stat --firefox flames.json"
 
-    done = subprocess.run(
-        [PERFKIT, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_perfkit(*command.split(), cwd=tmp_path)
 
     assert 0 == done.returncode, done.stderr
     assert "leak: train.py:12 (tensors, aten::zeros)" in done.stdout

@@ -6,11 +6,11 @@ import json
 import os
 import pickle
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 from snapshots import MIB, block, dumped, event, frames, segment, snapshot
 
 from perfkit.attribution.memory import explain_memory, own_place
@@ -255,9 +255,7 @@ def test_a_stack_is_named_by_the_line_that_a_person_wrote(stack: tuple[str, ...]
 
 
 def _perfkit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "perfkit", *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    return run_perfkit(*words, cwd=folder)
 
 
 def test_the_commands_show_and_explain_snapshots(tmp_path: Path) -> None:

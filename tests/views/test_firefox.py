@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_commands import run_perfkit
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
@@ -18,7 +17,6 @@ from perfkit.jobs.show import read_profiles
 from perfkit.records.readings import Call, FunctionTime, Reading
 from perfkit.views.firefox import firefox_file
 
-PERFKIT = Path(sys.executable).with_name("perfkit")
 PROFILES = Path(__file__).parents[2] / "profiles"
 HOSTILE = '</script><b>"\\\u2028\ud800'
 # The columns that each table of the format has besides its length.
@@ -186,13 +184,7 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
     files = [PROFILES / "tensor_losses.stat", PROFILES / "whole_tensors.stat"]
     firefox, speedscope = tmp_path / "firefox.json", tmp_path / "speedscope.json"
 
-    done = subprocess.run(
-        [PERFKIT, verb, *files, "--firefox", firefox, "--speedscope", speedscope],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_perfkit(verb, *files, "--firefox", firefox, "--speedscope", speedscope, cwd=tmp_path)
 
     assert (0, "") == (done.returncode, done.stderr)
     assert "whole_tensors.stat" in done.stdout
@@ -229,9 +221,7 @@ def test_commands_write_both_formats(verb: str, tmp_path: Path) -> None:
 )
 def test_what_cannot_be_written_is_told_before_anything_else(command: str, said: str, tmp_path: Path) -> None:
     """One line says what to change, and no file is made."""
-    done = subprocess.run(
-        [PERFKIT, *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_perfkit(*command.split(), cwd=tmp_path)
 
     assert (2, said) == (done.returncode, done.stderr)
     assert [] == [*tmp_path.iterdir()]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import cProfile
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 
 from perfkit.config import load_project
 from perfkit.errors import UsageError
@@ -48,13 +47,7 @@ def test_each_profile_is_a_flame_graph(stat: Path, tmp_path: Path) -> None:
 def test_the_command_writes_the_file(stat: Path, tmp_path: Path) -> None:
     """The profile is shown all the same."""
     out = tmp_path / "flames.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "perfkit", "show", stat, "--speedscope", out],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_perfkit("show", stat, "--speedscope", out, cwd=tmp_path)
 
     assert 0 == done.returncode, done.stderr
     assert "sort.stat" in done.stdout

@@ -1,0 +1,202 @@
+"""Runs perfkit's commands in processes that are forked from one that has imported what they need.
+
+Such a command is a process of its own, with its folder, variables, streams and exit code as ever. What it is
+spared is the start, which takes most commands longer than all that they do besides.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PERFKIT = Path(sys.executable).with_name("perfkit")
+# What a gate, a report and a look at a ledger import, apart from torch.
+_SHARED = (
+    "duckdb",
+    "git",
+    "numpy",
+    "psutil",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "pytest",
+    "pytest_benchmark.plugin",
+    "scipy.stats",
+    "perfkit.cli.app",
+    "perfkit.compare.engine",
+    "perfkit.internal_error",
+    "perfkit.jobs.accept",
+    "perfkit.jobs.against",
+    "perfkit.jobs.gate",
+    "perfkit.jobs.history",
+    "perfkit.jobs.log",
+    "perfkit.jobs.plan",
+    "perfkit.ledger.queries",
+    "perfkit.views.explain.markdown",
+    "perfkit.views.gate.live",
+    "perfkit.views.gate.markdown",
+    "perfkit.views.gate.plan",
+    "perfkit.views.report",
+)
+# Has the library of the command line import what it needs.
+_MISTAKE = ("ledger", "list", "--ledger", "nowhere")
+_LARGEST_ORDER = 1 << 18
+# A process takes these for what they were when it started.
+_FIXED_AT_START = ("PYTHON", "LC_", "LANG", "OMP_", "TZ")
+
+
+def run_perfkit(
+    *arguments: str | Path,
+    cwd: str | Path = ".",
+    env: Mapping[str, str] | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of perfkit to its end, as ``subprocess.run`` does; its standard input is empty."""
+    variables = dict(os.environ if env is None else env)
+    command = [str(PERFKIT), *map(str, arguments)]
+    server = _Server.shared()
+    if _fixed(variables) != server.fixed:
+        return subprocess.run(
+            command,
+            cwd=cwd,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=check,
+        )
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        order = {"arguments": command, "folder": str(Path(cwd).absolute()), "variables": variables}
+        code = server.run(order, out.fileno(), err.fileno())
+        for stream in (out, err):
+            stream.seek(0)
+        said, told = (stream.read().decode() for stream in (out, err))
+    done = subprocess.CompletedProcess(command, code, said, told)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def _fixed(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in variables.items() if name.startswith(_FIXED_AT_START)}
+
+
+class _Server:
+    """The process that is forked, from the first command of this process on."""
+
+    _one: _Server | None = None
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self.fixed = _fixed(os.environ)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        atexit.register(self._end)
+
+    @classmethod
+    def shared(cls) -> _Server:
+        """Return that of this process."""
+        if cls._one is None:
+            cls._one = cls()
+        return cls._one
+
+    def run(self, order: Mapping[str, Any], *streams: int) -> int:
+        """Have a command run with these streams, and return its exit code, below zero for a signal."""
+        with self._lock:
+            socket.send_fds(self._ours, [msgspec.json.encode(order)], streams)
+            return int(self._ours.recv(_LARGEST_ORDER))
+
+    def _end(self) -> None:
+        self._ours.close()
+        self._process.wait()
+
+
+def _forked(connection: socket.socket) -> bool:
+    """Fork a process for each order; return True in each of them, and False when there are no more."""
+    while True:
+        order, streams, _, _ = socket.recv_fds(connection, _LARGEST_ORDER, 2)
+        if not order:
+            return False
+        with warnings.catch_warnings(action="ignore"):
+            # A library has a thread that does nothing; from 3.12 on Python warns of forks beside any.
+            child = os.fork()
+        if not child:
+            connection.close()
+            _become(msgspec.json.decode(order), streams)
+            return True
+        for stream in streams:
+            os.close(stream)
+        _, status = os.waitpid(child, 0)
+        connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _become(order: Mapping[str, Any], streams: list[int]) -> None:
+    """Be the command: take over its folder, variables, arguments and streams."""
+    for number, stream in enumerate(streams, start=1):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(order["variables"])
+    os.chdir(order["folder"])
+    time.tzset()
+    tempfile.tempdir = None
+    sys.argv = order["arguments"]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _serve(descriptor: int) -> None:
+    """Import what is shared, fork for each command, and be one of them where forked."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.path.insert(0, str(PERFKIT.parent))
+    for module in _SHARED:
+        importlib.import_module(module)
+    from perfkit.cli import main
+
+    sys.argv = [str(PERFKIT), *_MISTAKE]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        main()
+    gc.collect()
+    gc.freeze()
+    if _forked(socket.socket(fileno=descriptor)):
+        _end_as(main)
+
+
+def _end_as(main: Callable[[], None]) -> None:
+    """Run the command and end with its exit code, without the end of all that was imported."""
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    # What Python does at its end with all that a command may have begun.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))
