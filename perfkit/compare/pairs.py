@@ -129,8 +129,20 @@ class OpenPair:
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]
         preloader = self.launches.preloader
+        aside = [
+            MeasuredLaunch(
+                node=node,
+                slot=slot,
+                preloader=preloader,
+                timing=spoilt.timings[node],
+                at=utc_now(),
+                marks=spoilt.marks,
+                set_aside=True,
+            )
+            for spoilt in record.set_aside
+        ]
         one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
-        self.run.add(list(launch_rows([one], {node: self.compared}, self.context)))
+        self.run.add(list(launch_rows([*aside, one], {node: self.compared}, self.context)))
         return launch_pair(timing, slot, preloader)
 
     def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
