@@ -218,10 +218,11 @@ class Recorder:
         self._fixtures[item.nodeid] = fixture
         self._warmed.pop(item.nodeid, None)
         self._states = own_devices().states()
-        before_rounds(fixture, lambda call: self._warm_up(item.nodeid, call))
         if self._counting is not Counting.NOTHING:
             since = read_compilation()
             after_rounds(fixture, lambda timed: self._count(item, timed, since))
+        # It has to be the outer one of both, since it calls the user's own function.
+        before_rounds(fixture, lambda call: self._warm_up(item.nodeid, call))
 
     def _warm_up(self, node: str, call: Callable[[], object]) -> None:
         """Call a benchmark on an accelerator until its times have settled; what it raises fails its test."""

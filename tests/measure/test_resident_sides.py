@@ -136,7 +136,7 @@ def test_sides_without_room_alternate(
     (scene.place / "said.txt").unlink()
     second = scene.launch(launcher, "test_host", "test_device", begins="head", number=1)
 
-    assert () == first.failures == second.failures == second.set_aside
+    assert ((), (), ()) == (first.failures, second.failures, second.set_aside)
     assert set_aside == len(first.set_aside)
     assert all((NO_ROOM,) == one.marks and [NODE] == list(one.timings) for one in first.set_aside)
     for record in (first, second):
