@@ -79,7 +79,7 @@ def test_a_session_on_a_device_warms_up(tmp_path: Path) -> None:
 
 
 def test_a_warm_up_without_end_marks_the_times() -> None:
-    """The values stand, the calls before them are counted, and first calls have no row of what is not known."""
+    """The values stand, the calls before them are counted, and what is not known has no row."""
     record = SessionRecord()
     reading = Reading(
         values=(1.0, 2.0),
