@@ -21,6 +21,7 @@ _TUNING_AFTER = (
 )
 _TUNING_WITHIN = ("_template_autotuning", "_template_precompiling")
 _GRAPHS = "unique_graphs"
+UNTOLD = "time of compiling not told"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +29,18 @@ class ColdStart:
     """A first call in seconds: all of it, and what torch.compile says of its compiling and autotuning.
 
     Both parts are None where torch.compile is not loaded or does not tell them. What libraries such as cuDNN
-    try by themselves is told by nobody, and is in the rest.
+    try by themselves is told by nobody, and is in the rest. ``graphs`` were compiled in it.
     """
 
     total_s: float
     compiling_s: float | None = None
     autotuning_s: float | None = None
+    graphs: int = 0
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What a row of it says besides: that it compiled for a time that torch did not tell."""
+        return (UNTOLD,) if self.graphs and self.compiling_s is None else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +81,15 @@ def cold_start_since(before: CompileTimes | None, total_s: float) -> ColdStart:
         return ColdStart(total_s=total_s)
     spent = {name: seconds - before.seconds.get(name, 0.0) for name, seconds in after.seconds.items()}
     whole_s = sum(spent.get(name, 0.0) for name in _COMPILING)
-    if not whole_s and after.graphs > before.graphs:
+    graphs = max(after.graphs - before.graphs, 0)
+    if graphs and not whole_s:
         # This torch compiles, and keeps its times under names that are not known here.
-        return ColdStart(total_s=total_s)
+        return ColdStart(total_s=total_s, graphs=graphs)
     within_s = sum(seconds for name, seconds in spent.items() if name.endswith(_TUNING_WITHIN))
     after_s = sum(spent.get(name, 0.0) for name in _TUNING_AFTER)
     return ColdStart(
-        total_s=total_s, compiling_s=max(whole_s - within_s, 0.0), autotuning_s=within_s + after_s
+        total_s=total_s,
+        compiling_s=max(whole_s - within_s, 0.0),
+        autotuning_s=within_s + after_s,
+        graphs=graphs,
     )

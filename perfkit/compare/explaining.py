@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.cold_start import UNTOLD
 from perfkit.attribution.findings import findings_beside
 from perfkit.attribution.functions import function_section
 from perfkit.attribution.work import Work
@@ -279,6 +280,8 @@ def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
         if metric in _COLD and side is not None:
             known = found.setdefault(row.outcome.benchmark.name, {}).setdefault(side, {})
             known.setdefault(metric.name, []).extend(row.outcome.values)
+            if UNTOLD in row.policy.marks:
+                known.setdefault(UNTOLD, [])
     for name, sides in found.items():
         told = "; ".join(
             f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
@@ -294,6 +297,7 @@ def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:
         for word, seconds in zip(("compiling", "autotuning"), parts, strict=True)
         if seconds
     ]
+    named += [UNTOLD] if UNTOLD in metrics else []
     number = len(metrics[COLD_START.name])
     launches = "1 launch" if number == 1 else f"{number} launches"
     return f"{human_seconds(whole)} (median of {launches}{'; ' if named else ''}{', '.join(named)})"

@@ -94,9 +94,12 @@ def launch_rows(
         for side in SIDES:
             for timed in _set_aside(one.timing, side) if one.set_aside else _timed(one.timing, side):
                 yield _launch_row(one, side, compared[one.node], timed, context)
-            for metric, seconds in () if one.set_aside else cold_start_values(one.timing.cold.get(side)):
+            cold = None if one.set_aside else one.timing.cold.get(side)
+            for metric, seconds in cold_start_values(cold):
                 row = _launch_row(one, side, compared[one.node], (metric, (seconds,)), context)
-                yield replace(row, outcome=replace(row.outcome, warmup=0, loops=1))
+                policy = replace(row.policy, marks=(*row.policy.marks, *(cold.marks if cold else ())))
+                outcome = replace(row.outcome, warmup=0, loops=1)
+                yield replace(row, outcome=outcome, policy=policy)
 
 
 def count_rows(

@@ -157,7 +157,9 @@ def _on_device(finding: Finding) -> Iterator[Finding]:
             yield replace(finding, outcome=replace(timed, metric=metric, values=values))
     for metric, seconds in cold_start_values(finding.cold):
         outcome = replace(timed, metric=metric, warmup=0, loops=1, values=(seconds,))
-        yield replace(finding, outcome=outcome)
+        marks = finding.cold.marks if finding.cold else ()
+        policy = replace(finding.policy, marks=(*finding.policy.marks, *marks))
+        yield replace(finding, outcome=outcome, policy=policy)
 
 
 def _untimed(reading: Reading, warmed: WarmedUp | None) -> int | None:

@@ -156,15 +156,13 @@ def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
 
 
 def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
-    """Yield the metrics of a first call with their seconds; parts that nobody told are left out."""
+    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
     if cold is None:
         return
-    parts = (
-        (COLD_START, cold.total_s),
-        (COLD_COMPILING, cold.compiling_s),
-        (COLD_AUTOTUNING, cold.autotuning_s),
-    )
-    yield from ((metric, seconds) for metric, seconds in parts if seconds is not None)
+    yield COLD_START, cold.total_s
+    if cold.compiling_s or cold.autotuning_s:
+        yield COLD_COMPILING, cold.compiling_s or 0.0
+        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0
 
 
 def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:

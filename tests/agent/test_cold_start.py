@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from perfkit.agent.cold_start import ColdStart, cold_start, cold_start_since, read_compile_times
+from perfkit.agent.cold_start import UNTOLD, ColdStart, cold_start, cold_start_since, read_compile_times
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], *, graphs: int = 0) -> None:
@@ -57,7 +57,9 @@ def test_autotuning_is_apart_from_compiling(monkeypatch: pytest.MonkeyPatch) -> 
         graphs=1,
     )
 
-    assert ColdStart(total_s=12.0, compiling_s=6.0, autotuning_s=4.5) == cold_start_since(before, 12.0)
+    assert ColdStart(total_s=12.0, compiling_s=6.0, autotuning_s=4.5, graphs=1) == cold_start_since(
+        before, 12.0
+    )
 
 
 @pytest.mark.parametrize("names", [{}, {"a_new_name": 3.0}])
@@ -69,7 +71,11 @@ def test_times_under_unknown_names_are_not_known(
     before = read_compile_times()
     _told(monkeypatch, names, graphs=1)
 
-    assert ColdStart(total_s=5.0) == cold_start_since(before, 5.0)
+    found = cold_start_since(before, 5.0)
+
+    assert ColdStart(total_s=5.0, graphs=1) == found
+    assert (UNTOLD,) == found.marks
+    assert () == ColdStart(total_s=5.0).marks == ColdStart(total_s=5.0, compiling_s=1.0, graphs=1).marks
 
 
 def test_a_torch_that_tells_no_times_is_none_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,4 +95,4 @@ def test_without_torch_compile_nothing_of_it_is_imported() -> None:
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert "ColdStart(total_s=1.0, compiling_s=None, autotuning_s=None) False\n" == done.stdout
+    assert "ColdStart(total_s=1.0, compiling_s=None, autotuning_s=None, graphs=0) False\n" == done.stdout

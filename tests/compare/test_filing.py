@@ -147,7 +147,7 @@ def test_what_a_launch_alone_on_a_device_says(tmp_path: Path) -> None:
     memory = DeviceMemory(index=0, total=80, free=40, reserved=30, peak=35)
     cold: Mapping[Side, ColdStart] = {
         "base": ColdStart(total_s=9.0, compiling_s=7.0, autotuning_s=0.0),
-        "head": ColdStart(total_s=8.0),
+        "head": ColdStart(total_s=8.0, graphs=2),
     }
     timing = replace(plain.timing, cold=cold, memory={"base": (memory,), "head": ()}, alone=True)
     measured = replace(plain, timing=timing)
@@ -169,6 +169,7 @@ def test_what_a_launch_alone_on_a_device_says(tmp_path: Path) -> None:
         ("head", "cold start"): (8.0,),
     } == {key: row.outcome.values for key, row in told.items()}
     assert (0, 1) == (told["base", "cold start"].outcome.warmup, told["base", "cold start"].outcome.loops)
+    assert "time of compiling not told" in told["head", "cold start"].policy.marks
     assert ("alone on the device",) == told["base", "time"].policy.marks
     assert "no room for both sides" in told["base", "time set aside"].policy.marks
     assert "35" == told["base", "time"].machine.facts["gpu0_reserved_bytes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shared_device import SHARED_DEVICE
 from synthetic import ENVIRONMENT, MACHINE, START
 
 from perfkit.agent.clock import ALONE
+from perfkit.agent.cold_start import UNTOLD
 from perfkit.compare.explaining import cold_starts, on_the_device
 from perfkit.ledger.store import Ledger
 from perfkit.measure.lockstep.residency import Effect, Presence, Residents
@@ -26,6 +28,7 @@ from perfkit.records import (
     Outcome,
     Placement,
     Row,
+    RowPolicy,
     Side,
 )
 
@@ -155,9 +158,12 @@ def test_first_calls_are_told_with_the_parts_that_are_known() -> None:
         row("head", COLD_AUTOTUNING, 0.0),
         row("head", WALL_TIME, 0.1),
     ]
+    untold = replace(row("head", COLD_START, 8.0), policy=RowPolicy(marks=(UNTOLD,)))
 
     (told,) = cold_starts(rows)
     assert told == (
         "first call of test_a, untimed and judged by nobody: base 2.00 s (median of 3 launches);"
         " head 8.00 s (median of 1 launch; compiling 7.00 s)"
     )
+    (said,) = cold_starts([untold])
+    assert "head 8.00 s (median of 1 launch; time of compiling not told)" in said
