@@ -30,6 +30,7 @@ from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.records import (
+    COLD_START,
     DEVICE_TIME,
     HOST_TIME,
     WALL_TIME,
@@ -246,7 +247,7 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
                         environment=environment,
                         outcome=outcome,
                         placement=Placement(launch=met[one.name]),
-                        policy=RowPolicy(marks=one.device.marks if one.device else ()),
+                        policy=RowPolicy(marks=_marks(one, outcome)),
                     )
                     for outcome in _outcomes(one)
                 ]
@@ -255,6 +256,12 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     for one in parts:
         one.forget()
     return run_id
+
+
+def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
+    """Return the marks of a part's times, and of its first one what torch does not tell of it."""
+    cold = one.cold_start if outcome.metric == COLD_START else None
+    return (*(one.device.marks if one.device else ()), *(cold.marks if cold else ()))
 
 
 def _outcomes(one: timed) -> Iterator[Outcome]:

@@ -112,8 +112,13 @@ class Runner:
             "core": core,
         }
         answer = self._asked({**order, "watch": True} if watch else order)
-        self.faults += answer["faults"]
         self.iterations += untimed + loops * rounds
+        self._keep(answer, loops)
+        return answer
+
+    def _keep(self, answer: Message, loops: int) -> None:
+        """Keep what an answer says of rounds of so many iterations."""
+        self.faults += answer["faults"]
         self.values += answer["values"]
         self.waited += [
             max(value * loops - running_s, 0.0)
@@ -126,7 +131,6 @@ class Runner:
             self.marks.update(device["marks"])
         if "cold" in answer:
             self.cold = ColdStart(**answer["cold"])
-        return answer
 
     def read_memory(self) -> None:
         """Keep what it holds of the memory of devices, None where these do not tell.
