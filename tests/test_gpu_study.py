@@ -60,6 +60,25 @@ def test_the_study_of_operators_and_overhead_can_be_rehearsed(
     assert "The instrumented step takes" in (out / "overhead.md").read_text()
 
 
+@pytest.mark.slow
+def test_the_study_of_sides_on_one_device_and_of_first_calls_can_be_rehearsed(
+    study: ModuleType, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One benchmark beside itself and by turns; four first calls, two of which compile."""
+    repository.commit({"pyproject.toml": ""})
+    monkeypatch.chdir(repository.root)
+    out = tmp_path / "out"
+
+    code = study.main(["--rehearse", "--part", "residency", "--part", "cold", "--out", str(out)])
+
+    assert 0 == code
+    (row,) = (out / "residency.md").read_text().splitlines()[2:3]
+    assert "| test_matmul | 0 B |" in row
+    assert 4 == row.count(" % |")
+    cold = [line.split(" | ") for line in (out / "cold.md").read_text().splitlines()[2:]]
+    assert [False, False, True, True] == [cells[2] not in {"-", "0 s"} for cells in cold]
+
+
 def test_what_is_measured_is_not_measured_again(
     study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

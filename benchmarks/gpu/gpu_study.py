@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import perfkit
+from perfkit.compare.sides import staged_launcher
+from perfkit.measure.lockstep.launch import LaunchRules
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.residency import measure_presence
+from perfkit.measure.lockstep.schedule import schedule
+from perfkit.stats.location import location
+from perfkit.units import human_bytes, human_seconds
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -261,6 +273,107 @@ def measure_gates(scene: Scene) -> None:
     scene.write("gates", ["```text", told.strip(), "```", "", aims])
 
 
+def measure_residency(scene: Scene) -> None:
+    """Compare rounds of each benchmark beside the other side with those alone, and launches by turns."""
+    few = scene.device == "cpu"
+    lines = [
+        "| benchmark | reserved | longer beside the other: base | head | sd of launches: beside | apart |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    with tempfile.TemporaryDirectory() as place, _suite(Path(place)) as launcher:
+        (listed,) = launcher.survey(["head"]).values()
+        nodes = list(listed.found)[: 1 if few else None]
+        lines += [_residency_of(node, launcher, launches=3 if few else 20) for node in nodes]
+    aims = (
+        "Aimed at: no benchmark whose rounds beside the other side differ by more than 0.5 %. Intervals are"
+        " of a process each; deviations are of the log ratio of a launch."
+    )
+    scene.write("residency", [*lines, "", aims])
+
+
+@contextmanager
+def _suite(place: Path) -> Iterator[Launcher]:
+    with staged_launcher(HERE / "gpu_suite.py", place, environment=os.environ, seed=1) as launcher:
+        yield launcher
+
+
+def _residency_of(node: str, launcher: Launcher, *, launches: int) -> str:
+    paces: dict[str, Pace] = {}
+    rules = LaunchRules(launch_s=0.05, limit_s=lambda _: 120.0)
+    spreads = []
+    record = launcher.launch(next(schedule(seed=1)), [node], paces=paces, rules=rules)
+    timing = record.timings[node]
+    reserved = sum(one.peak for held in timing.memory.values() for one in held)
+    found = measure_presence(
+        node, lambda side: launcher.start(side, nodes=[node]), pace=paces[node], limit_s=120.0
+    )
+    for apart in (False, True):
+        if apart:
+            launcher.residents.alone[node] = "it is measured so here"
+        slots = itertools.islice(schedule(seed=2), launches)
+        made = [launcher.launch(slot, [node], paces=paces, rules=rules).timings[node] for slot in slots]
+        spreads.append(statistics.stdev(location(one.base_s, one.head_s) for one in made))
+    effects = [
+        f"{100 * one.low:+.2f} to {100 * one.high:+.2f} %"
+        for one in (found.effects.values() if found else ())
+    ] or ["failed", "failed"]
+    cells = (
+        node.rpartition("::")[2], human_bytes(reserved), *effects, *(f"{100 * one:.2f} %" for one in spreads),
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def measure_cold_start(scene: Scene) -> None:
+    """Tell what first calls are made of, and after how many calls times have settled."""
+    lines = [
+        "| call | first call | compiling | autotuning | calls until settled | typical call |",
+        "| :--- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, call in _first_calls(scene).items():
+        part = perfkit.timed(f"gpu cold start {name}", warmup="settle")
+        for _ in range(scene.calls):
+            with part:
+                call()
+            if not part.unsettled:
+                break
+        cold = part.cold_start
+        seconds = (cold.total_s, cold.compiling_s, cold.autotuning_s) if cold else (None, None, None)
+        settled = "not settled" if part.unsettled else str(part.warmup)
+        typical = statistics.median(part.seconds) if part.seconds else None
+        cells = (name, *map(human_seconds, seconds), settled, human_seconds(typical))
+        lines.append(f"| {' | '.join(cells)} |")
+        if part.seconds:
+            part.file(scene.ledger)
+        part.forget()
+    scene.write("cold", lines)
+
+
+def _first_calls(scene: Scene) -> Mapping[str, Callable[[], object]]:
+    """Return calls whose first ones differ: plain, tried by cuDNN, compiled, compiled with kernels tried."""
+    import torch
+    from torch import nn
+
+    few = scene.device == "cpu"
+    width = scene.size
+    inputs = torch.randn(width, width, device=scene.device)
+    images = torch.randn(16, 16, 64, 64, device=scene.device)
+    torch.backends.cudnn.benchmark = True
+    layers = [nn.Sequential(nn.Linear(width, width), nn.GELU()).to(scene.device) for _ in range(2)]
+    how: list[dict[str, Any]] = (
+        [{"backend": "aot_eager"}, {"backend": "eager"}]
+        if few
+        else [{}, {"mode": "max-autotune-no-cudagraphs"}]
+    )
+    plain, tuned = (torch.compile(layer, **one) for layer, one in zip(layers, how, strict=True))
+    convolution = nn.Conv2d(16, 32, 3).to(scene.device)
+    return {
+        "matmul": lambda: inputs @ inputs,
+        "convolution, cudnn.benchmark": lambda: convolution(images),
+        "torch.compile": lambda: plain(inputs).sum().backward(),
+        "torch.compile, max-autotune": lambda: tuned(inputs).sum().backward(),
+    }
+
+
 def measure_precision(scene: Scene) -> None:
     """Run the three experiments on mixed precision, at the size that is trained with."""
     lines = []
@@ -307,6 +420,8 @@ def _ratio(ratio: float | None) -> str:
 PARTS: Mapping[str, Callable[[Scene], None]] = {
     "operators": measure_operators,
     "overhead": measure_overhead,
+    "residency": measure_residency,
+    "cold": measure_cold_start,
     "gates": measure_gates,
     "precision": measure_precision,
 }

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
-from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised
+from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counting.model import Count
 
 Value = TypeVar("Value")
@@ -382,6 +382,25 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
             fixture._make_runner = make_runner  # noqa: SLF001 (likewise)
 
     fixture._raw = raw_and_use  # noqa: SLF001 (likewise)
+
+
+def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None]) -> None:
+    """Have ``warm`` called with a benchmark's call before its first round, where it has used an accelerator.
+
+    Pedantic benchmarks are left alone: their authors say how often the function is called.
+    """
+    if not isinstance(fixture, BenchmarkFixture) or fixture.disabled:
+        return
+    raw = fixture._raw  # noqa: SLF001 (the seam)
+
+    # The first parameter is positional only, so that the user's function may have arguments of any name.
+    def warm_and_raw(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+        __tracebackhide__ = True
+        if uses_accelerator():
+            warm(lambda: function(*args, **kwargs))
+        return raw(function, *args, **kwargs)
+
+    fixture._raw = warm_and_raw  # noqa: SLF001 (likewise)
 
 
 def synchronise_timer(fixture: object, node: object = None) -> None:

@@ -20,11 +20,14 @@ Timer = Callable[[], float]
 LAUNCH_BOUND = "launch-bound"
 UNSYNCHRONISED = "unsynchronised"
 L2_FLUSHED = "L2 flushed"
+UNSETTLED = "not settled"
+ALONE = "alone on the device"
 # A block whose calls return only after this share of the device's time is paced by the host.
 _HOST_SHARE = 0.9
 # Rounds of a benchmark are some thousands; the oldest blocks of a clock that nobody asks are dropped.
 _MOST_SPANS = 200_000
 _MS = 1e-3
+_OF_MEMORY = ("mem_get_info", "memory_reserved", "max_memory_reserved")
 # A buffer of this size replaces what the second-level cache of any present device holds.
 _LEAST_FLUSHED_BYTES = 256 << 20
 _FLUSHED_CACHES = 4
@@ -51,6 +54,17 @@ class Accelerator(Protocol):
 
     def flush(self) -> None:
         """Queue work that replaces what the device's second-level cache holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """A device's memory in bytes: all, what is free, and what this process reserves now and did at most."""
+
+    index: int
+    total: int
+    free: int
+    reserved: int
+    peak: int
 
 
 class TorchAccelerator:
@@ -108,6 +122,36 @@ class TorchAccelerator:
             size = max(_FLUSHED_CACHES * cache, _LEAST_FLUSHED_BYTES)
             self._buffer = self._torch.empty(size, dtype=self._torch.int8, device=self.kind)
         self._buffer.zero_()
+
+    def memory(self) -> tuple[DeviceMemory, ...] | None:
+        """Return the memory of each device that this process holds any of; None where that is not told."""
+        ask = [getattr(self._module, name, None) for name in _OF_MEMORY]
+        if None in ask:
+            return None
+        free_and_total, reserved, peak = (one for one in ask if one is not None)
+        found = []
+        for index in range(getattr(self._module, "device_count", lambda: 1)()):
+            if peak(index):
+                free, total = free_and_total(index)
+                found.append(
+                    DeviceMemory(
+                        index=index, total=total, free=free, reserved=reserved(index), peak=peak(index)
+                    )
+                )
+        return tuple(found)
+
+    def reserved(self) -> int | None:
+        """Return the bytes that the present device's allocator has reserved; None where it does not tell."""
+        ask = getattr(self._module, "memory_reserved", None)
+        return None if ask is None else int(ask())
+
+    def clock_mhz(self) -> float | None:
+        """Return the present device's clock; None where it, or a library that is not there, does not tell."""
+        ask = getattr(self._module, "clock_rate", None)
+        try:
+            return None if ask is None else float(ask())
+        except Exception:  # noqa: BLE001 (torch raises what the driver's library has, or that it lacks it)
+            return None
 
     def _others(self) -> tuple[int, ...]:
         count = getattr(self._module, "device_count", lambda: 1)()

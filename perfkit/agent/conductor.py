@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .channel import Channel, Message
-from .clock import uses_accelerator
+from .clock import accelerator_in_use, uses_accelerator
+from .cold_start import cold_start
 from .counted import counts_of_call
 from .counting.model import Counts, as_message
 from .instructed import make_counted_calls
@@ -50,25 +51,40 @@ class RemoteConductor:
                 block=slowed(work.block, share, more_calls=work.loops is None),
                 device=lambda *_: None,
             )
-        self._channel.send({"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds})
+        ready: Message = {"kind": "ready", "node": work.node, "loops": work.loops, "rounds": work.rounds}
+        if uses_accelerator():
+            ready["device"] = True
+        self._channel.send(ready)
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
     def _obey_all(self, work: Work) -> None:
-        profiled = 0
+        profiled, first = 0, True
         while (order := self._channel.receive())["kind"] != "go_on":
-            answer = _obey(order, work, profiled)
+            answer = _obey(order, work, profiled, first=first)
+            first = False
             profiled += answer.get("calls", 0)
             self._channel.send(answer)
 
 
-def _obey(order: Message, work: Work, profiled: int) -> Message:
+def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
-        slices = 1 if uses_accelerator() else order["slices"]
-        return _run(
-            work, untimed=order["untimed"], loops=order["loops"], slices=slices, rounds=order["rounds"]
+        on_device = uses_accelerator()
+        slices = 1 if on_device else order["slices"]
+        answer = _run(
+            work,
+            untimed=order["untimed"],
+            loops=order["loops"],
+            slices=slices,
+            rounds=order["rounds"],
+            cold=on_device and first,
         )
+        return {**answer, **_state_of_device()} if order.get("watch") else answer
+    if order["kind"] == "memory":
+        device = accelerator_in_use()
+        found = () if device is None else device.memory()
+        return {"kind": "memory", "devices": None if found is None else [asdict(one) for one in found]}
     if order["kind"] == "profile":
         calls = min(order["calls"], _most_calls(work) - profiled)
         return {"kind": "profiled", "calls": calls, **(_profile(work, calls=calls) if calls else {})}
@@ -83,14 +99,23 @@ def _obey(order: Message, work: Work, profiled: int) -> Message:
     pytest.skip(order["reason"])
 
 
-def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> Message:
+def _state_of_device() -> Message:
+    """Return what a device that warms up changes: the bytes that are reserved, and its clock."""
+    device = accelerator_in_use()
+    return {"reserved": device and device.reserved(), "clock_mhz": device and device.clock_mhz()}
+
+
+def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int, cold: bool) -> Message:
     """Run untimed iterations, then timed rounds; without rounds it is a warm-up, whose time is not kept.
 
+    The first of the untimed ones is a cold start where the caller says so, and is timed by itself.
     A round is timed in ``slices``; one with several also gives the typical time of an iteration. What the
     process spent running meanwhile shows later whether something kept it from that.
     """
     faults = minor_faults()
-    warmup_s = _block(work, untimed) if untimed else 0.0
+    begun = cold_start(lambda: _block(work, 1)) if cold and untimed else None
+    rest = untimed - 1 if begun else untimed
+    warmup_s = (begun.total_s if begun else 0.0) + (_block(work, rest) if rest else 0.0)
     in_slice = loops // slices
     timed, running = [], []
     for _ in range(rounds):
@@ -101,7 +126,7 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> M
         work.keep(loops, sum(round_s))
     values = [sum(round_s) / loops for round_s in timed]
     device = work.device(values, loops) if slices == 1 and rounds else None
-    return {
+    answer = {
         "kind": "timed",
         "untimed_s": warmup_s,
         "values": values,
@@ -110,6 +135,7 @@ def _run(work: Work, *, untimed: int, loops: int, slices: int, rounds: int) -> M
         "running": running,
         "faults": minor_faults() - faults,
     }
+    return {**answer, "cold": asdict(begun)} if begun else answer
 
 
 def _lower_quartile(values: Sequence[float]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from _pytest.mark.expression import Expression
 
 from . import COLLECTING, FIXTURE_NAME, MARKERS, cache_options
 from .asv_suite import NUMBERS, AsvPlugin, asv_case
-from .channel import Channel
+from .channel import Channel, Message
 from .provenance import own_part
 from .reach import Reach, may_run
 from .reports import MESSAGE_LIMIT, judge, last_line
@@ -49,6 +50,8 @@ _OVERRULED = {
     "lf": False,
     "failedfirst": False,
 }
+# What torch and the libraries below it say of a device without memory left.
+_DEVICE_FULL = re.compile(r"\b(CUDA|HIP|XPU|MPS)\b.*out of memory|_ALLOC_FAILED\b", re.DOTALL)
 _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors": True, "verbose": -1}
 
 
@@ -91,6 +94,7 @@ class ChildPlugin:
         self._errors: list[dict[str, object]] = []
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
+        self._device_full: set[str] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(
@@ -206,14 +210,19 @@ class ChildPlugin:
         report = yield
         status, message = judge(call, report)
         if status != "ok":
-            kind: str = "oom" if status == "error" and _ran_out_of_memory(call) else status
+            full = _device_is_full(call)
+            kind: str = "oom" if status == "error" and (full or _ran_out_of_memory(call)) else status
+            if full and item.nodeid not in self._outcomes:
+                self._device_full.add(item.nodeid)
             where = self._raised_at(call) if status == "error" else None
-            self._outcomes.setdefault(
-                item.nodeid, (kind, f"{str(message).rstrip()} ({where})" if where else message)
-            )
+            told = f"{str(message).rstrip()} ({where})" if where else message
+            self._outcomes.setdefault(item.nodeid, (kind, told))
         if report.when == "teardown":
             kind, message = self._outcomes.get(item.nodeid, ("ok", None))
-            self._channel.send({"kind": "finished", "node": item.nodeid, "status": kind, "message": message})
+            over: Message = {"kind": "finished", "node": item.nodeid, "status": kind, "message": message}
+            if item.nodeid in self._device_full:
+                over["device_full"] = True
+            self._channel.send(over)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -330,6 +339,14 @@ def _reach(root: Path) -> Reach:
 
 def _ran_out_of_memory(call: pytest.CallInfo[None]) -> bool:
     return call.excinfo is not None and call.excinfo.errisinstance(MemoryError)
+
+
+def _device_is_full(call: pytest.CallInfo[None]) -> bool:
+    """Tell whether an accelerator had no memory left, by torch's own error or in the words of a library."""
+    if call.excinfo is None or not call.excinfo.errisinstance(RuntimeError):
+        return False
+    error = call.excinfo.value
+    return type(error).__name__ == "OutOfMemoryError" or bool(_DEVICE_FULL.search(str(error)))
 
 
 def _mentions_fixture(place: Path) -> bool:

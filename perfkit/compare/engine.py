@@ -21,8 +21,10 @@ from perfkit.compare.accepting import accept
 from perfkit.compare.budget import Forecast
 from perfkit.compare.counts import Tally, count_compared, count_instructions, count_targets, joined
 from perfkit.compare.explaining import (
+    cold_starts,
     disturbed_launches,
     doubtful_assumptions,
+    on_the_device,
     waiting_threads,
     why_not_measured,
 )
@@ -72,6 +74,8 @@ _LEAST_BUDGET_S = 60.0
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
+# A check whether the sides disturb one another on an accelerator may take this share of the budget.
+_CHECKED_SHARE = 0.1
 
 
 def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
@@ -391,7 +395,11 @@ class _Comparing:
         timing = SequentialComparison.of(
             self._compared.values(),
             launches=WatchedLaunches(
-                LockstepLaunches(self.sides.launcher, limit_s=lambda node: self._compared[node].limit_s),
+                LockstepLaunches(
+                    self.sides.launcher,
+                    limit_s=lambda node: self._compared[node].limit_s,
+                    check_s=_CHECKED_SHARE * self.method.budget_s,
+                ),
                 own_devices().states,
             ),
             policy=self.method.policy,
@@ -455,6 +463,8 @@ class _Comparing:
             yield from why_not_measured(timing, budget_s=self.method.budget_s + self.method.go_on_s)
             yield from doubtful_assumptions(timing)
             yield from disturbed_launches(timing)
+            yield from on_the_device(self.sides.launcher.residents)
+            yield from cold_starts(self.run.rows)
             yield from waiting_threads(timing, threads=int(self.surveyed.torch.get("threads", "1")))
 
     def _count(self, timing: SequentialComparison | None) -> Tally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
 
+from perfkit.agent.cold_start import UNTOLD
 from perfkit.attribution.findings import findings_beside
 from perfkit.attribution.functions import function_section
 from perfkit.attribution.work import Work
@@ -16,9 +18,10 @@ from perfkit.compare.sides import OpenSides
 from perfkit.compare.survey import Survey
 from perfkit.identity import short_run_id
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
+from perfkit.measure.lockstep.residency import Residents
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
-from perfkit.records import ABSENT, SIDES, Side
+from perfkit.records import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation
 from perfkit.records.differences import Section
 from perfkit.records.policies import What
@@ -27,7 +30,7 @@ from perfkit.records.readings import Reading
 from perfkit.repo.environments import Environments, changed_packages, unnamed_changes
 from perfkit.repo.project_roots import subfolder
 from perfkit.repo.sides import changed_files
-from perfkit.units import listed
+from perfkit.units import human_seconds, listed
 from perfkit.verdict.assumptions import doubts
 from perfkit.verdict.disagreement import Disagreement, disagreements
 
@@ -35,6 +38,7 @@ _MOST_LISTED = 5
 _PROFILED_S = 0.5
 _MOST_CALLS = 200
 _MOST_PROFILED_NO_FASTER = 3
+_COLD = (COLD_START, COLD_COMPILING, COLD_AUTOTUNING)
 _HAPPENED: Mapping[What, str] = {
     "clock set": "the machine's clock was set by {:+.1f} s",
     "suspended": "the machine was suspended for {:.1f} s",
@@ -104,8 +108,12 @@ def explain_benchmark(
     name = one.benchmark.name
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / (call_s or _PROFILED_S))))
     try:
-        children = [sides.launcher.start(side, nodes=[name]) for side in SIDES]
-        turns = profile_sides(children, calls=calls, limit_s=one.limit_s)
+        turns = profile_sides(
+            lambda side: sides.launcher.start(side, nodes=[name]),
+            calls=calls,
+            limit_s=one.limit_s,
+            apart=sides.launcher.residents.are_apart(name),
+        )
     except OSError:
         # The verdict is known by now, and a full disk must not end the gate before it is shown.
         return None
@@ -228,6 +236,69 @@ def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
             f"disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that they are compared"
             " all the same; the ledger marks them"
         )
+
+
+def on_the_device(residents: Residents) -> Iterator[str]:
+    """Yield notes on benchmarks whose sides were not on the device together, and on what a check found."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in residents.alone.items():
+        by_reason.setdefault(why, []).append(name.rpartition("::")[2])
+    for why, names in by_reason.items():
+        yield (
+            f"{listed(names, _MOST_LISTED)}: each side had the device to itself, and the launches of both"
+            f" alternated, since {why}"
+        )
+    found = residents.presence
+    if found is not None:
+        told = "; ".join(
+            f"{100 * one.low:+.2f} to {100 * one.high:+.2f} % on {side}"
+            for side, one in found.effects.items()
+        )
+        name = found.node.rpartition("::")[2]
+        if found.disturbs:
+            meant = "it disturbs"
+        else:
+            meant = (
+                "it does not disturb"
+                if found.is_small
+                else "whether it disturbs is not told by so few rounds"
+            )
+        yield f"rounds of {name} beside the other side on the device took longer by {told}: {meant}"
+    elif residents.not_checked:
+        yield (
+            f"it was not checked whether the sides disturb one another on the device: {residents.not_checked}"
+        )
+
+
+def cold_starts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a note on the first calls of each benchmark on an accelerator, by the rows of a run."""
+    found: dict[str, dict[Side, dict[str, list[float]]]] = {}
+    for row in rows:
+        metric, side = row.outcome.metric, row.placement.side
+        if metric in _COLD and side is not None:
+            known = found.setdefault(row.outcome.benchmark.name, {}).setdefault(side, {})
+            known.setdefault(metric.name, []).extend(row.outcome.values)
+            if UNTOLD in row.policy.marks:
+                known.setdefault(UNTOLD, [])
+    for name, sides in found.items():
+        told = "; ".join(
+            f"{side} {_cold_start(sides[side])}" for side in SIDES if COLD_START.name in sides.get(side, {})
+        )
+        yield f"first call of {name.rpartition('::')[2]}, untimed and judged by nobody: {told}"
+
+
+def _cold_start(metrics: Mapping[str, Sequence[float]]) -> str:
+    """Return the median of first calls and of their known parts, in words."""
+    whole, *parts = (statistics.median(metrics[one.name]) if one.name in metrics else None for one in _COLD)
+    named = [
+        f"{word} {human_seconds(seconds)}"
+        for word, seconds in zip(("compiling", "autotuning"), parts, strict=True)
+        if seconds
+    ]
+    named += [UNTOLD] if UNTOLD in metrics else []
+    number = len(metrics[COLD_START.name])
+    launches = "1 launch" if number == 1 else f"{number} launches"
+    return f"{human_seconds(whole)} (median of {launches}{'; ' if named else ''}{', '.join(named)})"
 
 
 def _launches(found: AbstractSet[int]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perfkit.agent.clock import ALONE
 from perfkit.agent.counting.model import Counts
 from perfkit.compare.counts import CountedPair
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
@@ -31,7 +32,7 @@ from perfkit.records import (
 )
 from perfkit.records.comparisons import Comparison, ExactComparison, Policy, Verdict
 from perfkit.records.policies import Disturbance, JudgedPolicy, judged_policy
-from perfkit.verdict.from_rows import count_outcomes
+from perfkit.verdict.from_rows import cold_start_values, count_outcomes
 
 _STATUS: Mapping[Verdict, Status] = {"TIMEOUT": "timeout", "FAILED": "error"}
 
@@ -85,7 +86,7 @@ def launch_rows(
 ) -> Iterator[Row]:
     """Yield rows for each launch of each benchmark and side: for all calls, and for typical ones if known.
 
-    On an accelerator the times of the device and of the host are rows of their own.
+    On an accelerator the times of the device and of the host are rows of their own, and so is the first call.
 
     They have no verdict yet when they are recorded: ``settled`` adds it once the run is over.
     """
@@ -93,6 +94,12 @@ def launch_rows(
         for side in SIDES:
             for timed in _set_aside(one.timing, side) if one.set_aside else _timed(one.timing, side):
                 yield _launch_row(one, side, compared[one.node], timed, context)
+            cold = None if one.set_aside else one.timing.cold.get(side)
+            for metric, seconds in cold_start_values(cold):
+                row = _launch_row(one, side, compared[one.node], (metric, (seconds,)), context)
+                policy = replace(row.policy, marks=(*row.policy.marks, *(cold.marks if cold else ())))
+                outcome = replace(row.outcome, warmup=0, loops=1)
+                yield replace(row, outcome=outcome, policy=policy)
 
 
 def count_rows(
@@ -189,12 +196,18 @@ def _launch_row(
         disturbed=one.disturbed,
     )
     on_device = timing.devices[side].marks if side in timing.devices else ()
-    if marks := (*on_device, *one.marks):
+    alone = (ALONE,) if timing.alone else ()
+    if marks := (*on_device, *alone, *one.marks):
         policy = replace(policy, marks=marks)
     row = _row(outcome, placement, policy, context)
-    if one.facts:
-        row = replace(row, machine=replace(row.machine, facts={**row.machine.facts, **one.facts}))
+    if facts := {**one.facts, **_reserved(timing, side)}:
+        row = replace(row, machine=replace(row.machine, facts={**row.machine.facts, **facts}))
     return replace(row, recorded_at=one.at)
+
+
+def _reserved(timing: Timing, side: Side) -> Mapping[str, str]:
+    """Return the most bytes that a side reserved of each device by the end of its rounds."""
+    return {f"gpu{one.index}_reserved_bytes": str(one.peak) for one in timing.memory.get(side, ())}
 
 
 def _row(outcome: Outcome, placement: Placement, policy: JudgedPolicy, context: RunContext) -> Row:

@@ -16,7 +16,7 @@ from typing import Self
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import Counts
 from perfkit.compare.engine import gate_policy, recorded
-from perfkit.compare.explaining import explain_benchmark
+from perfkit.compare.explaining import explain_benchmark, on_the_device
 from perfkit.compare.filing import RunContext, finding_row, launch_rows, settled, side_count_rows
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch, launch_pair, prove_code
 from perfkit.compare.sides import LockstepLaunches, OpenSides, Scope, open_sides
@@ -129,8 +129,20 @@ class OpenPair:
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]
         preloader = self.launches.preloader
+        aside = [
+            MeasuredLaunch(
+                node=node,
+                slot=slot,
+                preloader=preloader,
+                timing=spoilt.timings[node],
+                at=utc_now(),
+                marks=spoilt.marks,
+                set_aside=True,
+            )
+            for spoilt in record.set_aside
+        ]
         one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
-        self.run.add(list(launch_rows([one], {node: self.compared}, self.context)))
+        self.run.add(list(launch_rows([*aside, one], {node: self.compared}, self.context)))
         return launch_pair(timing, slot, preloader)
 
     def count(self, sides: Sequence[Side], *, instructions: bool) -> Mapping[Side, Counts | str]:
@@ -232,6 +244,7 @@ class PairMeter:
         """
         pair, places = self._opened()
         launched = pair.launch()
+        self.notes.update(dict.fromkeys(on_the_device(pair.sides.launcher.residents)))
         if not isinstance(launched, LaunchPair):
             return self._failed(launched)
         self._keep(*places, launched)

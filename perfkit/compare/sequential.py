@@ -450,7 +450,7 @@ def _later_launch_s(timing: Timing) -> float:
     pace = timing.pace
     timed_s = pace.loops * (math.fsum(timing.base_s) + math.fsum(timing.head_s))
     turns = math.ceil(len(timing.base_s) / pace.rounds)
-    untimed = (turns - 1) * pace.untimed + pace.first_untimed
+    untimed = (turns - 1) * pace.untimed + pace.begins_with
     return timed_s + untimed * (statistics.fmean(timing.base_s) + statistics.fmean(timing.head_s))
 
 

@@ -80,12 +80,13 @@ class OpenSides:
 class LockstepLaunches:
     """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
 
-    ``limit_s`` returns how many seconds a benchmark may send nothing.
+    ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
+    take, whether the sides disturb one another on an accelerator.
     """
 
-    def __init__(self, launcher: Launcher, *, limit_s: Callable[[str], float]) -> None:
+    def __init__(self, launcher: Launcher, *, limit_s: Callable[[str], float], check_s: float = 0.0) -> None:
         self._launcher = launcher
-        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s)
+        self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
         self._paces: dict[str, Pace] = {}
         self._made = 0
         self._alone = False

@@ -46,8 +46,8 @@ class WatchedLaunches:
             found = passage(before, self._states())
             record = replace(made, facts=found.facts, marks=found.marks)
             if THROTTLED not in found.marks or len(spoilt) == _MOST_REPEATS or record.failures:
-                return replace(record, set_aside=tuple(spoilt))
-            spoilt.append(record)
+                return replace(record, set_aside=(*spoilt, *record.set_aside))
+            spoilt += [*record.set_aside, replace(record, set_aside=())]
 
     def learn(self, libraries: Sequence[str]) -> None:
         """Have preloaders import modules that both sides import."""

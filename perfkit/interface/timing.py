@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Literal, ParamSpec, Self, TypeVar
 
 from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
+from perfkit.agent.cold_start import ColdStart, cold_start_since, read_compile_times
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
@@ -42,6 +43,7 @@ from perfkit.records import (
 from perfkit.repo.commits import read_commit
 from perfkit.stats.settling import settled_from
 from perfkit.units import counted, human_seconds
+from perfkit.verdict.from_rows import cold_start_values
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -78,6 +80,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
             )
         self.name, self._warmup, self.flush_l2, self.version = name, warmup, flush_l2, _BLOCK
         self._spans: list[Span] = []
+        self._cold: ColdStart | None = None
         self._begun = threading.local()
         _expect_the_end()
         _unfiled.append(self)
@@ -94,6 +97,11 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     def cold_start_s(self) -> float | None:
         """The seconds of the first time, compiling and tuning included; None where none was kept apart."""
         return self._spans[0].wall_s if self._spans and self.warmup else None
+
+    @property
+    def cold_start(self) -> ColdStart | None:
+        """The first time and what torch.compile says of it; None where nothing waits for times to settle."""
+        return self._cold
 
     @property
     def seconds(self) -> tuple[float, ...]:
@@ -137,15 +145,18 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         clock = BlockClock(_read_clock)
         if self.flush_l2:
             clock.flush()
-        begun.append((clock, clock.read()))
+        spent = None if self._spans or not self.settles else read_compile_times()
+        begun.append((clock, clock.read(), spent))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        clock, begun_s = self._begun.stack.pop()
+        clock, begun_s, spent = self._begun.stack.pop()
         if kind is None:
             wall_s = clock.read() - begun_s
+            if self.settles and not self._spans:
+                self._cold = cold_start_since(spent, wall_s)
             host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
             self._spans.append(clock.spans[-1] if clock.spans else host_only)
 
@@ -173,6 +184,7 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     def forget(self) -> None:
         """Begin anew, without the times until now."""
         self._spans.clear()
+        self._cold = None
 
     def __repr__(self) -> str:
         if self.mean is None:
@@ -235,7 +247,7 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
                         environment=environment,
                         outcome=outcome,
                         placement=Placement(launch=met[one.name]),
-                        policy=RowPolicy(marks=one.device.marks if one.device else ()),
+                        policy=RowPolicy(marks=_marks(one, outcome)),
                     )
                     for outcome in _outcomes(one)
                 ]
@@ -244,6 +256,12 @@ def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str
     for one in parts:
         one.forget()
     return run_id
+
+
+def _marks(one: timed, outcome: Outcome) -> tuple[str, ...]:
+    """Return the marks of a part's times, and of its first one what torch does not tell of it."""
+    cold = one.cold_start if outcome.metric == COLD_START else None
+    return (*(one.device.marks if one.device else ()), *(cold.marks if cold else ()))
 
 
 def _outcomes(one: timed) -> Iterator[Outcome]:
@@ -257,7 +275,8 @@ def _outcomes(one: timed) -> Iterator[Outcome]:
     )
     yield whole
     if one.cold_start_s is not None and one.settles:
-        yield replace(whole, metric=COLD_START, warmup=0, values=(one.cold_start_s,))
+        for metric, seconds in cold_start_values(one.cold_start):
+            yield replace(whole, metric=metric, warmup=0, values=(seconds,))
     if one.device is not None:
         for metric, values in ((DEVICE_TIME, one.device.device_s), (HOST_TIME, one.device.host_s)):
             if values:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from perfkit.agent.benchmark_fixture import Reading
-from perfkit.agent.clock import DeviceTimes
+from perfkit.agent.clock import UNSETTLED, DeviceTimes
+from perfkit.agent.cold_start import ColdStart
 from perfkit.agent.counting.model import Count, Counts
 from perfkit.measure.clock import utc_now
 from perfkit.records import (
@@ -23,21 +24,31 @@ from perfkit.records import (
     Status,
 )
 from perfkit.records.policies import PytestPolicy
-from perfkit.verdict.from_rows import count_outcomes
+from perfkit.verdict.from_rows import cold_start_values, count_outcomes
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmedUp:
+    """How a benchmark on an accelerator warmed up: its first call, all calls, and whether times settled."""
+
+    cold: ColdStart
+    calls: int
+    settled: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One benchmark or count of the session, when it ended, and the settings it was measured with.
 
-    ``device`` are its rounds on an accelerator, None where none was in use, ``facts`` those of the devices
-    meanwhile.
+    ``device`` are its rounds on an accelerator and ``cold`` its first call there, None where none was in use;
+    ``facts`` are those of the devices meanwhile.
     """
 
     outcome: Outcome
     at: datetime
     policy: RowPolicy = field(default_factory=RowPolicy)
     device: DeviceTimes | None = None
+    cold: ColdStart | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -57,17 +68,18 @@ class SessionRecord:
         message: str | None,
         facts: Mapping[str, str] | None = None,
         marks: tuple[str, ...] = (),
+        warmed: WarmedUp | None = None,
     ) -> None:
         """Keep what one phase of a test said; the first failure of a test stands.
 
-        ``facts`` and ``marks`` are of the devices meanwhile.
+        ``facts`` and ``marks`` are of the devices meanwhile, and ``warmed`` is the warm-up on one.
         """
         known = self.findings.get(benchmark.name)
         if known is not None and known.outcome.status != "ok":
             return
         outcome = Outcome(
             benchmark=benchmark,
-            warmup=reading.warmup if reading else None,
+            warmup=_untimed(reading, warmed) if reading else None,
             loops=reading.loops if reading else None,
             values=reading.values if reading else (),
             status=status,
@@ -75,9 +87,15 @@ class SessionRecord:
         )
         policy = _policy(reading) if reading else RowPolicy()
         device = reading.device if reading else None
-        policy = replace(policy, marks=(*(device.marks if device else ()), *marks))
+        unsettled = (UNSETTLED,) if warmed and not warmed.settled else ()
+        policy = replace(policy, marks=(*(device.marks if device else ()), *unsettled, *marks))
         self.findings[benchmark.name] = Finding(
-            outcome=outcome, at=utc_now(), policy=policy, device=device, facts=facts or {}
+            outcome=outcome,
+            at=utc_now(),
+            policy=policy,
+            device=device,
+            cold=warmed.cold if warmed else None,
+            facts=facts or {},
         )
 
     def add_number(self, benchmark: Benchmark, number: Count) -> None:
@@ -130,13 +148,23 @@ class SessionRecord:
 
 
 def _on_device(finding: Finding) -> Iterator[Finding]:
-    """Yield the times of the device and of the host, which have rows of their own."""
-    device = finding.device
-    if device is None or finding.outcome.status != "ok":
+    """Yield the times of the device and of the host, and the first call, which have rows of their own."""
+    device, timed = finding.device, finding.outcome
+    if device is None or timed.status != "ok":
         return
     for metric, values in ((DEVICE_TIME, device.device_s), (HOST_TIME, device.host_s)):
         if values:
-            yield replace(finding, outcome=replace(finding.outcome, metric=metric, values=values))
+            yield replace(finding, outcome=replace(timed, metric=metric, values=values))
+    for metric, seconds in cold_start_values(finding.cold):
+        outcome = replace(timed, metric=metric, warmup=0, loops=1, values=(seconds,))
+        marks = finding.cold.marks if finding.cold else ()
+        policy = replace(finding.policy, marks=(*finding.policy.marks, *marks))
+        yield replace(finding, outcome=outcome, policy=policy)
+
+
+def _untimed(reading: Reading, warmed: WarmedUp | None) -> int | None:
+    """Return the untimed calls before the rounds; those of a warm-up on an accelerator are always known."""
+    return reading.warmup if warmed is None else (reading.warmup or 0) + warmed.calls
 
 
 def _policy(reading: Reading) -> PytestPolicy:

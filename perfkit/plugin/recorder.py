@@ -9,6 +9,7 @@ import functools
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ import pytest
 
 from perfkit.agent import FIXTURE_NAME, NO_COUNTS
 from perfkit.agent.asv_suite import number_of
-from perfkit.agent.benchmark_fixture import Timed, after_rounds, group_of, is_benchmark, read_fixture
+from perfkit.agent.benchmark_fixture import (
+    Timed,
+    after_rounds,
+    before_rounds,
+    group_of,
+    is_benchmark,
+    read_fixture,
+)
+from perfkit.agent.clock import BlockClock, accelerator_in_use
+from perfkit.agent.cold_start import cold_start
 from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import STARTED, foreign_in_words, foreign_modules
@@ -35,10 +45,11 @@ from perfkit.ledger.store import Ledger
 from perfkit.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
-from perfkit.measure.session import SessionRecord
+from perfkit.measure.session import SessionRecord, WarmedUp
 from perfkit.plugin import ASV_NAME, without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import read_commit
+from perfkit.stats.settling import Settling
 from perfkit.verdict.from_rows import is_count
 from perfkit.views.console import visible, visible_lines
 
@@ -81,6 +92,7 @@ class Recorder:
         self._record = SessionRecord()
         self._fixtures: dict[str, object] = {}
         self._states: tuple[DeviceState, ...] = ()
+        self._warmed: dict[str, WarmedUp] = {}
         self._report = ""
         self._compared: tuple[str, ...] = ()
         self._run_id = new_run_id()
@@ -204,10 +216,33 @@ class Recorder:
         # A test that is run again, as some plugins do after a failure, is judged by its last run.
         self._record.forget(item.nodeid)
         self._fixtures[item.nodeid] = fixture
+        self._warmed.pop(item.nodeid, None)
         self._states = own_devices().states()
         if self._counting is not Counting.NOTHING:
             since = read_compilation()
             after_rounds(fixture, lambda timed: self._count(item, timed, since))
+        # It has to be the outer one of both, since it calls the user's own function.
+        before_rounds(fixture, lambda call: self._warm_up(item.nodeid, call))
+
+    def _warm_up(self, node: str, call: Callable[[], object]) -> None:
+        """Call a benchmark on an accelerator until its times have settled; what it raises fails its test."""
+        device, clock, settling = accelerator_in_use(), BlockClock(time.perf_counter), Settling()
+
+        def seconds_of_call() -> float:
+            begun = clock.read()
+            call()
+            return clock.read() - begun
+
+        def note(seconds: float) -> None:
+            reserved, clock_mhz = (None, None) if device is None else (device.reserved(), device.clock_mhz())
+            settling.add(seconds, reserved=reserved, clock=clock_mhz)
+
+        cold = cold_start(seconds_of_call)
+        note(cold.total_s)
+        while not settling.is_over:
+            note(seconds_of_call())
+        settled = settling.settled_from is not None
+        self._warmed[node] = WarmedUp(cold=cold, calls=len(settling.seconds), settled=settled)
 
     def _count(self, item: pytest.Item, timed: Timed, since: Compilation) -> None:
         """Count a benchmark's calls while its test goes on; what cannot be counted leaves no row."""
@@ -246,7 +281,13 @@ class Recorder:
             self._record.add_number(benchmark, number)
             return
         self._record.add(
-            benchmark, reading, status=status, message=message, facts=passed.facts, marks=passed.marks
+            benchmark,
+            reading,
+            status=status,
+            message=message,
+            facts=passed.facts,
+            marks=passed.marks,
+            warmed=self._warmed.get(item.nodeid),
         )
 
     def _stage(self, node: str) -> None:

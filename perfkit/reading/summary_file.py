@@ -46,6 +46,7 @@ def reading_of(summary: ProfileSummary, name: str) -> Reading:
         phases=phases_of_balance(summary.balance, profiled.steps) if summary.balance else (),
         waits=summary.waits,
         samples=summary.main_pass.samples,
+        memory=summary.balance.memory_in_order if summary.balance else (),
     )
 
 

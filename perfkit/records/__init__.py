@@ -21,6 +21,8 @@ from perfkit.records.profiles import (
 )
 from perfkit.records.results import (
     ABSENT,
+    COLD_AUTOTUNING,
+    COLD_COMPILING,
     COLD_START,
     DEVICE_TIME,
     GATES,
@@ -53,6 +55,8 @@ from perfkit.records.results import (
 
 __all__ = [
     "ABSENT",
+    "COLD_AUTOTUNING",
+    "COLD_COMPILING",
     "COLD_START",
     "DEVICE_TIME",
     "GATES",

@@ -11,7 +11,7 @@ from typing import Literal
 
 from perfkit.agent.counting.model import Counts
 from perfkit.records.phases import PHASES
-from perfkit.records.readings import OperatorTime, WaitTime
+from perfkit.records.readings import OperatorTime, PhaseMemory, WaitTime
 from perfkit.records.results import Commit, Environment, Machine
 
 PassName = Literal["clean", "balance", "counts", "cprofile", "torch", "lines", "memory"]
@@ -34,21 +34,6 @@ class PhaseSeconds:
 
     name: str
     seconds: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhaseMemory:
-    """The most bytes that an accelerator's allocator gave to tensors and reserved in one phase of all steps.
-
-    ``unusable`` is what was free at its end in parts of segments, which nothing larger can use; ``retries``
-    how often the allocator had to give memory back first.
-    """
-
-    name: str
-    allocated: int
-    reserved: int
-    unusable: int
-    retries: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +70,12 @@ class Balance:
         """The phases as a step goes through them, then those that the user named."""
         known = {name: place for place, name in enumerate(PHASES)}
         return tuple(sorted(self.phases, key=lambda phase: known.get(phase.name, len(known))))
+
+    @property
+    def memory_in_order(self) -> tuple[PhaseMemory, ...]:
+        """The memory of phases as a step goes through them, then that of phases which the user named."""
+        known = {name: place for place, name in enumerate(PHASES)}
+        return tuple(sorted(self.memory, key=lambda phase: known.get(phase.name, len(known))))
 
     @property
     def typical(self) -> slice:

@@ -114,12 +114,28 @@ class DeviceTime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PhaseMemory:
+    """The most bytes that an accelerator's allocator gave to tensors and reserved in one phase of all steps.
+
+    ``unusable`` is what was free at its end in parts of segments, which nothing larger can use; ``retries``
+    how often the allocator had to give memory back first.
+    """
+
+    name: str
+    allocated: int
+    reserved: int
+    unusable: int
+    retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """The content of a profile's file; parts that its format does not have are empty or None.
 
     ``total_s`` is all the time of the profiled thread, of a trace that of its window. ``phases`` add up to
     the steps' time together with their residual. ``device_busy_s`` is the time in which the device was
     busy, within the window; ``devices`` say what each of them did, and ``rank`` is that of the process.
+    ``memory`` is that of an accelerator by phase.
     """
 
     name: str
@@ -136,6 +152,7 @@ class Reading:
     rank: int | None = None
     world_size: int | None = None
     samples: int | None = None
+    memory: tuple[PhaseMemory, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

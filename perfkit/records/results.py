@@ -109,7 +109,10 @@ DEVICE_TIME = Metric(name="device time", unit="s")
 HOST_TIME = Metric(name="host time", unit="s")
 # The first call of all, with compiling, tuning and the first growth of memory in it.
 COLD_START = Metric(name="cold start", unit="s")
-# Times of a launch that a throttled device spoilt, and that was made once more.
+# What torch.compile says of it: its own work, and the trying of kernels.
+COLD_COMPILING = Metric(name="cold start: compiling", unit="s")
+COLD_AUTOTUNING = Metric(name="cold start: autotuning", unit="s")
+# Times of a launch that a throttled device, or the other side on it, spoilt, and that was made once more.
 TIME_SET_ASIDE = Metric(name="time set aside", unit="s")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 # The medians of so many values are compared: fewer would be moved by one slow call.
 _WINDOW = 5
@@ -17,6 +18,10 @@ _TOLERATED = 0.02
 # Or one within so many of the standard errors of a window's median.
 _ERRORS = 3.0
 _DEVIATION_PER_MAD = 1.4826
+# Calls as long as these are compared by windows of two, since a warm-up of eleven would take many seconds.
+_LONG_S, _SHORT_WINDOW = 0.15, 2
+# After the first call, which may compile for minutes, no more time or calls are spent on waiting.
+_MOST_S, _MOST_CALLS = 5.0, 200
 _ERROR_OF_A_MEDIAN = 1.2533
 
 
@@ -27,21 +32,61 @@ def settled_from(
     least_s: float = 0.0,
     reserved: Sequence[float] = (),
     clocks: Sequence[float] = (),
+    window: int = _WINDOW,
 ) -> int | None:
     """Return the place of the first value that belongs to the settled ones; None where there is none yet.
 
-    The window of values that begins there has the median of all behind it, within two hundredths or what the
-    scatter of a window explains, and its first value is none that scatter does not explain. ``least_count``
-    values and ``least_s`` seconds are never settled. Where ``reserved`` bytes and ``clocks`` in MHz of each
-    value are given, the allocator grows no more from there on, and clocks are within two hundredths of those
-    at the end.
+    The ``window`` of values that begins there has the median of all behind it, within two hundredths or what
+    the scatter of a window explains, and its first value is none that scatter does not explain.
+    ``least_count`` values and ``least_s`` seconds are never settled. Where ``reserved`` bytes and ``clocks``
+    in MHz of each value are given, the allocator grows no more from there on, and clocks are within two
+    hundredths of those at the end.
     """
     first = max(least_count, _after(seconds, least_s), _after_growth(reserved), _after_rise(clocks))
-    for place in range(first, len(seconds) - 2 * _WINDOW + 1):
-        window, rest = seconds[place : place + _WINDOW], seconds[place + _WINDOW :]
-        if _agree(window, rest):
+    for place in range(first, len(seconds) - 2 * window + 1):
+        if _agree(seconds[place : place + window], seconds[place + window :]):
             return place
     return None
+
+
+@dataclass
+class Settling:
+    """Follows the first calls of a benchmark on an accelerator, until they have settled or took too long.
+
+    Bytes that are reserved and the clock in MHz count where each call has them.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    settled_from: int | None = None
+    _reserved: list[float] = field(default_factory=list)
+    _clocks: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float, *, reserved: float | None = None, clock: float | None = None) -> None:
+        """Note one more call; after each window of them it is looked whether times have settled."""
+        self.seconds.append(seconds)
+        self._reserved += [] if reserved is None else [reserved]
+        self._clocks += [] if clock is None else [clock]
+        beyond = len(self.seconds) - 2 * self._window - 1
+        if beyond >= 0 and beyond % self._window == 0:
+            whole = len(self.seconds)
+            self.settled_from = settled_from(
+                self.seconds,
+                reserved=self._reserved if len(self._reserved) == whole else (),
+                clocks=self._clocks if len(self._clocks) == whole else (),
+                window=self._window,
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be waited for."""
+        after_first = self.seconds[1:]
+        enough = sum(after_first) >= _MOST_S or len(self.seconds) >= _MOST_CALLS
+        return self.settled_from is not None or enough
+
+    @property
+    def _window(self) -> int:
+        after_first = self.seconds[1:]
+        return _SHORT_WINDOW if after_first and statistics.median(after_first) >= _LONG_S else _WINDOW
 
 
 def _agree(window: Sequence[float], rest: Sequence[float]) -> bool:

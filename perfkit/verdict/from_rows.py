@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from perfkit.agent.cold_start import ColdStart
 from perfkit.agent.counting.model import Count, Counts
-from perfkit.records import SIDES, TYPICAL_TIME, WALL_TIME, Benchmark, Metric, Outcome, Row, Side
+from perfkit.records import (
+    COLD_AUTOTUNING,
+    COLD_COMPILING,
+    COLD_START,
+    SIDES,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Benchmark,
+    Metric,
+    Outcome,
+    Row,
+    Side,
+)
 from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy
 from perfkit.records.policies import judged_policy
 from perfkit.verdict.exact import compare_count, not_compared, repeated
@@ -140,6 +153,16 @@ def count_outcomes(benchmark: Benchmark, counts: Counts) -> Iterator[Outcome]:
             causes=(),
             training=counts.training,
         )
+
+
+def cold_start_values(cold: ColdStart | None) -> Iterator[tuple[Metric, float]]:
+    """Yield the metrics of a first call with their seconds; parts are there where torch told them."""
+    if cold is None:
+        return
+    yield COLD_START, cold.total_s
+    if cold.compiling_s or cold.autotuning_s:
+        yield COLD_COMPILING, cold.compiling_s or 0.0
+        yield COLD_AUTOTUNING, cold.autotuning_s or 0.0
 
 
 def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:

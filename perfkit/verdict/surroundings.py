@@ -60,6 +60,6 @@ def _is_near(fact: str, old: str | None, new: str | None) -> bool:
 def _weight(of: Literal["environment", "machine"], fact: str) -> Weight:
     if of == "environment" or fact in _IDENTITY:
         return "forbids"
-    if "_power_w_" in fact or fact.endswith("_memory_mhz_before"):
+    if "_power_w_" in fact or fact.endswith(("_memory_mhz_before", "_reserved_bytes")):
         return "means little"
     return "means little" if fact in _PASSING else "may matter"

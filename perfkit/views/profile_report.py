@@ -58,6 +58,7 @@ def render_report(summary: ProfileSummary, *, folder: Path = Path(), columns: in
         _passes(summary),
         _ranks(summary),
         _balance(summary),
+        _phase_memory(summary),
         _counts(summary),
         *_entry_tables(summary),
         *_role_tables(summary),
@@ -195,6 +196,27 @@ def _balance(summary: ProfileSummary) -> str:
     lines.append(_phase_line("residual: what no hook saw", balance.residual_s, balance))
     said = (_bound(summary, balance), _cost(balance))
     return "\n".join((head, *lines, *(f"  {line}" for line in said if line)))
+
+
+def _phase_memory(summary: ProfileSummary) -> str:
+    """Return a table of an accelerator's memory by phase of a step, where it was recorded."""
+    balance = summary.balance
+    if balance is None or not balance.memory:
+        return ""
+    head = (
+        f"{'device memory, most in a step':<{_NAME_COLUMNS}}{'tensors':>11}{'reserved':>11}{'unusable':>12}"
+    )
+    lines = [
+        f"  {one.name:<{_NAME_COLUMNS - 2}}{human_bytes(one.allocated):>11}{human_bytes(one.reserved):>11}"
+        f"{human_bytes(one.unusable):>12}"
+        for one in balance.memory_in_order
+    ]
+    retries = [
+        f"  {one.name}: the allocator gave memory back {counted(one.retries, 'time')} before it got more"
+        for one in balance.memory_in_order
+        if one.retries
+    ]
+    return "\n".join((head, *lines, *retries))
 
 
 def _phase_line(name: str, seconds: Sequence[float], balance: Balance) -> str:

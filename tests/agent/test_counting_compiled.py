@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch._dynamo.eval_frame
 from counting_code import Own, causes, metric, values
 from torch._dynamo.utils import counters
 
-from perfkit.agent.counting.compiled import read_compilation
+from perfkit.agent.counting.compiled import Compilation, read_compilation
 from perfkit.agent.counting.counting import COMPILED_BEFORE
 from perfkit.agent.counting.tensors import COMPILED, UNITS
 
@@ -72,7 +74,66 @@ def test_a_graph_break_is_counted_with_its_reason(tmp_path: Path) -> None:
     ((reason, place),) = causes(counts, "graph_breaks")
     assert "graph_break" in reason
     assert "\n" not in reason
-    assert not place
+    assert own.place("graph_break()") == place
+
+
+def test_a_branch_on_a_tensor_is_a_break_with_its_line(tmp_path: Path) -> None:
+    """Dynamo's own counters lack it; the graphs before and behind it are two."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.ones(3)
+        @torch.compile(backend="eager")
+        def branching(given):
+            more = given * 2
+            if more.sum() > 0:
+                more = more + 1
+            return more
+        def run():
+            return branching(given)
+        """,
+    )
+
+    counts = own.counts()
+
+    assert (2.0, 2.0) == values(counts, "graphs")
+    assert (1.0, 1.0) == values(counts, "graph_breaks")
+    ((_, place),) = causes(counts, "graph_breaks")
+    assert own.place("if more.sum()") == place
+
+
+def test_breaks_are_counted_across_a_reset_of_dynamo(tmp_path: Path) -> None:
+    """A benchmark that begins with one breaks as it did before, and that is not taken for nothing new."""
+    own = Own(
+        tmp_path,
+        """
+        import torch
+        given = torch.ones(3)
+        @torch.compile(backend="eager")
+        def broken(given):
+            more = given * 2
+            torch._dynamo.graph_break()
+            return more + 1
+        def run():
+            return broken(given)
+        """,
+    )
+    own.call()()
+    before = read_compilation()
+    torch._dynamo.reset()
+    own.call()()
+
+    assert 1 == read_compilation().since(before).breaks.total()
+    assert 0 == read_compilation().since(read_compilation()).breaks.total()
+
+
+def test_a_torch_without_a_list_of_breaks_has_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counters say how many there are of each reason, and not where."""
+    dynamo = SimpleNamespace(counters={"stats": {"unique_graphs": 3}, "graph_break": {"print": 2}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", dynamo)
+
+    assert Compilation(graphs=3, breaks=Counter({("print", ()): 2})) == read_compilation()
 
 
 def test_a_recompilation_shows_as_more_graphs(tmp_path: Path) -> None:

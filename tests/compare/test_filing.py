@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_comparison
 
-from perfkit.agent.clock import DeviceTimes
+from perfkit.agent.clock import DeviceMemory, DeviceTimes
+from perfkit.agent.cold_start import ColdStart
 from perfkit.compare.filing import RunContext, finding_row, launch_rows, settled
 from perfkit.compare.sequential import ComparedBenchmark, MeasuredLaunch
 from perfkit.ledger.store import Ledger
@@ -138,6 +139,42 @@ def test_times_on_an_accelerator_are_rows_of_their_own(tmp_path: Path) -> None:
         for row in sorted(read, key=lambda row: (row.placement.side or "", row.outcome.metric.name))
     ]
     assert isinstance(read[0].policy, GatePolicy)
+
+
+def test_what_a_launch_alone_on_a_device_says(tmp_path: Path) -> None:
+    """First calls are rows of their own, with their parts; all rows have what their side reserved."""
+    plain = _measured(5)
+    memory = DeviceMemory(index=0, total=80, free=40, reserved=30, peak=35)
+    cold: Mapping[Side, ColdStart] = {
+        "base": ColdStart(total_s=9.0, compiling_s=7.0, autotuning_s=0.0),
+        "head": ColdStart(total_s=8.0, graphs=2),
+    }
+    timing = replace(plain.timing, cold=cold, memory={"base": (memory,), "head": ()}, alone=True)
+    measured = replace(plain, timing=timing)
+    aside = replace(measured, set_aside=True, marks=("no room for both sides",))
+
+    with Ledger(tmp_path).run(source="gate", run_id="0199-gate", recorded_at=START) as run:
+        run.add([*launch_rows([aside], COMPARED, CONTEXT), *launch_rows([measured], COMPARED, CONTEXT)])
+    rows = list(Ledger(tmp_path).rows())
+
+    told = {(row.placement.side, row.outcome.metric.name): row for row in rows}
+    assert {
+        ("base", "time"): (1.0, 2.0),
+        ("head", "time"): (1.1, 2.2),
+        ("base", "time set aside"): (1.0, 2.0),
+        ("head", "time set aside"): (1.1, 2.2),
+        ("base", "cold start"): (9.0,),
+        ("base", "cold start: compiling"): (7.0,),
+        ("base", "cold start: autotuning"): (0.0,),
+        ("head", "cold start"): (8.0,),
+    } == {key: row.outcome.values for key, row in told.items()}
+    assert (0, 1) == (told["base", "cold start"].outcome.warmup, told["base", "cold start"].outcome.loops)
+    assert "time of compiling not told" in told["head", "cold start"].policy.marks
+    assert ("alone on the device",) == told["base", "time"].policy.marks
+    assert "no room for both sides" in told["base", "time set aside"].policy.marks
+    assert "35" == told["base", "time"].machine.facts["gpu0_reserved_bytes"]
+    assert "gpu0_reserved_bytes" not in told["head", "time"].machine.facts
+    assert 1 == len(pairs_of(rows))
 
 
 def test_a_row_says_under_which_rules_it_was_measured() -> None:

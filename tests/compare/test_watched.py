@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -73,6 +73,26 @@ def test_a_throttled_launch_is_repeated_twice_at_most(
     assert spoilt == [one.seconds["test_a"] for one in record.set_aside]
     assert all(one.marks == ("throttled",) for one in record.set_aside)
     assert "40" == record.facts["gpu0_temperature_c_before"]
+
+
+def test_what_the_launches_set_aside_is_kept_as_well() -> None:
+    """That of a try that a throttled device spoilt, and that of the one that counts."""
+
+    @dataclass
+    class Alternating(CountedLaunches):
+        def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
+            """Return a record that has set one aside, as where sides have no room together."""
+            record = super().make(slot, nodes)
+            return replace(record, set_aside=(replace(record, marks=("no room for both sides",)),))
+
+    states = iter([COOL, HOT, COOL, COOL])
+
+    record = WatchedLaunches(Alternating(), lambda: (next(states),)).make(SLOT, ["test_a"])
+
+    assert [(1.0, "no room for both sides"), (1.0, "throttled"), (2.0, "no room for both sides")] == [
+        (one.seconds["test_a"], *one.marks) for one in record.set_aside
+    ]
+    assert all(not one.set_aside for one in record.set_aside)
 
 
 def test_a_failure_is_not_tried_again() -> None:

@@ -11,6 +11,8 @@ import pytest
 from repositories import Repository
 
 import perfkit
+from perfkit.agent import cold_start
+from perfkit.agent.cold_start import CompileTimes
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.interface import timing
 from perfkit.ledger.store import Ledger
@@ -244,3 +246,40 @@ def test_times_that_have_not_settled_are_told_and_not_filed(project: Path) -> No
     assert not (project / "benchmarks/ledger").exists()
     with pytest.raises(UsageError, match='at least 0, or "settle", found never'):
         perfkit.timed("step", warmup="never")  # type: ignore[arg-type]
+
+
+def test_a_first_time_that_compiled_is_split(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By what torch.compile spent until its end; where torch compiled and tells no time, the row says so."""
+    parts = []
+    for name, after in (("told", {"_compile.compile_inner": 60.0}), ("untold", {"a_new_name": 60.0})):
+        readings = iter(
+            (CompileTimes(seconds={}, graphs=0), CompileTimes(seconds=after, graphs=1)),
+        )
+        monkeypatch.setattr(timing, "read_compile_times", lambda found=readings: next(found))
+        monkeypatch.setattr(cold_start, "read_compile_times", lambda found=readings: next(found))
+        durations = [90.0, *[1.0] * 20]
+        clock = itertools.accumulate(itertools.chain.from_iterable((1.0, one) for one in durations))
+        monkeypatch.setattr(timing, "_read_clock", lambda found=clock: next(found))
+        parts.append(perfkit.timed(name, warmup="settle"))
+        for _ in durations:
+            with parts[-1]:
+                pass
+    for part in parts:
+        part.file(tmp_path / "rows")
+
+    rows = {
+        (row.outcome.benchmark.name, row.outcome.metric.name): row
+        for row in _rows(tmp_path / "rows")
+        if row.outcome.metric.name != "time"
+    }
+    assert {
+        ("timed:told", "cold start"): (90.0,),
+        ("timed:told", "cold start: compiling"): (60.0,),
+        ("timed:told", "cold start: autotuning"): (0.0,),
+        ("timed:untold", "cold start"): (90.0,),
+    } == {key: row.outcome.values for key, row in rows.items()}
+    assert () == rows["timed:told", "cold start"].policy.marks
+    assert (cold_start.UNTOLD,) == rows["timed:untold", "cold start"].policy.marks
+    assert project == Path.cwd()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.measure.lockstep.residency import Room, residency
+from perfkit.agent.clock import DeviceMemory
+from perfkit.measure.lockstep.residency import Room, effect_of, residency, why_alone
+from perfkit.records import Side
 
 GIB = 1 << 30
 
@@ -28,3 +30,54 @@ def test_measured_peaks_decide(free: int, base: int | None, head: int | None, de
     peaks = [None if peak is None else peak * GIB for peak in (base, head)]
 
     assert decided == residency(room, *peaks)
+
+
+def _held(peak: int, *, index: int = 0, free: int) -> DeviceMemory:
+    """Return what a side says that reserves so many GiB of a device of 80, of which so many are free now."""
+    return DeviceMemory(index=index, total=80 * GIB, free=free * GIB, reserved=peak * GIB, peak=peak * GIB)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "apart"),
+    [
+        ((_held(30, free=18),), (_held(30, free=18),), False),
+        ((_held(38, free=2),), (_held(38, free=2),), True),
+        # Somebody else has half of it.
+        ((_held(20, free=4),), (_held(16, free=4),), True),
+        # They are on two devices, and only one of them is nearly full.
+        ((_held(75, free=4),), (_held(10, index=1, free=69),), True),
+        ((_held(60, free=19),), (_held(60, index=1, free=19),), False),
+        # A side that uses none is in nobody's way.
+        ((_held(60, free=19),), (), False),
+    ],
+)
+def test_what_both_said_beside_one_another_decides(
+    base: tuple[DeviceMemory, ...], head: tuple[DeviceMemory, ...], *, apart: bool
+) -> None:
+    """What is free now and what they hold is what was free before."""
+    memory: dict[Side, tuple[DeviceMemory, ...]] = {"base": base, "head": head}
+
+    assert apart == (why_alone(memory) is not None)
+
+
+def test_a_device_that_tells_nothing_is_for_one_side() -> None:
+    """Nobody knows whether both had room, and whether an allocator had to give memory back."""
+    assert "does not tell" in (why_alone({"base": (_held(1, free=70),)}) or "")
+
+
+def test_a_drift_is_not_taken_for_the_other_side() -> None:
+    """Times that rise by two per cent from block to block, whatever is there, show no effect."""
+    found = effect_of([1.0] * 8, [1.02] * 8, [1.0404] * 8)
+
+    assert found.low < 0 < found.high
+    assert (False, False) == (found.disturbs, found.is_small)
+
+
+def test_the_effect_of_the_other_side_has_an_interval() -> None:
+    """Steady rounds prove a small effect; scattered ones say nothing."""
+    steady = effect_of([1.0], [1.01], [1.0])
+    assert (0.01, 0.01) == pytest.approx((steady.low, steady.high))
+    assert effect_of([1.0] * 8, [1.01] * 8, [1.0] * 8).disturbs
+    assert effect_of([1.0] * 8, [1.001] * 8, [1.0] * 8).is_small
+    scattered = effect_of([1.0, 1.2] * 4, [1.05, 1.25] * 4, [1.0, 1.2] * 4)
+    assert (False, False) == (scattered.disturbs, scattered.is_small)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from perfkit.profiling.balance.clock import PhaseClock
 from perfkit.profiling.balance.memory import PeakWatch
-from perfkit.records.profiles import PhaseMemory
+from perfkit.records.readings import PhaseMemory
 
 
 @dataclass

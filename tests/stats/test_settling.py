@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from perfkit.stats.settling import settled_from
+from perfkit.stats.settling import Settling, settled_from
 
 
 def _noisy(levels: list[tuple[int, float]], *, sd: float = 0.005, seed: int = 1) -> list[float]:
@@ -70,3 +70,46 @@ def test_the_allocator_grows_no_more_and_clocks_have_risen() -> None:
 
     assert 12 == settled_from(steady, reserved=reserved)
     assert settled_from(steady, clocks=clocks) in range(18, 22)
+
+
+def _followed(seconds: list[float], reserved: list[float] | None = None) -> Settling:
+    """Return what follows calls until nothing more is waited for."""
+    settling = Settling()
+    for place, one in enumerate(seconds):
+        if settling.is_over:
+            break
+        settling.add(one, reserved=None if reserved is None else reserved[place])
+    return settling
+
+
+def test_a_warm_up_ends_as_soon_as_times_have_settled() -> None:
+    """Eleven calls say so where the first one alone is slow; more where kernels are tried after it."""
+    steady = _followed([9.0, *[0.001] * 60])
+    tried = _followed([9.0, *[0.008] * 6, *[0.001] * 60])
+
+    assert (11, 1) == (len(steady.seconds), steady.settled_from)
+    assert (21, 7) == (len(tried.seconds), tried.settled_from)
+
+
+def test_long_calls_are_compared_in_small_windows() -> None:
+    """A step of half a second is called five times, not eleven."""
+    settling = _followed([30.0, *[0.5] * 60])
+
+    assert (5, 1) == (len(settling.seconds), settling.settled_from)
+
+
+def test_a_warm_up_has_an_end() -> None:
+    """After five seconds, the first call aside, or two hundred calls; it has not settled then."""
+    slow = _followed([1.0, 9.0])
+    falling = _followed([0.1 / (1 + place) for place in range(500)])
+
+    assert (2, None) == (len(slow.seconds), slow.settled_from)
+    assert (200, None) == (len(falling.seconds), falling.settled_from)
+
+
+def test_a_warm_up_waits_for_the_allocator() -> None:
+    """Where each call says what is reserved, it has to have grown for the last time."""
+    grown = _followed([0.001] * 60, reserved=[*map(float, range(12)), *[12.0] * 48])
+
+    assert grown.settled_from is not None
+    assert grown.settled_from >= 12

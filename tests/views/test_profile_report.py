@@ -10,7 +10,8 @@ from typing import Literal
 import pytest
 
 from perfkit.profiling.save import load_summary
-from perfkit.records import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records import Balance, Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
+from perfkit.records.readings import PhaseMemory
 from perfkit.views.profile_report import render_report, waiting_share, warnings
 
 CLEAN = PassSummary(
@@ -179,3 +180,25 @@ def test_it_fits_sixty_columns_too() -> None:
 
     assert [] == [line for line in narrow.splitlines() if len(line) > 60]
     assert wide.split() == narrow.split()
+
+
+def test_device_memory_by_phase_is_a_table_in_the_order_of_a_step() -> None:
+    """Only where it was recorded; retries of the allocator are told in words."""
+    memory = (
+        PhaseMemory(name="optimizer", allocated=2 << 30, reserved=4 << 30, unusable=0, retries=1),
+        PhaseMemory(name="forward", allocated=3 << 30, reserved=4 << 30, unusable=1 << 20, retries=0),
+    )
+    balance = Balance(step_s=(1.0,), phases=(), memory=memory)
+
+    report = render_report(replace(SUMMARY, balance=balance))
+
+    assert (
+        """\
+device memory, most in a step                  tensors   reserved    unusable
+  forward                                     3.00 GiB   4.00 GiB    1.00 MiB
+  optimizer                                   2.00 GiB   4.00 GiB         0 B
+  optimizer: the allocator gave memory back 1 time before it got more
+"""
+        in report
+    )
+    assert "device memory" not in render_report(SUMMARY)

@@ -12,6 +12,7 @@ from rich.console import Console
 from perfkit.records.readings import (
     FunctionTime,
     OperatorTime,
+    PhaseMemory,
     PhaseTime,
     Reading,
     StepTimes,
@@ -185,3 +186,18 @@ def test_operators_are_text_too() -> None:
     assert "   ncalls  tottime  percall  cumtime  percall operator" in text
     assert "aten::conv2d\n" in text
     assert "<float> (device)\n" in text
+
+
+def test_device_memory_by_phase_is_shown_where_it_was_recorded() -> None:
+    """With the most of each, and how often the allocator gave memory back; else there is no such table."""
+    memory = (
+        PhaseMemory(name="forward", allocated=3 << 30, reserved=4 << 30, unusable=1 << 20, retries=0),
+        PhaseMemory(name="optimizer", allocated=2 << 30, reserved=4 << 30, unusable=0, retries=2),
+    )
+
+    said = shown(replace(TRACE, memory=memory)).splitlines()
+
+    (head,) = (place for place, line in enumerate(said) if line.startswith("device memory"))
+    assert ["forward", "3.00", "GiB", "4.00", "GiB", "1.00", "MiB"] == said[head + 1].split()
+    assert ["optimizer", "2.00", "GiB", "4.00", "GiB", "0", "B", "2"] == said[head + 2].split()
+    assert "device memory" not in shown(TRACE)

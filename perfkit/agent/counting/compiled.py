@@ -22,25 +22,50 @@ _COMPILED_CALL = "_TorchDynamoContext.__call__.<locals>."
 _EAGER = "force_eager"
 
 
+# The reason of a break, and the files and lines of its stack, outermost first.
+Break = tuple[str, tuple[tuple[str, int], ...]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """How many graphs dynamo has compiled in this process, and how often it broke them, by reason."""
+    """How many graphs dynamo has compiled in this process, and how often it broke them, by reason and stack.
+
+    ``listed`` are the objects of dynamo's own list of breaks, by which two readings are told apart.
+    """
 
     graphs: int
-    breaks: Counter[str]
+    breaks: Counter[Break]
+    listed: tuple[object, ...] = ()
 
     def since(self, before: Compilation) -> Compilation:
-        """Return the graphs and breaks since an earlier reading."""
-        return Compilation(graphs=self.graphs - before.graphs, breaks=self.breaks - before.breaks)
+        """Return the graphs and breaks since an earlier reading.
+
+        ``torch._dynamo.reset()`` empties the list; what is in it then has all come since.
+        """
+        count = len(before.listed)
+        same = not count or (len(self.listed) >= count and self.listed[count - 1] is before.listed[-1])
+        return Compilation(
+            graphs=self.graphs - before.graphs, breaks=self.breaks - before.breaks if same else self.breaks
+        )
 
 
 def read_compilation() -> Compilation:
-    """Read dynamo's counters; all are zero where it is not loaded."""
-    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return Compilation(
-        graphs=counters.get("stats", {}).get("unique_graphs", 0),
-        breaks=Counter(counters.get("graph_break", {})),
-    )
+    """Read what dynamo counts; all is zero where it is not loaded.
+
+    Its list of reasons has the stack of each break, and breaks at a branch on a tensor, which its counters
+    lack. A torch without that list has the counters alone.
+    """
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters: Any = getattr(dynamo, "counters", {})
+    reasons: Any = getattr(dynamo, "graph_break_reasons", None)
+    graphs = counters.get("stats", {}).get("unique_graphs", 0)
+    if reasons is None:
+        breaks = {(reason, ()): times for reason, times in counters.get("graph_break", {}).items()}
+        return Compilation(graphs=graphs, breaks=Counter(breaks))
+    listed = tuple(reasons)
+    stacks = (tuple((frame.filename, frame.lineno or 0) for frame in one.user_stack) for one in listed)
+    found = Counter((one.reason, stack) for one, stack in zip(listed, stacks, strict=True))
+    return Compilation(graphs=graphs, breaks=found, listed=listed)
 
 
 class CompiledCode:

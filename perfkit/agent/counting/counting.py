@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .compiled import Compilation, CompiledCode, read_compilation
 from .interventions import StartedThreads, without_garbage_collection
-from .model import Cause, Count, Counts, Tally, causes_of
+from .model import Count, Counts, Tally, causes_of
 from .places import Places
 from .python_calls import (
     PROFILER_IN_USE,
@@ -175,14 +175,18 @@ class _Counting:
                     metric="graph_breaks",
                     unit="1",
                     values=tuple(float(one.breaks.total()) for one in readings),
-                    causes=tuple(
-                        Cause(what=reason.partition("\n")[0], place="", amount=float(times))
-                        for reason, times in sorted(last.breaks.items(), key=lambda item: (-item[1], item[0]))
-                    ),
+                    causes=causes_of(self._breaks_by_place(last)),
                 ),
             ]
         elif self._compiled.seen:
             self._not_counted |= dict.fromkeys(("graphs", "graph_breaks"), COMPILED_BEFORE)
+
+    def _breaks_by_place(self, compilation: Compilation) -> Tally:
+        """Return breaks by the first line of their reason, and the own line that they are at."""
+        found: Tally = Counter()
+        for (reason, stack), times in compilation.breaks.items():
+            found[reason.partition("\n")[0], self._places.innermost(stack)] += times
+        return found
 
 
 def count_kernels(call: Callable[[], object], *, calls: int = 2) -> Count | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -39,6 +40,11 @@ class Places:
                 return self._line(frame, file)
             frame = frame.f_back
         return ""
+
+    def innermost(self, stack: Sequence[tuple[str, int]]) -> str:
+        """Return the innermost own line of a stack whose outermost comes first, "" where there is none."""
+        found = ((self._own_file(name), line) for name, line in reversed(stack))
+        return next((f"{file}:{line}" for file, line in found if file is not None), "")
 
     def function_of(self, code: CodeType) -> str:
         """Return where a function begins, in own code or in a library."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -11,10 +12,13 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.lockstep.children import Child
-from perfkit.measure.lockstep.launch import Failure, SideReport, ended, read_report
+from perfkit.measure.lockstep.launch import Failure, SideReport, ended, joined_report, read_report
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
+
+# What torch raises on a device without memory left.
+_DEVICE_FULL = "OutOfMemoryError"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +41,49 @@ def count_benchmarks(
     """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
 
     A benchmark that kills or hangs its process has no counts on that side; a new process counts the others.
+    Where both sides have no room on an accelerator, each is counted alone.
     """
+    alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
+    together = [node for node in nodes if node not in alone]
+    found: list[CountedSides] = []
+    if together or not alone:
+        found.append(_count(launcher, together, limit_s, on_benchmark, names))
+    crowded = {one.node for part in found for one in part.failures if one.device_full and len(names) > 1}
+    alone += [node for node in together if node in crowded]
+    if not alone:
+        return found[0]
+    apart = [_count(launcher, alone, limit_s, on_benchmark, [side]) for side in names]
+    return _joined(found, apart, crowded)
+
+
+def _joined(
+    together: Sequence[CountedSides], apart: Sequence[CountedSides], crowded: AbstractSet[str]
+) -> CountedSides:
+    """Return what was counted together and apart, without the failures of what was counted once more."""
+    parts = (*together, *apart)
+    by_side = [{one.node for one in part.failures if one.status == "skipped"} for part in apart]
+    skipped = set[str]().union(*by_side).intersection(*by_side) if len(apart) > 1 else set()
+    kept = [one for part in together for one in part.failures if one.node not in crowded]
+    kept += [replace(one, both=one.node in skipped) for part in apart for one in part.failures]
+    reports = {side: [part.reports[side] for part in parts if side in part.reports] for side in SIDES}
+    return CountedSides(
+        counts={
+            side: {node: counts for part in parts for node, counts in part.counts.get(side, {}).items()}
+            for side in SIDES
+            if any(side in part.counts for part in parts)
+        },
+        failures=tuple(kept),
+        reports={side: joined_report(known) for side, known in reports.items() if known},
+    )
+
+
+def _count(
+    launcher: Launcher,
+    nodes: Sequence[str],
+    limit_s: Callable[[str], float],
+    on_benchmark: Callable[[str], None],
+    names: Sequence[Side],
+) -> CountedSides:
     sides = [_Side(launcher, side, nodes) for side in names]
     try:
         for node in nodes:
@@ -72,11 +118,28 @@ class CountedSteps:
 def count_training(
     launcher: Launcher, places: Mapping[Side, str], *, steps: int, runs: int, limit_s: float
 ) -> CountedSteps:
-    """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once."""
-    children = [
-        launcher.start_training(side, places[side], steps=steps) for side in SIDES for _ in range(runs)
-    ]
-    found: dict[Side, list[Counts | Failure]] = {side: [] for side in SIDES}
+    """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
+
+    Where they have no room on an accelerator together, one is counted after the other.
+    """
+    wanted = [side for side in SIDES for _ in range(runs)]
+    counted = _counted_runs(launcher, places, wanted, steps, limit_s)
+    failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
+    if not any(_DEVICE_FULL in one.message for one in failed):
+        return counted
+    parts = [_counted_runs(launcher, places, [side], steps, limit_s) for side in wanted]
+    return CountedSteps(
+        runs={side: [one for part in parts for one in part.runs.get(side, ())] for side in SIDES},
+        loaded=frozenset[str]().union(*(part.loaded for part in parts)),
+    )
+
+
+def _counted_runs(
+    launcher: Launcher, places: Mapping[Side, str], sides: Sequence[Side], steps: int, limit_s: float
+) -> CountedSteps:
+    """Count a run of each of these sides, all at once."""
+    children = [launcher.start_training(side, places[side], steps=steps) for side in sides]
+    found: dict[Side, list[Counts | Failure]] = {side: [] for side in sides}
     loaded: set[str] = set()
     try:
         for child in children:
@@ -158,7 +221,12 @@ class _Side:
     def _fail(self, node: str, error: BenchmarkError) -> None:
         self._runner = None
         failure = Failure(
-            node=node, side=self.side, status=error.status, message=error.message, raised=error.raised
+            node=node,
+            side=self.side,
+            status=error.status,
+            message=error.message,
+            raised=error.raised,
+            device_full=error.device_full,
         )
         child = self._child
         assert child is not None  # noqa: S101 (it has just failed there)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
+from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
-from perfkit.measure.lockstep.turns import Timing, calibrate, take_turns, time_first_call
+from perfkit.measure.lockstep.turns import (
+    Timing,
+    calibrate,
+    settle,
+    take_rounds,
+    take_turns,
+    time_first_call,
+    timing_of,
+)
 from perfkit.processes.commands import ended_in_words
-from perfkit.records import Side, Status
+from perfkit.records import SIDES, Side, Status
 
 _GOODBYE_S = 30.0
 # Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
@@ -25,7 +33,8 @@ _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
 class Failure:
     """Why a launch has no times or counts of a benchmark, and on which side.
 
-    ``raised`` says that the test itself raised or skipped, ``both`` that both sides skipped it.
+    ``raised`` says that the test itself raised or skipped, ``both`` that both sides skipped it, and
+    ``device_full`` that an accelerator had no memory left.
     """
 
     node: str
@@ -34,6 +43,7 @@ class Failure:
     message: str
     raised: bool = False
     both: bool = False
+    device_full: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +66,7 @@ class LaunchRecord:
     """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included.
 
     ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
-    that a throttled device spoilt.
+    that a throttled device, or the other side on the same device, spoilt.
     """
 
     timings: Mapping[str, Timing]
@@ -70,10 +80,14 @@ class LaunchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRules:
-    """The seconds that a launch spends on a benchmark at least, and those it may send nothing at most."""
+    """The seconds that a launch spends on a benchmark at least, and those it may send nothing at most.
+
+    ``check_s`` are those that a check may take, whether the sides disturb one another on an accelerator.
+    """
 
     launch_s: float
     limit_s: Callable[[str], float]
+    check_s: float = 0.0
 
 
 def shared_libraries(base: SideReport, head: SideReport) -> tuple[str, ...]:
@@ -122,6 +136,153 @@ def run_launch(
     )
 
 
+def run_alone(
+    start: Callable[[Side], Child],
+    order: Sequence[Side],
+    nodes: Sequence[str],
+    *,
+    paces: dict[str, Pace],
+    rules: LaunchRules,
+) -> LaunchRecord:
+    """Measure ``nodes`` in a child of each side, the second of which is started once the first has ended.
+
+    Each has the device to itself then. The second makes as many rounds of a benchmark as the first, at the
+    same pace. What fails on the first side is not measured on the second.
+    """
+    first = _run_side(start(order[0]), nodes, paces, rules, None)
+    second = _run_side(start(order[1]), first.wanted_of_other, paces, rules, first)
+    both = [node for node in nodes if node in first.runners and node in second.runners]
+    timings = {}
+    for node in both:
+        runners = {side: one.runners[node] for side, one in zip(order, (first, second), strict=True)}
+        timing = timings[node] = timing_of(runners, paces[node], alone=True)
+        paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
+    skipped = first.skipped & second.skipped
+    failures = [replace(one, both=one.node in skipped) for one in first.failures.values()]
+    failures += [one for one in second.failures.values() if one.node not in skipped]
+    known = zip(order, (first.report, second.report), strict=True)
+    return LaunchRecord(
+        timings=timings,
+        failures=tuple(failures),
+        reports={side: report for side, report in known if report is not None},
+        seconds={node: first.seconds[node] + second.seconds.get(node, 0.0) for node in first.seconds},
+    )
+
+
+@dataclass
+class _AloneSide:
+    """A side that has the device to itself, and what it measured: the runner, turns and core by benchmark."""
+
+    runners: dict[str, Runner] = field(default_factory=dict)
+    turns: dict[str, int] = field(default_factory=dict)
+    cores: dict[str, int | None] = field(default_factory=dict)
+    failures: dict[str, Failure] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    report: SideReport | None = None
+
+    @property
+    def skipped(self) -> set[str]:
+        """The benchmarks that it skipped."""
+        return {node for node, failure in self.failures.items() if failure.status == "skipped"}
+
+    @property
+    def wanted_of_other(self) -> list[str]:
+        """The benchmarks that the other side is to run: what one side skips the other may skip as well."""
+        return [node for node in self.seconds if node in self.runners or node in self.skipped]
+
+
+def _run_side(
+    child: Child, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules, before: _AloneSide | None
+) -> _AloneSide:
+    """Measure the benchmarks of one side and end its child; ``before`` is the side that came first."""
+    own = _AloneSide()
+    try:
+        for node in nodes:
+            begun = time.monotonic()
+            runner = Runner(child, limit_s=rules.limit_s(node))
+            try:
+                _measure_alone(node, runner, own, paces, rules, before)
+            except BenchmarkError as error:
+                own.failures[node] = _failure(node, error)
+                own.seconds[node] = time.monotonic() - begun
+                if error.fatal:
+                    break
+            own.seconds[node] = time.monotonic() - begun
+        else:
+            own.report = read_report(child)
+    finally:
+        status = child.end()
+    own.failures = {node: ended(failure, status, child) for node, failure in own.failures.items()}
+    return own
+
+
+def _measure_alone(
+    node: str,
+    runner: Runner,
+    own: _AloneSide,
+    paces: dict[str, Pace],
+    rules: LaunchRules,
+    before: _AloneSide | None,
+) -> None:
+    try:
+        wishes = runner.arrive()
+        if before is not None and node not in before.runners:
+            runner.abandon()
+            return
+        if node not in paces:
+            paces[node] = _first_pace([runner], wishes, rules)
+        own.cores[node] = before.cores[node] if before else runner.core
+        turns = before.turns[node] if before else None
+        own.turns[node] = take_rounds(runner, pace=paces[node], turns=turns, core=own.cores[node])
+        runner.leave()
+        runner.await_end()
+        own.runners[node] = runner
+    except BenchmarkError as error:
+        if not error.fatal:
+            runner.abandon()
+        raise
+
+
+def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
+    """Return what several records of one launch hold together, each of other benchmarks."""
+    if len(records) == 1:
+        return records[0]
+    reports = {side: [one.reports[side] for one in records if side in one.reports] for side in SIDES}
+    return LaunchRecord(
+        timings={node: timing for one in records for node, timing in one.timings.items()},
+        failures=tuple(failure for one in records for failure in one.failures),
+        reports={side: joined_report(known) for side, known in reports.items() if known},
+        seconds={node: seconds for one in records for node, seconds in one.seconds.items()},
+    )
+
+
+def joined_report(reports: Sequence[SideReport]) -> SideReport:
+    """Return what the reports of a side say together."""
+
+    def united(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(names))
+
+    return SideReport(
+        foreign={name: file for one in reports for name, file in one.foreign.items()},
+        loaded=united(name for one in reports for name in one.loaded),
+        libraries=united(name for one in reports for name in one.libraries),
+        torch=next((one.torch for one in reports if one.torch), {}),
+    )
+
+
+def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, *, why: str) -> LaunchRecord:
+    """Return a record whose times of some benchmarks are set aside, for they were measured ``again``."""
+    timings = {node: timing for node, timing in record.timings.items() if node in nodes}
+    spoilt = replace(record, timings=timings, failures=(), marks=(why,), set_aside=())
+    rest = replace(
+        record,
+        timings={node: timing for node, timing in record.timings.items() if node not in nodes},
+        failures=tuple(one for one in record.failures if one.node not in nodes),
+    )
+    joined = joined_records([rest, again])
+    return replace(joined, set_aside=(*record.set_aside, *((spoilt,) if timings else ())))
+
+
 def read_report(child: Child) -> SideReport | None:
     """Return the report of a child whose session is over, None where it sent none in time."""
     child.resume()
@@ -144,7 +305,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
             child.resume()
         wishes, _ = (runner.arrive() for runner in runners)
         if node not in paces:
-            paces[node] = _plan(runners, wishes["loops"], wishes["rounds"], rules.launch_s)
+            paces[node] = _first_pace(runners, wishes, rules)
         timing = take_turns(runners, pace=paces[node])
         paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
         for runner in runners:
@@ -158,6 +319,16 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
             error.both = all(runner.skipped for runner in runners)
         raise
     return timing
+
+
+def _first_pace(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) -> Pace:
+    """Return how to measure a benchmark that is measured for the first time.
+
+    On an accelerator its times settle first. One that allows a number of calls is not called for that.
+    """
+    free = wishes["rounds"] is None and any(runner.on_device for runner in runners)
+    warmup = settle(runners) if free else 0
+    return replace(_plan(runners, wishes["loops"], wishes["rounds"], rules.launch_s), warmup=warmup)
 
 
 def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:
@@ -184,6 +355,7 @@ def _failure(node: str, error: BenchmarkError) -> Failure:
         message=error.message,
         raised=error.raised,
         both=error.both,
+        device_full=error.device_full,
     )
 
 

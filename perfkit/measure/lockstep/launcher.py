@@ -32,9 +32,17 @@ from perfkit.measure.lockstep.children import (
     SideServer,
     Source,
 )
-from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
+from perfkit.measure.lockstep.launch import (
+    LaunchRecord,
+    LaunchRules,
+    joined_records,
+    replaced,
+    run_alone,
+    run_launch,
+)
 from perfkit.measure.lockstep.pace import Pace
 from perfkit.measure.lockstep.preloads import expected_imports, plugins
+from perfkit.measure.lockstep.residency import DISTURBED, NO_ROOM, Residents
 from perfkit.measure.lockstep.schedule import Slot, other
 from perfkit.measure.lockstep.scout import Scouted, read_listing, say_nothing
 from perfkit.processes.commands import Interpreter
@@ -84,8 +92,9 @@ class Launcher:
     ``preload`` are the libraries that preloaders import; None stands for what the benchmarks' files of both
     sides import, and whatever else both are seen to import. Where there are no servers,
     ``launches_per_preloader`` launches are forked from a preloader. ``serves`` says whether there are;
-    ``collected_s`` is how long the last generation took to collect. Preloaders are raised in pairs where
-    there are ``cores`` for it.
+    ``collected_s`` is how long the last generation took to collect. ``residents`` are the benchmarks on an
+    accelerator, as far as launches have shown which of them have room there on both sides. Preloaders are
+    raised in pairs where there are ``cores`` for it.
     """
 
     def __init__(
@@ -111,6 +120,7 @@ class Launcher:
         autoload = not environment.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
         shared = expected_imports(trees.roots, trees.paths) if preload is None else preload
         self._preload_also([*HARNESS, *(plugins().modules if autoload else ()), *shared])
+        self.residents = Residents()
         self._stack = ExitStack()
         self._source: Source | None = None
         self._spares: list[Preloader] = []
@@ -408,19 +418,59 @@ class Launcher:
     ) -> LaunchRecord:
         """Measure ``nodes`` in a child of each side; ``paces`` of earlier launches are used and updated.
 
-        A launch whose preloader or server is lost is made again as a whole, from new ones.
+        A launch whose preloader or server is lost is made again as a whole, from new ones. Benchmarks whose
+        sides have no room on a device together are measured by one side after the other, in the order of the
+        slot; those that are found to be so only now are made again.
 
         Raises:
             NotMeasuredError: those were lost as well.
         """
 
         def attempt() -> LaunchRecord:
-            found = dict(paces)
-            record = run_launch(self._start_both(slot, nodes), nodes, paces=found, rules=rules)
+            found, begun = dict(paces), time.monotonic()
+            together = [node for node in nodes if not self.residents.are_apart(node)]
+            alone = [node for node in nodes if self.residents.are_apart(node)]
+            records = []
+            if together:
+                children = self._start_both(slot, together)
+                records.append(run_launch(children, together, paces=found, rules=rules))
+            if alone:
+                records.append(self._launch_alone(slot, alone, found, rules))
+            record = joined_records(records)
+            wall_s = time.monotonic() - begun
+            why, again = NO_ROOM, self.residents.learn(record)
+            if not again:
+                overhead_s = wall_s - sum(record.seconds.values())
+                why, again = DISTURBED, self._disturbed(record, found, rules, overhead_s)
+            if again:
+                made = self._launch_alone(slot, again, found, rules)
+                record = replaced(record, again, made, why=why)
             paces.update(found)
             return record
 
         return self._repeated_once(attempt)
+
+    def _launch_alone(
+        self, slot: Slot, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules
+    ) -> LaunchRecord:
+        """Measure benchmarks by one side after the other, of which the one that begins is measured first."""
+        self._draw_layout()
+        order = (slot.begins, other(slot.begins))
+        return run_alone(
+            lambda side: self._start(side, nodes=tuple(nodes)), order, nodes, paces=paces, rules=rules
+        )
+
+    def _disturbed(
+        self, record: LaunchRecord, paces: Mapping[str, Pace], rules: LaunchRules, overhead_s: float
+    ) -> list[str]:
+        """Return the benchmarks of a launch that the presence of the other side was found to disturb."""
+        return self.residents.check(
+            record,
+            lambda node, side: self._start(side, nodes=(node,)),
+            paces=paces,
+            rules=rules,
+            overhead_s=overhead_s,
+        )
 
     def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
         """Start a child of each side in the order of a slot, and return the one that begins first."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # A round is long compared with a reading of the clock and a switch between sides, and short compared with the
 # tens of milliseconds within which the speed of a shared machine drifts.
@@ -53,6 +53,7 @@ class Pace:
     A launch has ``turns`` turns of each side, and up to ``most_turns`` while they scatter; a turn is
     ``untimed`` iterations and then ``rounds`` rounds of ``loops`` iterations, each timed in ``slices`` of as
     many iterations. The first turn, which also warms its launch up, begins with ``first_untimed`` iterations.
+    On an accelerator it begins with ``warmup`` iterations at least: so many passed until times had settled.
     It is made for iterations of ``iteration_s`` seconds, None where the benchmark itself counts its calls;
     then it may end before its last turn, once both sides' rounds have taken ``enough_s`` seconds.
     """
@@ -67,6 +68,12 @@ class Pace:
     iteration_s: float | None = None
     pipeline: bool = False
     enough_s: float = math.inf
+    warmup: int = 0
+
+    @property
+    def begins_with(self) -> int:
+        """The untimed iterations at the begin of a launch."""
+        return max(self.first_untimed, self.warmup)
 
 
 def plan_pace(
@@ -140,7 +147,7 @@ def corrected(pace: Pace, base_s: Sequence[float], head_s: Sequence[float], *, l
     seen_s = max(statistics.median(base_s), statistics.median(head_s))
     if pace.iteration_s is None or 1 / _TOLERATED_MISTAKE <= seen_s / pace.iteration_s <= _TOLERATED_MISTAKE:
         return pace
-    return plan_pace(seen_s, launch_s=launch_s, pipeline=pace.pipeline)
+    return replace(plan_pace(seen_s, launch_s=launch_s, pipeline=pace.pipeline), warmup=pace.warmup)
 
 
 def is_settled(base_s: Sequence[float], head_s: Sequence[float]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfkit.measure.lockstep.children import Child
@@ -24,13 +24,23 @@ class ProfiledTurn:
 
 
 def profile_sides(
-    children: Sequence[Child], *, calls: int, limit_s: float
+    start: Callable[[Side], Child], *, calls: int, limit_s: float, apart: bool = False
 ) -> Mapping[Side, ProfiledTurn] | None:
     """Return one turn of each side; None where a side failed, since then there is nothing to compare.
 
     ``calls`` are made in turns, and the turn with the median time per call is returned. A benchmark that
-    allows fewer calls has fewer turns.
+    allows fewer calls has fewer turns. Sides that have to be ``apart`` are profiled one after the other.
     """
+    found: dict[Side, ProfiledTurn] = {}
+    for sides in ((side,) for side in SIDES) if apart else (SIDES,):
+        profiled = _profiled([start(side) for side in sides], calls, limit_s)
+        if profiled is None:
+            return None
+        found |= profiled
+    return found
+
+
+def _profiled(children: Sequence[Child], calls: int, limit_s: float) -> Mapping[Side, ProfiledTurn] | None:
     runners = [Runner(child, limit_s=limit_s) for child in children]
     try:
         for runner in runners:
@@ -47,7 +57,7 @@ def profile_sides(
 
 
 def _by_turns(runners: Sequence[Runner], calls: int) -> Mapping[Side, list[ProfiledTurn]]:
-    turns: dict[Side, list[ProfiledTurn]] = {side: [] for side in SIDES}
+    turns: dict[Side, list[ProfiledTurn]] = {runner.side: [] for runner in runners}
     for turn in range(_TURNS):
         for runner in runners[:: -1 if turn % 2 else 1]:
             answer = runner.profile(calls)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
+from perfkit.agent.clock import DeviceMemory
+from perfkit.agent.cold_start import ColdStart
 from perfkit.agent.tree import read_process
 from perfkit.measure.lockstep.children import Child
 from perfkit.records import Side, Status
@@ -15,15 +17,22 @@ class BenchmarkError(Exception):
     """A benchmark could not be measured in this launch.
 
     ``fatal`` says that its process is lost too, ``raised`` that the test itself raised or skipped, ``both``
-    that both sides skipped it.
+    that both sides skipped it, ``device_full`` that an accelerator had no memory left.
     """
 
     def __init__(
-        self, side: Side, status: Status, message: str, *, fatal: bool = False, raised: bool = False
+        self,
+        side: Side,
+        status: Status,
+        message: str,
+        *,
+        fatal: bool = False,
+        raised: bool = False,
+        device_full: bool = False,
     ) -> None:
         super().__init__(message)
         self.side, self.status, self.message = side, status, message
-        self.fatal, self.raised = fatal, raised
+        self.fatal, self.raised, self.device_full = fatal, raised, device_full
         self.both = False
 
 
@@ -37,6 +46,9 @@ class Runner:
         self.host_s: list[float] = []
         self.device_s: list[float] = []
         self.marks: set[str] = set()
+        self.cold: ColdStart | None = None
+        self.memory: tuple[DeviceMemory, ...] | None = ()
+        self.on_device = False
         self.waited: list[float] = []
         self.faults = 0
         self.iterations = 0
@@ -64,6 +76,7 @@ class Runner:
         if message["kind"] == "done":
             raise BenchmarkError(self.side, "error", "was not collected again", fatal=True)
         self._inside = True
+        self.on_device = bool(message.get("device"))
         return message
 
     @property
@@ -73,33 +86,39 @@ class Runner:
         return process.core if process else None
 
     def run(
-        self, *, untimed: int, loops: int, rounds: int, slices: int = 1, core: int | None = None
+        self,
+        *,
+        untimed: int,
+        loops: int,
+        rounds: int,
+        slices: int = 1,
+        core: int | None = None,
+        watch: bool = False,
     ) -> Message:
         """Let it run iterations while the other side is stopped, stop it again, and return its answer.
 
         Each round of ``loops`` iterations is timed in ``slices``. Its main thread begins on ``core``, where
-        one is given.
+        one is given. With ``watch`` the answer has the bytes that are reserved on the device, and its clock.
 
         Raises:
             BenchmarkError: it raised, died, or gave no answer in time.
         """
-        self.child.resume()
-        try:
-            self._send(
-                {
-                    "kind": "run",
-                    "untimed": untimed,
-                    "loops": loops,
-                    "slices": slices,
-                    "rounds": rounds,
-                    "core": core,
-                }
-            )
-            answer = self._receive()
-        finally:
-            self.child.stop()
-        self.faults += answer["faults"]
+        order: Message = {
+            "kind": "run",
+            "untimed": untimed,
+            "loops": loops,
+            "slices": slices,
+            "rounds": rounds,
+            "core": core,
+        }
+        answer = self._asked({**order, "watch": True} if watch else order)
         self.iterations += untimed + loops * rounds
+        self._keep(answer, loops)
+        return answer
+
+    def _keep(self, answer: Message, loops: int) -> None:
+        """Keep what an answer says of rounds of so many iterations."""
+        self.faults += answer["faults"]
         self.values += answer["values"]
         self.waited += [
             max(value * loops - running_s, 0.0)
@@ -110,7 +129,18 @@ class Runner:
             self.host_s += device["host_s"]
             self.device_s += device["device_s"]
             self.marks.update(device["marks"])
-        return answer
+        if "cold" in answer:
+            self.cold = ColdStart(**answer["cold"])
+
+    def read_memory(self) -> None:
+        """Keep what it holds of the memory of devices, None where these do not tell.
+
+        Raises:
+            BenchmarkError: it died, or gave no answer in time.
+        """
+        answer = self._asked({"kind": "memory"})
+        found = answer["devices"]
+        self.memory = None if found is None else tuple(DeviceMemory(**one) for one in found)
 
     def profile(self, calls: int) -> Message:
         """Let it run some calls under cProfile, and return their number, their seconds and the profile.
@@ -118,12 +148,7 @@ class Runner:
         Raises:
             BenchmarkError: it raised, died, or gave no answer in time.
         """
-        self.child.resume()
-        try:
-            self._send({"kind": "profile", "calls": calls})
-            return self._receive()
-        finally:
-            self.child.stop()
+        return self._asked({"kind": "profile", "calls": calls})
 
     def begin_counting(self, root: Path) -> None:
         """Order it to count its own calls, without waiting; places in the code are relative to ``root``."""
@@ -201,6 +226,15 @@ class Runner:
         found = [read_process(pid) for pid in self._watched]
         return sum(process.cpu_s for process in found if process is not None)
 
+    def _asked(self, order: Message) -> Message:
+        """Let it go on for the answer to an order, and stop it again."""
+        self.child.resume()
+        try:
+            self._send(order)
+            return self._receive()
+        finally:
+            self.child.stop()
+
     def _send(self, order: Message) -> None:
         try:
             self.child.channel.send(order)
@@ -226,6 +260,12 @@ class Runner:
         # A test that was abandoned skips its rest only because it was ordered to.
         self.skipped = message["status"] == "skipped" and not self._abandoned
         if message["status"] != "ok":
-            raise BenchmarkError(self.side, message["status"], message["message"], raised=True)
+            raise BenchmarkError(
+                self.side,
+                message["status"],
+                message["message"],
+                raised=True,
+                device_full=bool(message.get("device_full")),
+            )
         if not told_to_go_on:
             raise BenchmarkError(self.side, "error", "ended without running its benchmark")

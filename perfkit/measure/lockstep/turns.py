@@ -7,10 +7,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfkit.agent.clock import DeviceTimes
+from perfkit.agent.clock import UNSETTLED, DeviceMemory, DeviceTimes
+from perfkit.agent.cold_start import ColdStart
 from perfkit.measure.lockstep.pace import ROUND_S, Pace, is_settled
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import Side
+from perfkit.stats.settling import Settling
 
 # A longer call is not repeated in order to time it, since that would cost too much.
 _LONG_S = 0.2
@@ -36,7 +38,9 @@ class Timing:
     untimed iterations included. ``devices`` are the rounds of each side on an accelerator, where one was in
     use, with the marks of the side's values. ``stood_still_s`` is for how long rounds waited, for a core or
     for something of their own, beyond what the rounds of their launch and side usually did, where that is
-    striking.
+    striking. ``cold`` is the first call of each side on an accelerator, where that was seen, and ``memory``
+    what each held of devices at its end, without the sides of which that is not known. In a launch ``alone``
+    each side had the device to itself.
     """
 
     base_s: tuple[float, ...]
@@ -47,6 +51,14 @@ class Timing:
     head_typical_s: tuple[float, ...] = ()
     devices: Mapping[Side, DeviceTimes] = field(default_factory=dict)
     stood_still_s: Mapping[Side, float] = field(default_factory=dict)
+    cold: Mapping[Side, ColdStart] = field(default_factory=dict)
+    memory: Mapping[Side, tuple[DeviceMemory, ...]] = field(default_factory=dict)
+    alone: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether a side used an accelerator."""
+        return bool(self.devices) or any(self.memory.values())
 
 
 def stood_still(waited_s: Sequence[float], rounds_s: Sequence[float]) -> float:
@@ -80,7 +92,64 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
         turn += 1
     for runner in runners:
         _prove_idle(runner, timed_s / 2)
-    return _timing({runner.side: runner for runner in runners}, pace)
+    for runner in runners:
+        read_memory(runner)
+    return timing_of({runner.side: runner for runner in runners}, pace)
+
+
+def take_rounds(runner: Runner, *, pace: Pace, turns: int | None = None, core: int | None = None) -> int:
+    """Measure a benchmark that is ready while the other side has no process; return how many turns it had.
+
+    It has ``turns`` where they are given, and is begun on ``core``.
+
+    Raises:
+        BenchmarkError: it raised, died, or hung.
+    """
+    runner.child.stop()
+    timed_s, turn = 0.0, 0
+    while turn < turns if turns is not None else turn < pace.turns and timed_s < pace.enough_s / 2:
+        answer = runner.run(
+            untimed=pace.untimed if turn else pace.begins_with,
+            loops=pace.loops,
+            slices=pace.slices,
+            rounds=pace.rounds,
+            core=core,
+        )
+        timed_s += sum(answer["values"]) * pace.loops
+        turn += 1
+    read_memory(runner)
+    return turn
+
+
+def settle(runners: Sequence[Runner]) -> int:
+    """Call a benchmark on an accelerator until its times have settled, and return how many calls that took.
+
+    One side after the other is called while the other is stopped; the slower one to settle counts. Where
+    times do not settle, the rows of that side say so.
+
+    Raises:
+        BenchmarkError: one side raised, died, or hung.
+    """
+    for runner in runners:
+        runner.child.stop()
+    return max(_settle(runner) for runner in runners)
+
+
+def _settle(runner: Runner) -> int:
+    settling = Settling()
+    while not settling.is_over:
+        answer = runner.run(untimed=1, loops=1, rounds=0, watch=True)
+        settling.add(answer["untimed_s"], reserved=answer["reserved"], clock=answer["clock_mhz"])
+    if settling.settled_from is None:
+        runner.marks.add(UNSETTLED)
+        return 1
+    return settling.settled_from
+
+
+def read_memory(runner: Runner) -> None:
+    """Read what a side holds of devices, where it has used one."""
+    if runner.on_device or runner.host_s or runner.marks:
+        runner.read_memory()
 
 
 def calibrate(runners: Sequence[Runner], *, with_setup: bool) -> float:
@@ -106,7 +175,7 @@ def time_first_call(runners: Sequence[Runner]) -> float:
 def _take_turn(runners: Sequence[Runner], pace: Pace, turn: int, core: int | None) -> float:
     """Let each side run once, begun on the same core, while the other rests; return the seconds they ran."""
     seconds = 0.0
-    untimed = pace.untimed if turn else pace.first_untimed
+    untimed = pace.untimed if turn else pace.begins_with
     for runner, other in (runners, runners[::-1]):
         before = other.watch() if turn < _TURNS_LOOKED_AT else other.cpu_s()
         answer = runner.run(
@@ -159,7 +228,8 @@ def _prove_idle(runner: Runner, idle_s: float) -> None:
         )
 
 
-def _timing(runners: Mapping[Side, Runner], pace: Pace) -> Timing:
+def timing_of(runners: Mapping[Side, Runner], pace: Pace, *, alone: bool = False) -> Timing:
+    """Return what both sides measured; ``alone`` says that each had the device to itself."""
     sliced = _are_sliced(runners.values())
     return Timing(
         base_s=tuple(runners["base"].values),
@@ -175,6 +245,9 @@ def _timing(runners: Mapping[Side, Runner], pace: Pace) -> Timing:
             side: stood_still(runner.waited, [value * pace.loops for value in runner.values])
             for side, runner in runners.items()
         },
+        cold={side: runner.cold for side, runner in runners.items() if runner.cold is not None},
+        memory={side: runner.memory for side, runner in runners.items() if runner.memory is not None},
+        alone=alone,
     )
 
 

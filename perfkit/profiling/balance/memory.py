@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from perfkit.agent.clock import accelerator_in_use
-from perfkit.records.profiles import PhaseMemory
+from perfkit.records.readings import PhaseMemory
 
 _ALLOCATED, _RESERVED = "allocated_bytes.all", "reserved_bytes.all"
 _UNUSABLE, _RETRIES = "inactive_split_bytes.all.current", "num_alloc_retries"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfkit.records.readings import DeviceTime, FunctionTime, IdleCause, OperatorTime, Reading
-from perfkit.units import counted, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_percent, human_seconds
 from perfkit.views.names import Folded, NamedTable
 
 _ENTRIES = 10
@@ -32,6 +32,7 @@ def reading_view(reading: Reading) -> Group:
     sections = (
         _headline(reading),
         _phases(reading),
+        _memory(reading),
         _waits(reading),
         *_devices(reading),
         *_functions(reading),
@@ -133,6 +134,17 @@ def _phases(reading: Reading) -> Table | None:
     for phase in reading.phases:
         share = _share(reading, phase.seconds)
         table.add_row(Text(phase.name), human_seconds(_each(reading, phase.seconds)), share)
+    return table
+
+
+def _memory(reading: Reading) -> Table | None:
+    """Return the most that a device's allocator held in each phase of a step, where that was recorded."""
+    if not reading.memory:
+        return None
+    table = _table("device memory, most in a step", "tensors", "reserved", "unusable", "retries")
+    for one in reading.memory:
+        sizes = map(human_bytes, (one.allocated, one.reserved, one.unusable))
+        table.add_row(Text(one.name), *sizes, str(one.retries) if one.retries else "")
     return table
 
 

@@ -1,0 +1,270 @@
+"""Real processes of both sides share a device that has memory for both, or for one at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from shared_device import SHARED_DEVICE
+from two_trees import FILE, SIDES, TwoTrees, nodes
+
+from perfkit.measure.lockstep.counted import count_benchmarks
+from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.profiled import profile_sides
+from perfkit.measure.lockstep.residency import DISTURBED, NO_ROOM, Residents
+from perfkit.measure.lockstep.schedule import Slot, other
+from perfkit.records import Side
+
+SUITE = """
+import fake_device, pytest
+on_device = pytest.mark.benchmark(timer=fake_device.clock)
+def own(what):
+    with open(f"{what}.txt") as file:
+        return file.read()
+@on_device
+def test_device(benchmark):
+    fake_device.allocate(int(own("gib")))
+    fake_device.note(own("side"))
+    benchmark(fake_device.work)
+@on_device
+def test_few_rounds(benchmark):
+    fake_device.allocate(int(own("gib")))
+    benchmark.pedantic(fake_device.work, rounds=3)
+def test_skipped(benchmark):
+    fake_device.allocate(1)
+    pytest.skip("not here")
+@on_device
+def test_skipped_on_base(benchmark):
+    fake_device.allocate(1)
+    if own("side") == "base":
+        pytest.skip("not on base")
+    benchmark(fake_device.work)
+def test_host(benchmark):
+    benchmark(sum, range(1000))
+"""
+GIB = 1 << 30
+
+
+class Scene:
+    """Two trees whose benchmarks hold memory of one device, and the launcher that measures them."""
+
+    def __init__(self, top: Path) -> None:
+        self.trees = TwoTrees(top)
+        self.place = top / "device"
+        self.place.mkdir()
+        self.trees.benchmarks(SUITE)
+        self.trees.write({"fake_device.py": SHARED_DEVICE})
+        self.paces: dict[str, Pace] = {}
+
+    def needs(self, base: int, head: int) -> None:
+        """Say how many GiB each side allocates from now on."""
+        for side, gib in zip(SIDES, (base, head), strict=True):
+            self.trees.write({"gib.txt": str(gib), "side.txt": side}, side)
+
+    def launch(
+        self, launcher: Launcher, *tests: str, begins: Side = "base", check_s: float = 0.0, number: int = 0
+    ) -> LaunchRecord:
+        """Make a launch in the order of a slot."""
+        slot = Slot(launch=number, block=0, forked_first=begins, begins=begins)
+        rules = LaunchRules(launch_s=0.04, limit_s=lambda _: 30.0, check_s=check_s)
+        return launcher.launch(slot, nodes(*tests), paces=self.paces, rules=rules)
+
+    def said(self) -> list[tuple[str, bool]]:
+        """Return which side allocated, in order, and whether the other one held memory then."""
+        file = self.place / "said.txt"
+        lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+        return [(side, int(gib) > 0) for side, _, gib in lines]
+
+
+@pytest.fixture(scope="module")
+def preloading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Launcher]]:
+    """Return a scene and a launcher, whose preloaders have torch, for all tests of this file."""
+    scene = Scene(tmp_path_factory.mktemp("trees"))
+    environment = {**os.environ, "FAKE_DEVICE": str(scene.place)}
+    with scene.trees.launcher(preload=["torch"], environment=environment) as launcher:
+        yield scene, launcher
+
+
+@pytest.fixture
+def scene(preloading: tuple[Scene, Launcher]) -> Scene:
+    """Return the scene, without what earlier tests noted."""
+    scene, launcher = preloading
+    (scene.place / "said.txt").unlink(missing_ok=True)
+    scene.paces.clear()
+    scene.needs(10, 10)
+    launcher.residents = Residents()
+    return scene
+
+
+@pytest.fixture
+def launcher(preloading: tuple[Scene, Launcher]) -> Launcher:
+    """Return the launcher, which knows no benchmark yet."""
+    return preloading[1]
+
+
+NODE = f"{FILE}::test_device"
+
+
+def test_sides_that_have_room_stay_together(scene: Scene, launcher: Launcher) -> None:
+    """Their first launch counts, and tells what each of them reserves."""
+    scene.needs(10, 20)
+
+    record = scene.launch(launcher, "test_device")
+
+    timing = record.timings[NODE]
+    assert ((), (), False) == (record.failures, record.set_aside, timing.alone)
+    assert {"base": 10 * GIB, "head": 20 * GIB} == {
+        side: found.peak for side, (found,) in timing.memory.items()
+    }
+    assert list(SIDES) == sorted(side for side, _ in scene.said())
+    assert any(beside for _, beside in scene.said())
+    assert {} == launcher.residents.alone
+
+
+@pytest.mark.parametrize(("base", "head", "set_aside"), [(50, 50, 0), (38, 38, 1)])
+def test_sides_without_room_alternate(
+    scene: Scene, launcher: Launcher, base: int, head: int, set_aside: int
+) -> None:
+    """Whether the device was full or nearly so: the launch is made again, each side having it to itself."""
+    scene.needs(base, head)
+
+    first = scene.launch(launcher, "test_host", "test_device")
+    (scene.place / "said.txt").unlink()
+    second = scene.launch(launcher, "test_host", "test_device", begins="head", number=1)
+
+    assert ((), (), ()) == (first.failures, second.failures, second.set_aside)
+    assert set_aside == len(first.set_aside)
+    assert all((NO_ROOM,) == one.marks and [NODE] == list(one.timings) for one in first.set_aside)
+    for record in (first, second):
+        assert {"test_device": True, "test_host": False} == {
+            node.partition("::")[2]: timing.alone for node, timing in record.timings.items()
+        }
+        assert len(record.timings[NODE].base_s) == len(record.timings[NODE].head_s)
+        assert {(FILE, "fake_device.py")} == {
+            tuple(sorted(report.loaded)) for report in record.reports.values()
+        }
+    assert [("head", False), ("base", False)] == scene.said()
+
+
+def test_what_does_not_fit_alone_fails(scene: Scene, launcher: Launcher) -> None:
+    """It is tried by itself, and then told with what torch says."""
+    scene.needs(10, 90)
+
+    record = scene.launch(launcher, "test_host", "test_device")
+
+    assert [("head", "oom", True)] == [(one.side, one.status, one.device_full) for one in record.failures]
+    assert "CUDA out of memory" in record.failures[0].message
+    assert nodes("test_host") == list(record.timings)
+
+
+def test_a_benchmark_that_limits_its_calls_keeps_its_limit(scene: Scene, launcher: Launcher) -> None:
+    """No call of it is spent on warming up, and both sides have its rounds."""
+    scene.needs(50, 50)
+
+    record = scene.launch(launcher, "test_few_rounds")
+
+    (timing,) = record.timings.values()
+    assert (3, 3, 0) == (len(timing.base_s), len(timing.head_s), timing.pace.begins_with)
+    assert {} == timing.cold
+
+
+@pytest.mark.parametrize(("test", "both"), [("test_skipped", True), ("test_skipped_on_base", False)])
+def test_a_skip_is_told_as_where_both_are_together(
+    scene: Scene, launcher: Launcher, test: str, *, both: bool
+) -> None:
+    """On both sides it is none of one side, on one it is that side's."""
+    launcher.residents.alone[f"{FILE}::{test}"] = "of this test"
+
+    record = scene.launch(launcher, test, "test_host")
+
+    assert [("base", "skipped", both)] == [(one.side, one.status, one.both) for one in record.failures]
+    assert nodes("test_host") == list(record.timings)
+
+
+def test_the_first_call_is_a_cold_start_and_times_settle_before_they_count(
+    scene: Scene, launcher: Launcher
+) -> None:
+    """Each launch has its first call; the first one learns how many calls pass until times have settled."""
+    record = scene.launch(launcher, "test_device")
+    again = scene.launch(launcher, "test_device", number=1)
+
+    for one in (record, again):
+        timing = one.timings[NODE]
+        assert 3 <= timing.pace.warmup <= timing.pace.begins_with
+        assert {"base": 0.061, "head": 0.061} == pytest.approx(
+            {side: cold.total_s for side, cold in timing.cold.items()}
+        )
+
+
+def test_benchmarks_of_the_host_are_measured_as_ever(scene: Scene, launcher: Launcher) -> None:
+    """Nothing of devices is asked of them, and no warm-up is added."""
+    record = scene.launch(launcher, "test_host", check_s=60.0)
+
+    (timing,) = record.timings.values()
+    memory = {"base": (), "head": ()}
+    assert (0, memory, {}, False) == (timing.pace.warmup, timing.memory, timing.cold, timing.on_device)
+    assert ({}, None, "") == (
+        launcher.residents.alone,
+        launcher.residents.presence,
+        launcher.residents.not_checked,
+    )
+
+
+def test_a_check_proves_that_the_other_side_does_not_disturb(scene: Scene, launcher: Launcher) -> None:
+    """It is made once, of a benchmark on the device; whatever it finds is kept."""
+    record = scene.launch(launcher, "test_host", "test_device", check_s=60.0)
+    found = launcher.residents.presence
+    scene.launch(launcher, "test_device", check_s=60.0, number=1)
+
+    assert found is not None
+    assert found is launcher.residents.presence
+    assert (NODE, False, True) == (found.node, found.disturbs, found.is_small)
+    assert () == record.set_aside
+
+
+def test_a_check_that_would_take_too_long_is_not_made(scene: Scene, launcher: Launcher) -> None:
+    """The reason is kept, so that nobody takes it for proven."""
+    scene.launch(launcher, "test_device", check_s=0.001)
+
+    assert launcher.residents.presence is None
+    assert launcher.residents.not_checked.endswith("are spared for it")
+
+
+def test_sides_that_disturb_one_another_alternate(tmp_path: Path) -> None:
+    """Where each takes half as long again beside the other, what was measured so is set aside."""
+    scene = Scene(tmp_path)
+    scene.needs(10, 10)
+    environment = {**os.environ, "FAKE_DEVICE": str(scene.place), "FAKE_DISTURBS": "1"}
+    with scene.trees.launcher(preload=["torch"], environment=environment) as launcher:
+        record = scene.launch(launcher, "test_device", check_s=60.0)
+
+    found = launcher.residents.presence
+    assert found is not None, (launcher.residents, record.failures)
+    assert found.disturbs, found
+    assert all(0.49 < one.low <= one.high < 0.51 for one in found.effects.values()), found
+    assert record.timings[NODE].alone
+    assert [(DISTURBED,)] == [one.marks for one in record.set_aside]
+    assert {NODE: "the other side on the device disturbs"} == launcher.residents.alone
+
+
+def test_sides_without_room_are_counted_and_profiled_one_after_the_other(
+    scene: Scene, launcher: Launcher
+) -> None:
+    """Counting finds that out by itself, and later work knows it."""
+    scene.needs(50, 50)
+
+    counted = count_benchmarks(
+        launcher, nodes("test_device", "test_host"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None
+    )
+    turns = profile_sides(lambda side: launcher.start(side, nodes=[NODE]), calls=5, limit_s=20.0, apart=True)
+
+    assert () == counted.failures
+    assert {"base": 2, "head": 2} == {side: len(found) for side, found in counted.counts.items()}
+    assert turns is not None
+    assert set(SIDES) == set(turns)
+    assert all(not beside for _, beside in scene.said())
+    assert other("base") == "head"
