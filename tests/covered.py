@@ -135,7 +135,8 @@ def _percent(one: Mapping[str, int], kind: str) -> float:
 
 
 def _shares(one: Mapping[str, int]) -> str:
-    return f"{_percent(one, 'lines'):.1f} % | {_percent(one, 'branches'):.1f} %"
+    branches = f"{_percent(one, 'branches'):.1f} %" if one["num_branches"] else "none"
+    return f"{_percent(one, 'lines'):.1f} % | {branches}"
 
 
 def reasons() -> dict[str, str]:
@@ -160,13 +161,17 @@ def main() -> int:
     if not _WHOLE.exists():
         sys.exit("nothing was run yet, and so nothing is known: make coverage")
     found = counts()
-    tables = tables_of(found, reasons())
     missing = [one for one in units() if one not in done["units"]]
     if missing:
-        print(tables, f"not written, since these were not run: {' '.join(missing)}", sep="\n")
+        touched = {name: one for name, one in found.items() if one["covered_lines"]}
+        print(tables_of(touched, reasons()), "of the modules that were run so far", sep="\n")
+        print(f"not written to {DOCUMENT.name}, since these were not run: {' '.join(missing)}")
         return 0
+    tables = tables_of(found, reasons())
     before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
     DOCUMENT.write_text(before + _BEGIN + tables + _END + rest.partition(_END)[2])
+    for test in (test for came in done["units"].values() for test in came["failed"]):
+        print(f"{test} failed while it was watched")
     untold = [name for name in _below(found) if name not in reasons()]
     if untold:
         print(f"{REASONS.name} does not say why these are below {_FEWEST_PERCENT:g} %: {' '.join(untold)}")
