@@ -152,6 +152,8 @@ def _passing(found: Comparison) -> tuple[str, str | None]:
     [
         ("slower by 0.4 to 2.6 %", 1.004, 1.026),
         ("faster by 1.5 to 20.0 %", 0.8, 0.985),
+        ("slower by 150.0 to 250.0 %", 2.5, 3.5),
+        ("faster by 60.0 to 70.0 %", 0.3, 0.4),
         (None, 0.99, 1.01),
     ],
 )
@@ -336,6 +338,7 @@ def test_a_comparison_holds_what_was_seen() -> None:
     assert (BENCHMARK, 0.02, False) == (found.benchmark, found.margin, found.gating)
     assert pytest.approx((2.0, 6.0)) == (found.base_s, found.head_s)
     assert found.estimate == estimate(pairs, POLICY)
+    assert compare(BENCHMARK, pairs, POLICY, margin=0.02).gating
 
 
 def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
@@ -586,25 +589,55 @@ def test_what_is_needed_follows_from_the_scatter_of_launches() -> None:
     assert look - 12 == wanted.launches > 1
 
 
+def test_what_a_typical_call_needs_follows_from_its_share_of_the_error() -> None:
+    """Where calls were timed apart it has four parts of five of a look's error."""
+    policy = Policy(alpha=0.01, family=1, looks=tuple(range(10, 200)))
+    pairs = _noisy(1.0, 0.02, 12)
+    sliced = _sliced(pairs, pairs)
+    seen = estimate(sliced, policy)
+    assert seen is not None
+    assert seen.launch_sd is not None
+
+    wanted = need(seen, sliced, policy, margin=0.02)
+
+    errors = {look: 0.8 * policy.error_at(look) for look in policy.looks if look > 12}
+    look = deciding_look(math.log(seen.ratio), seen.launch_sd, errors=errors, margin=0.02, trimmed_from=10)
+    assert look is not None
+    assert wanted is not None
+    assert look - 12 == wanted.launches > 1
+
+
+@pytest.mark.parametrize("sd", [0.0, 1e-6])
+def test_more_is_needed_than_there_is(sd: float) -> None:
+    """However little launches scatter, the next look is the first that can still decide."""
+    pairs = _noisy(1.0, sd, 12)
+
+    wanted = need(estimate(pairs, POLICY), pairs, POLICY, margin=0.02)
+
+    assert wanted is not None
+    assert 16 - 12 == wanted.launches
+
+
 def test_where_preloaders_differ_more_of_them_are_needed() -> None:
     """Their means are what scatters, and each of them takes as many launches as those before it."""
-    policy = Policy(alpha=0.01, family=1, looks=tuple(range(20, 400)))
-    means = np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
-    logs = np.repeat(means, 4) + np.tile([-1e-4, 1e-4], 10)
-    pairs = as_pairs(logs)
+    policy = Policy(alpha=0.01, family=1, looks=tuple(range(18, 400)))
+    means = math.log(1.5) + np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
+    # Four launches each, and two of the last.
+    pairs = as_pairs((np.repeat(means, 4) + np.tile([-1e-4, 1e-4], 10))[:18])
     seen = estimate(pairs, policy)
     assert seen is not None
     assert "preloaders" == seen.unit
 
-    wanted = need(seen, pairs, policy, margin=0.02)
+    wanted = need(seen, pairs, policy, margin=0.4)
 
-    errors = {look: policy.error_at(look) for look in policy.looks if look > 20}
+    sd = float(means.std(ddof=1))
+    errors = {look: policy.error_at(look) for look in policy.looks if look > 18}
     look = deciding_look(
-        0.0, float(means.std(ddof=1)), errors=errors, margin=0.02, launches_per_unit=4.0, trimmed_from=10
+        math.log(1.5), sd, errors=errors, margin=0.4, launches_per_unit=18 / 5, trimmed_from=10
     )
     assert look is not None
     assert wanted is not None
-    assert look - 20 == wanted.launches > 4
+    assert look - 18 == wanted.launches > 4
 
 
 def test_a_typical_call_within_the_margin_waits_for_all_calls_that_lie_on_it() -> None:
