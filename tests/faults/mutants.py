@@ -80,7 +80,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/stats/apart.py": ["tests/stats/test_apart_spread.py"],
     "perfkit/stats/assumptions.py": ["tests/verdict/test_assumptions.py"],
     "perfkit/stats/graph.py": ["tests/stats/test_graph.py"],
-    "perfkit/stats/crossing.py": ["tests/stats/test_change_points.py"],
+    "perfkit/stats/crossing.py": ["tests/stats/test_crossing.py"],
     "perfkit/stats/information.py": ["tests/stats/test_bisection.py"],
     "perfkit/stats/common_factor.py": ["tests/stats/test_common_factor.py"],
     "perfkit/stats/bisection.py": ["tests/stats/test_bisection.py"],
@@ -302,6 +302,10 @@ class _Bench:
         for name in found["modules"]:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+        # Whether changes arrive at all: without anything in the module, no test of it can pass.
+        empty = Mutant(place="1:0", operator="Empty", was="", becomes="", code="")
+        if [_SURVIVED] == [seen_by for _, seen_by in self.try_all([empty])]:
+            sys.exit(f"{self._module}: its tests pass without anything in it, so that they show nothing")
 
     def try_all(self, mutants: Sequence[Mutant]) -> Iterator[tuple[Mutant, str]]:
         """Yield each change with the test that saw it, empty where none did."""
@@ -512,7 +516,13 @@ def main() -> None:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     for module in [] if said.report else said.modules or MODULES:
-        try_module(module)
+        # What one module's process has imported may depend on the next one.
+        pid = os.fork()
+        if pid == 0:
+            try_module(module)
+            sys.exit()
+        if os.waitpid(pid, 0)[1]:
+            sys.exit(f"{module} could not be tried")
     before, _, rest = DOCUMENT.read_text().partition(_BEGIN)
     table = table_of(json.loads(RESULTS.read_text()))
     DOCUMENT.write_text(before + _BEGIN + table + _END + rest.partition(_END)[2])
