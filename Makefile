@@ -9,6 +9,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: site reference links
 .PHONY: gpu
 .PHONY: first-output
+.PHONY: coverage
 .PHONY: engine-faults engine-speed engine-costs engine-plan
 
 run: $(INSTALLED)
@@ -100,6 +101,12 @@ fuzz: $(INSTALLED)
 mutants: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.4'
 	PYTHONPATH=.:tests $(BIN)/python tests/faults/mutants.py $(MUTANTS)
+
+# Which lines and branches of perfkit the tests run, in all their processes: an hour or two; goes on where it stood.
+# Some folders only: make coverage COVERAGE="tests/stats tests/verdict"
+coverage: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[coverage]'
+	$(BIN)/python tests/covered.py $(COVERAGE)
 
 # A trick that is none, tried twenty times: some ten minutes.
 identical: $(INSTALLED)

@@ -37,9 +37,7 @@ def minimum_detectable_effect(
     scatter, the half-width by about one part in the root of twice its degrees of freedom. It is infinite
     where no number is as large.
     """
-    half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
-    degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
-    scatter = math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))
+    half_width, scatter = _expected_reach(sd, launches, error=error, trimmed_from=trimmed_from)
     above = half_width + NormalDist().inv_cdf(power) * scatter
     return (1 + margin) * math.exp(above) - 1 if above < _LARGEST_LOG else math.inf
 
@@ -103,8 +101,14 @@ def decidable_margin(
     """Return the smallest margin at which identical code is judged UNCHANGED with probability ``power``.
 
     ``sd`` is that of the launches' log ratios. The interval has to lie inside the margin on both sides, and
-    its centre scatters.
+    both its centre and its half-width scatter.
     """
+    half_width, scatter = _expected_reach(sd, launches, error=error, trimmed_from=trimmed_from)
+    return math.expm1(half_width + NormalDist().inv_cdf((1 + power) / 2) * scatter)
+
+
+def _expected_reach(sd: float, launches: int, *, error: float, trimmed_from: int) -> tuple[float, float]:
+    """Return the half-width to expect, and by how much its sum with the centre scatters."""
     half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
-    quantile = NormalDist().inv_cdf((1 + power) / 2)
-    return math.expm1(half_width + quantile * sd / math.sqrt(launches))
+    degrees = degrees_of_freedom(launches, trimmed_from=trimmed_from)
+    return half_width, math.hypot(sd / math.sqrt(launches), half_width / math.sqrt(2 * degrees))

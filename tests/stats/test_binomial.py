@@ -13,9 +13,13 @@ def test_the_upper_bound_is_that_of_clopper_and_pearson(count: int, of: int, bou
     assert bound == pytest.approx(upper_bound(count, of), abs=1e-4)
 
 
-def test_the_bounds_mirror_each_other() -> None:
+@pytest.mark.parametrize("confidence", [0.95, 0.4])
+@pytest.mark.parametrize("count", [5, 18])
+def test_the_bounds_mirror_each_other(count: int, confidence: float) -> None:
     """The lower bound of a share is one minus the upper bound of its opposite."""
-    assert 1 - upper_bound(2, 20) == pytest.approx(lower_bound(18, 20))
+    opposite = 1 - upper_bound(20 - count, 20, confidence=confidence)
+
+    assert opposite == pytest.approx(lower_bound(count, 20, confidence=confidence))
 
 
 def test_where_nothing_ran_nothing_is_known() -> None:

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from perfkit.stats.interval import (
     TRIMMED_FROM,
     Interval,
+    degrees_of_freedom,
     error_per_look,
     location_interval,
+    student_quantile,
     trimmed_variance,
+    widening,
 )
 from perfkit.stats.planning import expected_half_width
 
@@ -158,3 +161,112 @@ def test_the_trimmed_variance_is_that_of_the_interval(units: int) -> None:
     if units >= TRIMMED_FROM:
         burst = np.append(values[:-1], 5.0)
         assert trimmed_variance(burst) < 3 * sd**2
+
+
+@pytest.mark.parametrize(("distance", "differ"), [(2.99, False), (3.01, True)])
+def test_preloaders_differ_where_chance_would_do_it_once_in_a_thousand(
+    distance: float, *, differ: bool
+) -> None:
+    """Three groups of three: F of 2 and 6 degrees is 27 there, and here three times the squared distance."""
+    values = [distance * group + place for group in range(3) for place in (-1.0, 0.0, 1.0)]
+
+    interval = location_interval(values, [0, 0, 0, 1, 1, 1, 2, 2, 2], error=0.05)
+
+    assert differ == bool(interval.by_preloaders)
+
+
+def test_preloaders_of_unequal_size_are_compared_by_their_own_means() -> None:
+    """Two groups, of two and four: F of 1 and 4 degrees is 74.137 once in a thousand."""
+
+    def differ(distance: float) -> bool:
+        # The squares within are 2 + 10; those between, with weights 2 and 4, are 4/3 of the squared distance.
+        values = [-1.0, 1.0, *(distance + place for place in (-2.0, -1.0, 1.0, 2.0))]
+        return bool(location_interval(values, [0, 0, 1, 1, 1, 1], error=0.05).by_preloaders)
+
+    critical = math.sqrt(74.137 * (12 / 4) * 3 / 4)
+    assert [False, True] == [differ(critical - 0.01), differ(critical + 0.01)]
+
+
+@pytest.mark.parametrize(
+    ("preloaders", "shared", "wider"),
+    [
+        # Four launches in pairs: (1 + 2 r) over (1 + 2/3 r), whose root it is.
+        ([0, 0, 1, 1], 1.0, math.sqrt(3 / (5 / 3))),
+        # Three and one: 10/4 together, and a half apart.
+        ([0, 0, 0, 1], 0.5, math.sqrt(2.25 / 1.25)),
+        ([0, 0, 0, 0], 0.25, math.sqrt(2.0)),
+        ([0, 1, 2, 3], 1.0, 1.0),
+        ([0, 0, 1, 1], 0.0, 1.0),
+        ([0], 0.5, 1.0),
+        ([0, 0], 0.5, math.sqrt(2.0)),
+    ],
+)
+def test_what_launches_share_makes_an_interval_wider(
+    preloaders: list[int], shared: float, wider: float
+) -> None:
+    """By Kish's design effect for groups of any size; launches that share nothing leave it as it is."""
+    assert pytest.approx(wider) == widening(preloaders, shared)
+    if len(preloaders) > 1:
+        values = [0.0, 1.0, 1.0, 0.0][: len(preloaders)]
+        plain, shared_too = (
+            location_interval(values, preloaders, error=0.05, shared_variance=one) for one in (0.0, shared)
+        )
+        assert pytest.approx(wider * float(plain.half_width)) == float(shared_too.half_width)
+        assert plain.centre == shared_too.centre
+
+
+def test_launches_scatter_by_a_least_deviation() -> None:
+    """Launches that agree by chance are given it; those that scatter more have their own."""
+    alike = location_interval([0.5] * 4, [0] * 4, error=0.05, least_sd=0.1)
+    apart = location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05, least_sd=0.1)
+
+    assert pytest.approx(3.182446 * 0.1 / 2) == float(alike.half_width)
+    assert location_interval([1.0, 2.0, 3.0, 4.0], [0] * 4, error=0.05) == apart
+
+
+def test_differing_preloaders_are_trimmed_as_launches_are() -> None:
+    """From the given number of units on, one in ten is left out at each end, which leaves 7 degrees."""
+    means = [*map(float, range(1, 10)), 1000.0]
+    values = [mean + sign * 1e-3 for mean in means for sign in (-1, 1)]
+    groups = [group for group in range(10) for _ in range(2)]
+
+    interval = location_interval(values, groups, error=0.05, trimmed_from=10)
+
+    assert bool(interval.by_preloaders)
+    assert pytest.approx(5.5) == float(interval.centre)
+    assert 7 == degrees_of_freedom(10, trimmed_from=10)
+    assert 9 == degrees_of_freedom(10)
+
+
+def test_students_quantile_leaves_the_error_outside() -> None:
+    """Half of it at each end; without a degree of freedom nothing is known."""
+    assert pytest.approx(12.7062, rel=1e-5) == student_quantile(1, 0.05)
+    assert pytest.approx(63.6567, rel=1e-5) == student_quantile(1, 0.01)
+    assert math.inf == student_quantile(0, 0.05)
+
+
+@pytest.mark.filterwarnings("error")
+def test_series_of_one_launch_are_bounded_by_nothing_each() -> None:
+    """Each has its own centre."""
+    interval = location_interval([[0.5], [0.25], [0.125]], [0], error=0.05)
+
+    assert [0.5, 0.25, 0.125] == interval.centre.tolist()
+    assert [math.inf] * 3 == interval.half_width.tolist()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("preloaders", [[0] * 4, [0, 1, 2, 3]])
+def test_without_groups_to_compare_nothing_is_computed_of_them(preloaders: list[int]) -> None:
+    """One process for all launches, or one for each, leaves launches the unit, and warns of no division."""
+    series = np.array([[0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 9.0, 9.0]])
+
+    interval = location_interval(series, preloaders, error=0.05)
+
+    assert [False, False] == interval.by_preloaders.tolist()
+
+
+def test_as_many_series_as_preloaders_are_judged_like_others() -> None:
+    """The number of series has nothing to do with that of preloaders."""
+    series = np.repeat([[0.0, 9.0]] * 2, 3, axis=1) + np.tile([0.0, 0.01, 0.02], 2)
+
+    assert [True, True] == location_interval(series, [0, 0, 0, 1, 1, 1], error=0.05).by_preloaders.tolist()

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from perfkit.stats.interval import location_interval
-from perfkit.stats.planning import deciding_look, expected_half_width, minimum_detectable_effect
+from perfkit.stats.planning import (
+    decidable_margin,
+    deciding_look,
+    distance_to_margin,
+    expected_half_width,
+    launches_per_generation,
+    minimum_detectable_effect,
+)
 
 LOOKS = (10, 15, 20, 26, 33, 42, 60)
 ERROR = 0.01 / 42
@@ -95,3 +102,122 @@ def test_units_of_several_launches_need_more_of_them() -> None:
 
     assert 20 == look
     assert 10 == deciding_look(0.0, 0.003, errors=ERRORS, margin=0.02)
+
+
+def test_what_sixteen_launches_can_detect() -> None:
+    """From the tables: t of 15 degrees at 95 % is 2.131450, and the normal quantile of 95 % is 1.644854."""
+    half_width = 2.131450 * 0.01 / 4
+    scatter = math.sqrt(0.0025**2 + half_width**2 / 30)
+
+    effect = minimum_detectable_effect(0.01, 16, error=0.05, margin=0.02)
+
+    assert pytest.approx(1.02 * math.exp(half_width + 1.644854 * scatter) - 1, rel=1e-6) == effect
+    assert pytest.approx(1.02 * math.exp(half_width) - 1, rel=1e-6) == minimum_detectable_effect(
+        0.01, 16, error=0.05, margin=0.02, power=0.5
+    )
+
+
+def test_what_scatters_widely_hides_slowdowns_of_many_times() -> None:
+    """The effect is a change, not a ratio, also where it is far above one."""
+    half_width = 2.131450 * 2.0 / 4
+
+    effect = minimum_detectable_effect(2.0, 16, error=0.05, margin=0.02, power=0.5)
+
+    assert pytest.approx(1.02 * math.exp(half_width) - 1, rel=1e-6) == effect
+
+
+def test_trimming_leaves_fewer_degrees_to_plan_with() -> None:
+    """Ten values of which two are left out have 7 degrees; t of 7 at 95 % is 2.364624."""
+    half_width = 2.364624 * 0.01 / math.sqrt(10)
+
+    planned = minimum_detectable_effect(0.01, 10, error=0.05, margin=0.0, power=0.5, trimmed_from=10)
+
+    assert pytest.approx(math.exp(half_width) - 1, rel=1e-6) == planned
+    assert planned > minimum_detectable_effect(0.01, 10, error=0.05, margin=0.0, power=0.5)
+    scatter = math.sqrt(0.01**2 / 10 + half_width**2 / 14)
+    assert pytest.approx(math.exp(half_width + 1.644854 * scatter) - 1, rel=1e-6) == (
+        minimum_detectable_effect(0.01, 10, error=0.05, margin=0.0, trimmed_from=10)
+    )
+
+
+@pytest.mark.parametrize(("sd", "infinite"), [(149.0, False), (149.92, True), (1e6, True)])
+def test_what_no_number_can_tell_is_infinite(sd: float, *, infinite: bool) -> None:
+    """Scatter may be so large that no slowdown that a number can hold would be seen."""
+    assert infinite == math.isinf(minimum_detectable_effect(sd, 3, error=0.05, margin=0.02, power=0.95))
+
+
+def test_what_sixteen_launches_can_confirm() -> None:
+    """The margin that identical code keeps 9 times of 10: half an interval, whose ends scatter."""
+    half_width = 2.131450 * 0.01 / 4
+    scatter = math.sqrt(0.0025**2 + half_width**2 / 30)
+
+    margin = decidable_margin(0.01, 16, error=0.05)
+
+    assert pytest.approx(math.expm1(half_width + 1.644854 * scatter), rel=1e-6) == margin
+    assert pytest.approx(math.expm1(half_width + 1.959964 * scatter), rel=1e-6) == (
+        decidable_margin(0.01, 16, error=0.05, power=0.95)
+    )
+
+
+@pytest.mark.parametrize("launches", [10, 26, 60])
+def test_identical_code_is_confirmed_as_often_as_the_margin_says(launches: int) -> None:
+    """At that margin about 90 % of simulated comparisons lie wholly within it."""
+    margin = decidable_margin(0.015, launches, error=ERROR, power=0.9)
+    series = np.random.default_rng(12).normal(0, 0.015, (4000, launches))
+
+    interval = location_interval(series, [0] * launches, error=ERROR)
+
+    share = float((abs(interval.centre) + interval.half_width < math.log1p(margin)).mean())
+    assert pytest.approx(0.9, abs=0.04) == share
+
+
+@pytest.mark.parametrize(
+    ("launches", "generation_s", "launch_s", "most"),
+    [
+        # The root of what a generation costs over what a launch costs, and over the variance they share.
+        (8, 16.0, 1.0, 20),
+        (4, 16.0, 4.0, 20),
+        (5, 16.0, 1.0, 5),
+        # At least one, and whole ones.
+        (1, 0.0, 1.0, 20),
+        (1, 0.1, 1.0, 20),
+        (3, 2.0, 1.0, 20),
+        (3, 1.1, 0.7, 20),
+        # Launches that cost nothing are made as often as is allowed.
+        (20, 16.0, 0.0, 20),
+    ],
+)
+def test_launches_of_a_generation_follow_from_what_each_costs(
+    launches: int, generation_s: float, launch_s: float, most: int
+) -> None:
+    """With a quarter of their variance in common."""
+    assert launches == launches_per_generation(
+        generation_s=generation_s, launch_s=launch_s, shared_variance=0.25, most=most
+    )
+
+
+def test_an_interval_decides_up_to_the_nearer_margin() -> None:
+    """Within the margins the nearer one counts, and beyond them the one that lies behind."""
+    assert math.log1p(0.02) == distance_to_margin(0.0, 0.02)
+    assert pytest.approx(math.log(1.02 / 1.01)) == distance_to_margin(math.log(1.01), 0.02)
+    assert pytest.approx(math.log(0.99 / 0.98)) == distance_to_margin(math.log(0.99), 0.02)
+    assert pytest.approx(math.log(1.10 / 1.02)) == distance_to_margin(math.log(1.10), 0.02)
+    assert pytest.approx(math.log(0.98 / 0.90)) == distance_to_margin(math.log(0.90), 0.02)
+    assert 0.0 == distance_to_margin(math.log1p(0.02), 0.02)
+
+
+def test_nothing_is_faster_by_all_of_its_time() -> None:
+    """With a margin of 100 % or more, only a slowdown can reach beyond it."""
+    for margin in (1.0, 1.5):
+        assert math.log1p(margin) == distance_to_margin(0.0, margin)
+        assert pytest.approx(math.log(8 / (1 + margin))) == distance_to_margin(math.log(8), margin)
+        assert distance_to_margin(-50.0, margin) > 50.0
+
+
+def test_a_unit_alone_decides_nothing() -> None:
+    """The scatter of one unit is not known: the look at which there are two is the first that may decide."""
+    errors = dict.fromkeys((1, 2, 4, 8), 0.05)
+
+    assert 2 == deciding_look(0.0, 0.0, errors=errors, margin=0.02)
+    assert 4 == deciding_look(0.0, 0.0, errors=errors, margin=0.02, launches_per_unit=2.0)
+    assert None is deciding_look(0.0, 0.0, errors={1: 0.05}, margin=0.02)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import Cause, Count, Counts
-from perfkit.records import Benchmark
+from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.verdict.acceptance import Acceptance, apply_to_counts, unused_notes
 from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts
@@ -35,7 +36,8 @@ def compared(base: Count, head: Count, *, training: bool = True) -> ExactCompari
 
 
 @pytest.mark.parametrize(
-    ("head", "verdict"), [(100, "UNCHANGED"), (105, "UNCHANGED"), (106, "REGRESSED"), (94, "IMPROVED")]
+    ("head", "verdict"),
+    [(100, "UNCHANGED"), (105, "UNCHANGED"), (106, "REGRESSED"), (95, "UNCHANGED"), (94, "IMPROVED")],
 )
 def test_growth_beyond_the_tolerance_decides(head: float, verdict: str) -> None:
     """Five percent more operators pass, six do not."""
@@ -313,3 +315,126 @@ def test_an_acceptance_of_another_benchmark_covers_nothing() -> None:
     for exact, word in ((REGRESSED, acceptance(None, benchmark="other")), (informing, acceptance(None))):
         (found,) = apply_to_counts([exact], [word])
         assert found.accepted is None
+
+
+def test_no_more_than_twenty_causes_are_told() -> None:
+    """Of more, those that moved most, whichever way."""
+    old = tuple(cause("a", f"f{place}.py:1", 100) for place in range(25))
+    new = tuple(cause("a", f"f{place}.py:1", 100 + place * (-1) ** place) for place in range(25))
+
+    one = compared(counted("operators", 1, 1, causes=old), counted("operators", 2, 2, causes=new))
+
+    assert list(range(24, 4, -1)) == [abs(int(moved.head - moved.base)) for moved in one.causes]
+
+
+def test_counts_that_are_alike_have_no_causes() -> None:
+    """Lines may have changed places without a difference to explain."""
+    one = compared(
+        counted("operators", 2, 2, causes=(cause("a", "f.py:1", 2),)),
+        counted("operators", 2, 2, causes=(cause("b", "f.py:1", 2),)),
+    )
+
+    assert () == one.causes
+
+
+def test_a_cause_without_a_line_comes_before_those_with_one() -> None:
+    """It is no error that a place has no number, and lines are in the order of their numbers."""
+    one = compared(
+        counted("a", 3, 3, causes=tuple(cause("a", place, 1) for place in ("f.py:10", "f.py:", "f.py:9"))),
+        counted(
+            "a", 9, 9, causes=(cause("a", "f.py:3", 4), cause("a", "f.py:20", 3), cause("a", "f.py:4", 2))
+        ),
+    )
+
+    # The first of base with the first of head, and so on.
+    assert [("f.py:3", 1, 4), ("f.py:20", 1, 3), ("f.py:4", 1, 2)] == [
+        (moved.place, moved.base, moved.head) for moved in one.causes
+    ]
+
+
+def moved(
+    base: float,
+    head: float,
+    *,
+    metric: str = "operators",
+    unit: str = "1",
+    exact: bool = False,
+    margin: float = 0.0,
+) -> ExactComparison:
+    """Return a count that moved, and that did not repeat unless it is ``exact``."""
+    return ExactComparison(
+        benchmark=STEP,
+        metric=Metric(name=metric, unit=unit, exact=exact),
+        verdict="REGRESSED" if head > base else "IMPROVED",
+        margin=margin,
+        gating=True,
+        base=base,
+        head=head,
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "one"),
+    [
+        (True, moved(100, 106)),
+        (False, moved(100, 104)),
+        (True, moved(100, 94)),
+        (False, moved(100, 96)),
+        (False, moved(100, 109, margin=0.10)),
+        (True, moved(100, 111, margin=0.10)),
+        (False, moved(64, 66, margin=0.03125)),
+        # From nothing: no share, but more than a few bytes.
+        (True, moved(0, 1)),
+        (False, moved(0, (16 << 20) - 1, unit="B")),
+        (True, moved(0, 16 << 20, unit="B")),
+        (False, moved(100, 200, unit="B")),
+        (True, moved(16 << 20, 32 << 20, unit="B")),
+        (True, moved(32 << 20, 16 << 20, unit="B")),
+        # To the digit, each difference is told, but for instructions.
+        (True, moved(1000000, 1000001, exact=True)),
+        (False, moved(1000000, 1000001, exact=True, metric=INSTRUCTIONS)),
+        (True, moved(0, 1, exact=True, metric=INSTRUCTIONS)),
+    ],
+)
+def test_what_is_not_exact_is_told_where_it_moved_by_much(one: ExactComparison, *, told: bool) -> None:
+    """By more than a twentieth or its margin, and bytes by 16 MiB at least."""
+    assert told == bool(moved_counts([one]))
+
+
+def test_of_what_decides_what_grew_comes_first() -> None:
+    """Then what informs, again what grew first."""
+    grew, shrank = moved(1, 2, exact=True), moved(2, 1, exact=True)
+    informing = [replace(one, gating=False) for one in (grew, shrank)]
+
+    assert [grew, shrank, *informing] == moved_counts([*informing[::-1], shrank, grew])
+
+
+def test_a_number_decides_by_the_benchmarks_margin_whatever_the_policy_names() -> None:
+    """It is what the benchmark measures, so it decides wherever the benchmark does."""
+    base, head = (counts(counted("flops", value, value)) for value in (100, 103))
+
+    def found(margin: float | None, *, gating: bool = True) -> tuple[str, bool, float]:
+        (one,) = compare_counts(STEP, base, head, POLICY, training=False, gating=gating, margin=margin)
+        return one.verdict, one.gating, one.margin
+
+    assert ("UNCHANGED", False, 0.05) == found(None)
+    assert ("REGRESSED", True, 0.02) == found(0.02)
+    assert ("REGRESSED", True, 0.0) == found(0.0)
+    assert ("REGRESSED", False, 0.02) == found(0.02, gating=False)
+
+
+def test_counts_stand_in_the_order_in_which_they_were_made() -> None:
+    """First those of base, then those that head alone has, and then those that were not counted."""
+    base = counts(counted("operators", 1, 1), not_counted={"graphs": "not compiled"})
+    head = counts(counted("flops", 1, 1), counted("operators", 1, 1), not_counted={"kernels": "no device"})
+
+    found = list(compare_counts(STEP, base, head, POLICY, training=True, gating=True))
+
+    assert ["operators", "flops", "graphs", "kernels"] == [one.metric.name for one in found]
+    assert [
+        None,
+        "not counted on base",
+        "not counted on base: not compiled",
+        "not counted on head: no device",
+    ] == [one.message for one in found]
+    assert ["1", "1"] == [one.metric.unit for one in found[1:3]]

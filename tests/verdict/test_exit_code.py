@@ -104,6 +104,7 @@ def test_instructions_that_nobody_could_count_do_not_pass() -> None:
     assert 4 == exit_code([*_found("UNCHANGED"), uncounted])
     assert 0 == exit_code([*_found("UNCHANGED"), uncounted, _counted("instructions", 5.0, 5.0)])
     assert 1 == exit_code([*_found("REGRESSED"), uncounted])
+    assert 0 == exit_code([*_found("UNCHANGED"), _counted("flops", None, None)])
 
 
 def test_a_person_may_let_a_gate_pass_that_compared_nothing() -> None:

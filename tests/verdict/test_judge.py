@@ -25,6 +25,7 @@ from noise import (
 
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import Comparison, Estimate, LaunchPair, Policy
+from perfkit.stats.planning import deciding_look
 from perfkit.verdict.judge import compare, direction, estimate, need, pair_location, timed_verdict
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
@@ -151,6 +152,8 @@ def _passing(found: Comparison) -> tuple[str, str | None]:
     [
         ("slower by 0.4 to 2.6 %", 1.004, 1.026),
         ("faster by 1.5 to 20.0 %", 0.8, 0.985),
+        ("slower by 150.0 to 250.0 %", 2.5, 3.5),
+        ("faster by 60.0 to 70.0 %", 0.3, 0.4),
         (None, 0.99, 1.01),
     ],
 )
@@ -335,6 +338,7 @@ def test_a_comparison_holds_what_was_seen() -> None:
     assert (BENCHMARK, 0.02, False) == (found.benchmark, found.margin, found.gating)
     assert pytest.approx((2.0, 6.0)) == (found.base_s, found.head_s)
     assert found.estimate == estimate(pairs, POLICY)
+    assert compare(BENCHMARK, pairs, POLICY, margin=0.02).gating
 
 
 def test_two_speeds_of_a_core_leave_base_and_head_apart_by_the_ratio() -> None:
@@ -476,3 +480,176 @@ def test_recorded_launches_can_be_drawn_again(tmp_path: Path) -> None:
     assert (50, 5) == drawn.shape
     sizes = {round(math.exp(value) / 1.05, 6) for value in drawn.ravel()}
     assert {1.1, 1.2, round(1 / 1.1, 6), round(1 / 1.2, 6)} == sizes
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.95, 0.98), (0.98, 1.01), (0.98, 1.02), (0.99, 1.02), (1.02, 1.03)]
+)
+def test_an_interval_that_touches_the_margin_decides_nothing(low: float, high: float) -> None:
+    """On the margin it is neither beyond it nor within it."""
+    assert "INCONCLUSIVE" == timed_verdict(_estimate(low, high), 0.02)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.02), (0.98, 1.0), (1.0, 1.0)])
+def test_an_interval_that_touches_no_change_has_no_direction(low: float, high: float) -> None:
+    """Equal is neither slower nor faster."""
+    assert None is direction(_estimate(low, high))
+
+
+def test_one_launch_is_bounded_by_nothing() -> None:
+    """A policy may look after one launch, which has a ratio but neither scatter nor bounds."""
+    found = estimate(_noisy(1.1, 0.0, 1), Policy(alpha=0.01, family=1, looks=(1,)))
+
+    assert found is not None
+    assert pytest.approx(1.1) == found.ratio
+    assert (0.0, math.inf, None) == (found.low, found.high, found.launch_sd)
+    two = estimate(_noisy(1.1, 0.0, 2), Policy(alpha=0.01, family=1, looks=(2,)))
+    assert two is not None
+    assert 0.0 == two.launch_sd
+
+
+def test_fewer_than_ten_launches_scatter_by_the_least_deviation() -> None:
+    """Nine that agree have an interval all the same; of ten, their own scatter is believed."""
+    policy = Policy(alpha=0.1, family=1, looks=(9, 10), least_sd=0.03, trimmed_from=20)
+
+    nine, ten = (estimate(_noisy(1.0, 0.0, count), policy) for count in (9, 10))
+
+    assert nine is not None
+    assert ten is not None
+    # t of 8 degrees at 95 % is 2.306004.
+    assert pytest.approx(math.exp(2.306004 * 0.01)) == nine.high
+    assert (1.0, 1.0) == (ten.low, ten.high)
+
+
+def test_the_policy_says_what_launches_share_and_from_when_they_are_trimmed() -> None:
+    """A shared variance widens the interval; a burst among ten is left out where the policy says ten."""
+    pairs = _noisy(1.0, 0.01, 10)
+    policy = Policy(alpha=0.01, family=1, looks=(10,), trimmed_from=20)
+    burst = [*pairs[:-1], replace(pairs[-1], head_s=(9.0,))]
+
+    plain, shared = (estimate(pairs, replace(policy, shared_variance=one)) for one in (0.0, 1.0))
+    kept, trimmed = (estimate(burst, replace(policy, trimmed_from=one)) for one in (11, 10))
+
+    assert plain is not None
+    assert shared is not None
+    # Groups of 4, 4 and 2: 3.6 launches stand together, and 32/45 of what they share is seen.
+    wider = math.sqrt((1 + 3.6) / (1 + 6.4 / 9))
+    assert pytest.approx(wider) == math.log(shared.high / shared.ratio) / math.log(plain.high / plain.ratio)
+    assert kept is not None
+    assert trimmed is not None
+    assert trimmed.high < 1.1 < kept.high
+
+
+def test_before_the_first_look_each_side_has_its_own_median() -> None:
+    """There is no ratio yet to set them apart by."""
+    pairs = [
+        LaunchPair(launch=place, preloader=0, base_s=base, head_s=head)
+        for place, (base, head) in enumerate([((1.0, 2.0, 9.0), (5.0,)), ((4.0,), (7.0,))])
+    ]
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.02)
+
+    assert ("NOT REACHED", 3.0, 6.0) == (found.verdict, found.base_s, found.head_s)
+
+
+def test_times_are_those_of_the_launches_and_calls_that_were_judged() -> None:
+    """Launches after the look are left out, and where all calls decide, times are those of all."""
+    typical, whole = _noisy(1.0, 0.005, 20), _noisy(1.05, 0.005, 20)
+    late = [replace(pair, base_s=(100.0,), head_s=(100.0,)) for pair in typical]
+
+    early = compare(BENCHMARK, [*typical[:3], *late[:2]], POLICY, margin=0.02)
+    sliced = [
+        replace(pair, base_typical_s=(50.0,), head_typical_s=(50.0,))
+        for pair in (replace(one, base_s=(7.0,), head_s=(7.0 * one.head_s[0],)) for one in whole)
+    ]
+    by_all = compare(BENCHMARK, sliced, POLICY, margin=0.02)
+
+    assert early.base_s is not None
+    assert pytest.approx(1.0, abs=0.05) == early.base_s
+    assert "REGRESSED" == by_all.verdict
+    assert pytest.approx(7.0, rel=0.02) == by_all.base_s
+
+
+def test_what_is_needed_follows_from_the_scatter_of_launches() -> None:
+    """The deviation of launches is taken for the true one, wider by what those of a generation share."""
+    policy = Policy(alpha=0.01, family=1, looks=tuple(range(10, 200)), shared_variance=0.5)
+    pairs = _noisy(1.0, 0.02, 12)
+    seen = estimate(pairs, policy)
+    assert seen is not None
+    assert seen.launch_sd is not None
+
+    wanted = need(seen, pairs, policy, margin=0.02)
+
+    # In three groups of four: 4 launches stand together, and 8/11 of what they share is seen.
+    sd = seen.launch_sd * math.sqrt((1 + 0.5 * 4) / (1 + 0.5 * 8 / 11))
+    errors = {look: policy.error_at(look) for look in policy.looks if look > 12}
+    look = deciding_look(math.log(seen.ratio), sd, errors=errors, margin=0.02, trimmed_from=10)
+    assert look is not None
+    assert wanted is not None
+    assert look - 12 == wanted.launches > 1
+
+
+def test_what_a_typical_call_needs_follows_from_its_share_of_the_error() -> None:
+    """Where calls were timed apart it has four parts of five of a look's error."""
+    policy = Policy(alpha=0.01, family=1, looks=tuple(range(10, 200)))
+    pairs = _noisy(1.0, 0.02, 12)
+    sliced = _sliced(pairs, pairs)
+    seen = estimate(sliced, policy)
+    assert seen is not None
+    assert seen.launch_sd is not None
+
+    wanted = need(seen, sliced, policy, margin=0.02)
+
+    errors = {look: 0.8 * policy.error_at(look) for look in policy.looks if look > 12}
+    look = deciding_look(math.log(seen.ratio), seen.launch_sd, errors=errors, margin=0.02, trimmed_from=10)
+    assert look is not None
+    assert wanted is not None
+    assert look - 12 == wanted.launches > 1
+
+
+@pytest.mark.parametrize("sd", [0.0, 1e-6])
+def test_more_is_needed_than_there_is(sd: float) -> None:
+    """However little launches scatter, the next look is the first that can still decide."""
+    pairs = _noisy(1.0, sd, 12)
+
+    wanted = need(estimate(pairs, POLICY), pairs, POLICY, margin=0.02)
+
+    assert wanted is not None
+    assert 16 - 12 == wanted.launches
+
+
+def test_where_preloaders_differ_more_of_them_are_needed() -> None:
+    """Their means are what scatters, and each of them takes as many launches as those before it."""
+    policy = Policy(alpha=0.01, family=1, looks=tuple(range(18, 400)))
+    means = math.log(1.5) + np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
+    # Four launches each, and two of the last.
+    pairs = as_pairs((np.repeat(means, 4) + np.tile([-1e-4, 1e-4], 10))[:18])
+    seen = estimate(pairs, policy)
+    assert seen is not None
+    assert "preloaders" == seen.unit
+
+    wanted = need(seen, pairs, policy, margin=0.4)
+
+    sd = float(means.std(ddof=1))
+    errors = {look: policy.error_at(look) for look in policy.looks if look > 18}
+    look = deciding_look(
+        math.log(1.5), sd, errors=errors, margin=0.4, launches_per_unit=18 / 5, trimmed_from=10
+    )
+    assert look is not None
+    assert wanted is not None
+    assert look - 18 == wanted.launches > 4
+
+
+def test_a_typical_call_within_the_margin_waits_for_all_calls_that_lie_on_it() -> None:
+    """The ratio of all calls may be as far off as the margin, and no farther."""
+    typical = [replace(pair, launch=place) for place, pair in enumerate(_noisy(1.0, 0.0, 10))]
+    noise = np.tile([-0.2, 0.2], 5)
+
+    def verdict(margin: float) -> str:
+        pairs = _sliced(typical, as_pairs(noise + math.log(1.25)))
+        return compare(BENCHMARK, pairs, POLICY, margin=margin).verdict
+
+    ratio = estimate(_sliced(typical, as_pairs(noise + math.log(1.25))), POLICY, "all")
+    assert ratio is not None
+    margin = abs(ratio.ratio - 1)
+    assert ["UNCHANGED", "INCONCLUSIVE"] == [verdict(margin), verdict(margin - 1e-6)]

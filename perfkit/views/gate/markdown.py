@@ -164,12 +164,11 @@ def _passing_commands(report: GateReport) -> list[str]:
 
     A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
     """
-    found = [
-        *(one for one in in_order(report.comparisons) if accept_command(one, "")),
-        *(one for one in report.exact if decides(one) and one.verdict in COUNTED),
-    ]
-    names = short_names(one.benchmark.name for one in (*report.comparisons, *report.exact))
-    meant = dict.fromkeys(names[one.benchmark.name] for one in found)
+    found = [one.benchmark.name for one in in_order(report.comparisons) if accept_command(one, "")]
+    found += [one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED]
+    known = [one.benchmark.name for one in report.comparisons]
+    names = short_names([*known, *(one.benchmark.name for one in report.exact)])
+    meant = dict.fromkeys(names[name] for name in found)
     if not meant or not can_accept(report):
         return []
     if report.head.dirty:
