@@ -246,11 +246,13 @@ class _Watch:
 
 def _run_tests(tests: Sequence[str], watch: _Watch) -> int:
     """Run tests in this process, without what only tests of commands need."""
-    from hypothesis import settings
+    from hypothesis import Phase, settings
 
-    # A busy machine is no failure, and what is tried is the same for all changes.
+    # A busy machine is no failure, what is tried is the same for all changes, and an example that fails is
+    # enough: the smallest one is not looked for.
+    phases = (Phase.explicit, Phase.generate)
     settings.register_profile(
-        "mutants", deadline=None, derandomize=True, database=None, max_examples=_EXAMPLES
+        "mutants", deadline=None, derandomize=True, database=None, max_examples=_EXAMPLES, phases=phases
     )
     settings.load_profile("mutants")
     options = ["-x", "-q", "--noconftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(ROOT)]

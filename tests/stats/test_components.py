@@ -76,3 +76,15 @@ def test_nothing_is_shared_where_nothing_shows_it(groups: list[list[float]], sha
 def test_groups_that_agree_within_and_differ_share_all() -> None:
     """There is no variance of launches to compare with."""
     assert math.inf == shared_variance([[0.1, 0.1], [0.2, 0.2]])
+
+
+def test_two_unequal_groups_are_divided_by_hand() -> None:
+    """Two and four launches: squares of 22 within on 4 degrees, 196/3 between on one, and a size of 8/3."""
+    groups = [[0.0, 2.0], [5.0, 7.0, 9.0, 11.0]]
+    between = (196 / 3 - 22 / 4) / (8 / 3)
+
+    found = variance_components(dict(enumerate(groups)), groups)
+
+    assert pytest.approx(math.sqrt(between)) == found.preloaders
+    assert pytest.approx(math.sqrt(22 / 4)) == found.launches == found.rounds
+    assert pytest.approx(between / (22 / 4)) == shared_variance(groups)

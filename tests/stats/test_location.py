@@ -64,7 +64,14 @@ def test_the_order_of_pairs_does_not_matter(sample: list[tuple[float, float]], o
 
 @every_candidate
 @pytest.mark.parametrize(
-    ("base", "head"), [([], []), ([1.0], [1.0, 2.0]), ([0.0, 1.0], [1.0, 1.0]), ([1.0], [-1.0])]
+    ("base", "head"),
+    [
+        ([], []),
+        ([1.0], [1.0, 2.0]),
+        ([1.0, 2.0], [1.0]),
+        ([0.0, 1.0], [1.0, 1.0]),
+        ([1.0], [-1.0]),
+    ],
 )
 def test_values_that_make_no_ratios_are_refused(name: str, base: list[float], head: list[float]) -> None:
     """Nothing, unequal numbers, zero and negative times have no location."""
@@ -130,6 +137,15 @@ def test_the_fence_widens_with_the_noise() -> None:
 
     assert pytest.approx(0.0) == winsorised([1.0] * 4, [0.5, 0.8, 1.25, 2.0])
     assert pytest.approx(math.log(2.0) / 4) == winsorised([1.0] * 4, [1.0, 0.8, 1.25, 2.0])
+
+
+def test_the_fence_stands_five_deviations_from_the_median() -> None:
+    """Rounds that lie 0.1 from their median deviate by 0.14826: one at 2 counts as if it stood at 0.7413."""
+    logs = [-0.1] * 4 + [0.0] + [0.1] * 3 + [2.0]
+
+    read = CANDIDATES["winsorised mean"]([1.0] * 9, [math.exp(log) for log in logs])
+
+    assert pytest.approx((-0.4 + 0.3 + 5 * 0.14826) / 9) == read
 
 
 def _half_widths(name: str) -> list[float]:

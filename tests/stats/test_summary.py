@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.summary import paired_ratio, summarise
+from perfkit.records import Benchmark, Outcome
+from perfkit.stats.summary import paired_ratio, summarise, summary_of
 
 positive = st.floats(min_value=1e-9, max_value=1e3)
 pairs = st.lists(st.tuples(positive, positive), min_size=1, max_size=20)
@@ -93,3 +94,13 @@ def test_one_pair_has_no_error() -> None:
 def test_no_pairs_have_no_ratio() -> None:
     """A ratio of nothing is None."""
     assert paired_ratio([]) is None
+
+
+def test_an_outcome_is_summed_up_by_its_values_or_by_what_stands_in_their_place() -> None:
+    """Another tool's summary is taken as it is; an outcome without any number has none."""
+    benchmark = Benchmark(name="bench.py::test", version="v1")
+    told = summarise([1.0, 2.0])
+
+    assert told == summary_of(Outcome(benchmark=benchmark, values=(1.0, 2.0)))
+    assert told == summary_of(Outcome(benchmark=benchmark, summary=told))
+    assert None is summary_of(Outcome(benchmark=benchmark))

@@ -83,6 +83,18 @@ def test_one_new_sync_in_a_benchmark_that_trains_decides(trained: tuple[str, ...
     assert ("REGRESSED", True) == (one.verdict, one.gating)
 
 
+def test_only_syncs_have_no_tolerance_and_wait_for_a_training_step() -> None:
+    """Other counts may grow by their tolerance, and decide in any benchmark."""
+    same = compared(counted("syncs", 30, 30), counted("syncs", 30, 30))
+    policy = ExactPolicy(gating=("syncs", "to_device", "kernels"), tolerance=0.05)
+
+    assert ("UNCHANGED", 0.0) == (same.verdict, same.margin)
+    assert [0.05, 0.05, 0.0] == [policy.margin(metric) for metric in ("to_device", "kernels", "syncs")]
+    assert [True, True, False] == [
+        policy.gates(metric, training=False, faster=False) for metric in ("to_device", "kernels", "syncs")
+    ]
+
+
 def test_what_grew_from_nothing_grew() -> None:
     """Zero has no share that could be tolerated."""
     one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
@@ -98,6 +110,23 @@ def test_what_did_not_repeat_does_not_decide() -> None:
     assert "did not repeat on head: not exact" == one.message
     assert (100, 201) == (one.base, one.head)
     assert 0 == exit_code([one])
+
+
+@pytest.mark.parametrize(
+    ("verdict", "base", "head", "values"),
+    [
+        ("INCONCLUSIVE", 200, 101.5, (100, 103)),
+        ("INCONCLUSIVE", 50, 101.5, (103, 100)),
+        ("UNCHANGED", 101, 101, (100, 102)),
+    ],
+)
+def test_a_mean_that_moved_is_inconclusive_whichever_way(
+    verdict: str, base: float, head: float, values: tuple[float, float]
+) -> None:
+    """What did not repeat has its mean, and is the same only where that is."""
+    one = compared(counted("operators", base, base), counted("operators", *values))
+
+    assert (verdict, False, base, head) == (one.verdict, one.gating, one.base, one.head)
 
 
 def test_what_only_counts_beside_informs() -> None:
@@ -163,6 +192,16 @@ def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool)
     # By itself it would be all of a gate that compared nothing.
     (same,) = compare_counts(STEP, counts(base), counts(base), POLICY, training=False, gating=gating)
     assert 0 == exit_code([one, same])
+
+
+def test_a_count_of_one_side_keeps_its_unit_and_has_not_moved() -> None:
+    """It is told in the unit of the side that has it, without a margin, and not among what moved."""
+    size = replace(counted("allocated", 7, 7), unit="B")
+    gone = lost(size, head=counts(not_counted={"allocated": "compiled"}))
+    (new,) = compare_counts(STEP, counts(), counts(size), POLICY, training=False, gating=True)
+
+    assert [("B", 0.0), ("B", 0.0)] == [(one.metric.unit, one.margin) for one in (gone, new)]
+    assert [] == moved_counts([gone, new, lost(counted("operators", 7, 7))])
 
 
 def cause(what: str, place: str, amount: float, text: str = "") -> Cause:
@@ -339,17 +378,54 @@ def test_counts_that_are_alike_have_no_causes() -> None:
 
 def test_a_cause_without_a_line_comes_before_those_with_one() -> None:
     """It is no error that a place has no number, and lines are in the order of their numbers."""
+    places = {"f.py:10": 1.0, "f.py:1": 2.0, "f.py:": 3.0}
     one = compared(
-        counted("a", 3, 3, causes=tuple(cause("a", place, 1) for place in ("f.py:10", "f.py:", "f.py:9"))),
+        counted("a", 6, 6, causes=tuple(cause("a", place, amount) for place, amount in places.items())),
         counted(
-            "a", 9, 9, causes=(cause("a", "f.py:3", 4), cause("a", "f.py:20", 3), cause("a", "f.py:4", 2))
+            "a", 16, 16, causes=(cause("a", "f.py:3", 4), cause("a", "f.py:20", 3), cause("a", "f.py:4", 9))
         ),
     )
 
-    # The first of base with the first of head, and so on.
-    assert [("f.py:3", 1, 4), ("f.py:20", 1, 3), ("f.py:4", 1, 2)] == [
+    # The first of base with the first of head, and so on; the most moved is told first.
+    assert [("f.py:4", 2, 9), ("f.py:20", 1, 3), ("f.py:3", 3, 4)] == [
         (moved.place, moved.base, moved.head) for moved in one.causes
     ]
+
+
+def test_lines_that_change_places_are_known_by_their_text() -> None:
+    """One that is where another was before is not taken for it."""
+    one = compared(
+        counted("a", 6, 6, causes=(cause("a", "f.py:1", 1, "x"), cause("a", "f.py:2", 5, "y"))),
+        counted("a", 8, 8, causes=(cause("a", "f.py:1", 5, "y"), cause("a", "f.py:2", 3, "x"))),
+    )
+
+    assert (MovedCause(what="a", place="f.py:2", base=1, head=3),) == one.causes
+
+
+def test_a_text_that_is_there_often_stands_at_its_first_line() -> None:
+    """Together its lines are one cause, in the order of the first of them."""
+    one = compared(
+        counted("a", 7, 7, causes=tuple(cause("a", f"f.py:{line}", n, text) for line, n, text in
+                                        [(3, 1, "x"), (20, 1, "x"), (10, 5, "y")])),
+        counted("a", 18, 18, causes=tuple(cause("a", f"f.py:{line}", n, text) for line, n, text in
+                                          [(3, 4, "p"), (4, 5, "p"), (10, 9, "q")])),
+    )  # fmt: skip
+
+    assert [("f.py:3", 2, 9), ("f.py:10", 5, 9)] == [
+        (moved.place, moved.base, moved.head) for moved in one.causes
+    ]
+
+
+def test_lines_of_different_files_are_not_paired() -> None:
+    """The same text in another file is another cause."""
+    one = compared(
+        counted("a", 1, 1, causes=(cause("a", "f.py:1", 1, "x"),)),
+        counted("a", 5, 5, causes=(cause("a", "g.py:1", 5, "x"),)),
+    )
+
+    assert {("g.py:1", 0, 5), ("f.py:1", 1, 0)} == {
+        (moved.place, moved.base, moved.head) for moved in one.causes
+    }
 
 
 def moved(
@@ -383,6 +459,7 @@ def moved(
         (False, moved(100, 109, margin=0.10)),
         (True, moved(100, 111, margin=0.10)),
         (False, moved(64, 66, margin=0.03125)),
+        (False, moved(64, 80, margin=0.25)),
         # From nothing: no share, but more than a few bytes.
         (True, moved(0, 1)),
         (False, moved(0, (16 << 20) - 1, unit="B")),
@@ -390,8 +467,13 @@ def moved(
         (False, moved(100, 200, unit="B")),
         (True, moved(16 << 20, 32 << 20, unit="B")),
         (True, moved(32 << 20, 16 << 20, unit="B")),
+        (True, moved(64 << 20, 96 << 20, unit="B")),
+        (False, moved(20 << 20, 22 << 20, unit="B")),
+        (True, moved(16 << 20, 0, unit="B")),
+        (False, moved((16 << 20) - 1, 0, unit="B")),
         # To the digit, each difference is told, but for instructions.
         (True, moved(1000000, 1000001, exact=True)),
+        (True, moved(1000000, 1000001, exact=True, metric="flops")),
         (False, moved(1000000, 1000001, exact=True, metric=INSTRUCTIONS)),
         (True, moved(0, 1, exact=True, metric=INSTRUCTIONS)),
     ],
