@@ -56,6 +56,32 @@ def test_the_occasions_to_decide_do_decide() -> None:
     assert widths[0] > -math.log1p(-0.02) > widths[1] or widths[0] > math.log1p(0.02) > widths[1]
 
 
+def test_samples_without_a_repetition_add_nothing_to_the_spread() -> None:
+    """Neither does one without a value."""
+    assert Spread(sd=math.sqrt(2), degrees=1) == pooled_spread([[], [7.0], [1.0, 3.0], [9.0]])
+
+
+@pytest.mark.parametrize("more", [1, 2, 3, 7, 100])
+def test_occasions_are_added_to_each_sample_until_they_decide(more: int) -> None:
+    """Each brings a degree of freedom; a hundred are the most, and where one fewer would do that is told."""
+
+    def told(sd: float) -> int | None:
+        return occasions_to_decide(0.0, Spread(sd=sd, degrees=5), (2, 5), error=ERROR, margin=0.02)
+
+    width = half_width_apart(Spread(sd=1.0, degrees=5 + 2 * more), (2 + more, 5 + more), error=ERROR)
+    enough = math.log1p(0.02) / width
+
+    assert more == told(0.9999 * enough)
+    assert (more + 1 if more < 100 else None) == told(1.0001 * enough)
+
+
+def test_what_is_decided_already_needs_an_occasion_more() -> None:
+    """None is never said to be enough: who asks has not decided."""
+    spread = Spread(sd=1e-9, degrees=4)
+
+    assert 1 == occasions_to_decide(0.0, spread, (2, 2), error=ERROR, margin=0.02)
+
+
 def test_what_lies_on_the_margin_is_never_decided() -> None:
     """No number of occasions separates a ratio from a margin it equals."""
     spread = Spread(sd=0.01, degrees=4)

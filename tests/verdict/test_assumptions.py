@@ -21,7 +21,7 @@ from noise import (
 
 from perfkit.measure.lockstep.schedule import schedule
 from perfkit.records.comparisons import LaunchPair
-from perfkit.stats.assumptions import halves_differ, neighbours_alike
+from perfkit.stats.assumptions import Doubt, halves_differ, neighbours_alike
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.verdict.assumptions import doubts
 from perfkit.verdict.judge import estimate
@@ -106,3 +106,29 @@ def test_halves_are_compared_as_welch_does() -> None:
 
     assert pytest.approx(-1.0) == found.size
     assert pytest.approx(0.3758, abs=1e-3) == found.p_value
+
+
+def test_two_values_show_nothing_and_three_something() -> None:
+    """From three on there is a correlation, and a scatter of each half to compare."""
+    nothing = Doubt(size=0.0, p_value=1.0)
+
+    assert nothing == neighbours_alike([1.0, 9.0]) == halves_differ([1.0, 9.0], [5.0, 6.0, 7.0])
+    # From their mean of 4 they are -3, -2 and 5 apart: -4 of 38.
+    assert pytest.approx(-4 / 38) == neighbours_alike([1.0, 2.0, 9.0]).size
+    assert pytest.approx(8.0) == halves_differ([9.0, 10.0, 11.0], [1.0, 2.0, 3.0]).size
+
+
+def test_halves_of_unequal_size_and_scatter_have_a_fraction_of_a_degree() -> None:
+    """Variances of 1 and 80/3 on three and four values, with the p-value that scipy gives them."""
+    from scipy.stats import ttest_ind
+
+    first, second = [1.0, 2.0, 3.0], [2.0, 6.0, 10.0, 14.0]
+
+    expected = float(ttest_ind(first, second, equal_var=False).pvalue)
+    assert pytest.approx(expected, rel=1e-9) == halves_differ(first, second).p_value
+
+
+@pytest.mark.parametrize(("first", "second", "p_value"), [(1.0, 2.0, 0.0), (2.0, 1.0, 0.0), (2.0, 2.0, 1.0)])
+def test_halves_that_do_not_scatter_differ_or_do_not(first: float, second: float, p_value: float) -> None:
+    """There is no chance in them."""
+    assert Doubt(size=first - second, p_value=p_value) == halves_differ([first] * 3, [second] * 3)
