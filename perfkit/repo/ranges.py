@@ -135,12 +135,12 @@ def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitCha
     """
     top = Path(str(open_repository(commits.root).working_tree_dir)).resolve()
     folder = commits.root.resolve().relative_to(top)
-    store = git.Repo(top).odb
+    repository = git.Repo(top)
     blobs: dict[str, bytes] = {}
 
     def text(blob: str) -> bytes:
         if blob not in blobs:
-            blobs[blob] = b"" if blob == _ABSENT else store.stream(bytes.fromhex(blob)).read()
+            blobs[blob] = b"" if blob == _ABSENT else repository.odb.stream(bytes.fromhex(blob)).read()
         return blobs[blob]
 
     found = []
@@ -238,7 +238,9 @@ def read_at(root: Path, sha: str | None, file: str) -> bytes | None:
     blob = try_git(root, "rev-parse", "--verify", "--quiet", f"{sha}:./{file}")
     if blob is None or try_git(root, "cat-file", "-t", blob) != "blob":
         return None
-    content: bytes = git.Repo(root, search_parent_directories=True).odb.stream(bytes.fromhex(blob)).read()
+    # A repository that nothing refers to may end its git while that is being read.
+    with git.Repo(root, search_parent_directories=True) as repository:
+        content: bytes = repository.odb.stream(bytes.fromhex(blob)).read()
     return content
 
 
