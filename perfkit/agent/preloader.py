@@ -26,6 +26,7 @@ from .tree import children, kill
 _HUNG, _RAISED = 3, 4
 # The module of pytest-benchmark whose fixture children replace by their own.
 PLUGIN = "pytest_benchmark.plugin"
+_FIXTURE = f"{__package__}.benchmark_fixture"
 Work = Callable[[], object]
 
 
@@ -113,13 +114,11 @@ def _preload(modules: Sequence[str], rewritten: Sequence[str]) -> list[str]:
     # time during it, and a tenth afterwards.
     gc.disable()
     with _assertions_rewritten(rewritten):
-        for name in [*modules, *_modules_of_sessions()]:
+        for name in [*modules, *_modules_of_sessions(), *([_FIXTURE] if PLUGIN in modules else [])]:
             try:
                 importlib.import_module(name)
             except Exception:  # noqa: BLE001 (whatever a module raises, it is then not preloaded)
                 failed.append(name)
-        if PLUGIN in sys.modules:
-            importlib.import_module(f"{__package__}.benchmark_fixture")
     gc.enable()
     # A garbage collection does not visit frozen objects, so their pages stay shared with the children.
     gc.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from perfkit.ledger.acceptances import KeptAcceptance, acceptances_for
@@ -83,24 +83,23 @@ def find_acceptances(
     repository = open_repository(start)
     shas = commits_in(repository, base.sha, head.sha)
     said, warnings = accepted_in(repository, base.sha, head.sha)
-    is_committed = _committed_in(start, shas, (*outputs, ledger))
+    top = Path(str(repository.working_tree_dir))
+    is_committed = functools.partial(
+        _is_committed,
+        shas=shas[:_MOST_COMMITS],
+        code=functools.cache(lambda sha: code_of(top, ignored=(*outputs, ledger), sha=sha)),
+        time=functools.cache(lambda sha: resolve(repository, sha).time),
+    )
     return (*acceptances_for(ledger, shas, head.diff_hash, is_committed), *said), warnings
 
 
-def _committed_in(
-    start: Path, shas: Sequence[str], outputs: Sequence[Path]
-) -> Callable[[KeptAcceptance], bool]:
-    """Return what tells whether one of some commits, newest first, has the code that was accepted."""
-    repository = open_repository(start)
-    top = Path(str(repository.working_tree_dir))
-    code = functools.cache(lambda sha: code_of(top, ignored=outputs, sha=sha))
-    time = functools.cache(lambda sha: resolve(repository, sha).time)
-
-    def is_committed(kept: KeptAcceptance) -> bool:
-        since = kept.recorded_at - _CLOCKS_DIFFER
-        return any(
-            (made := time(sha)) is not None and made >= since and code(sha) == kept.code
-            for sha in shas[:_MOST_COMMITS]
-        )
-
-    return is_committed
+def _is_committed(
+    kept: KeptAcceptance,
+    *,
+    shas: Sequence[str],
+    code: Callable[[str], str | None],
+    time: Callable[[str], datetime | None],
+) -> bool:
+    """Tell whether one of some commits, newest first, has the code that was accepted."""
+    since = kept.recorded_at - _CLOCKS_DIFFER
+    return any((made := time(sha)) is not None and made >= since and code(sha) == kept.code for sha in shas)

@@ -82,9 +82,11 @@ def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> st
         if inside and list_with_git(top, "diff", "--name-only", "-z", "HEAD", "--", *inside):
             return None
         present, gone = _uncommitted(top)
-        objects |= dict(zip(present, _objects(top, present), strict=True))
+        objects |= dict.fromkeys(present, "")
         objects = {name: one for name, one in objects.items() if name not in gone}
-    code = filter(is_code, without_outputs(top, sorted(objects), ignored))
+    code = [*filter(is_code, without_outputs(top, sorted(objects), ignored))]
+    changed = [name for name in code if not objects[name]]
+    objects |= dict(zip(changed, _objects(top, changed), strict=True))
     text = "".join(f"{name}\0{objects[name]}\n" for name in code)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_DIGITS]
 

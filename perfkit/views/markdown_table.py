@@ -1,4 +1,4 @@
-"""Writes the lines of a markdown table, and free text in markdown."""
+"""Writes the lines of a markdown table, parts that open on demand, and free text in markdown."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def table_head(headings: Sequence[str]) -> list[str]:
 def table_row(cells: Sequence[str]) -> str:
     """Return one line of a table; a cell may hold no bare "|" and no end of line."""
     return f"| {' | '.join(cells)} |"
+
+
+def collapsed(summary: str, text: str) -> str:
+    """Return a part of which only the summary is shown until a reader opens it."""
+    return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def escape(text: str) -> str:

@@ -26,6 +26,17 @@ def double(given):
 def run():
     return double(given)
 """
+BREAKS = """
+import torch
+given = torch.ones(3)
+@torch.compile(backend="eager")
+def broken(given):
+    more = given * 2
+    torch._dynamo.graph_break()
+    return more + 1
+def run():
+    return broken(given)
+"""
 
 
 def test_dynamo_has_what_is_listened_to() -> None:
@@ -52,20 +63,7 @@ def test_graphs_are_counted_and_tensors_are_not(tmp_path: Path) -> None:
 
 def test_a_graph_break_is_counted_with_its_reason(tmp_path: Path) -> None:
     """Two graphs, for there is something on either side of it."""
-    own = Own(
-        tmp_path,
-        """
-        import torch
-        given = torch.ones(3)
-        @torch.compile(backend="eager")
-        def broken(given):
-            more = given * 2
-            torch._dynamo.graph_break()
-            return more + 1
-        def run():
-            return broken(given)
-        """,
-    )
+    own = Own(tmp_path, BREAKS)
 
     counts = own.counts()
 
@@ -105,20 +103,7 @@ def test_a_branch_on_a_tensor_is_a_break_with_its_line(tmp_path: Path) -> None:
 
 def test_breaks_are_counted_across_a_reset_of_dynamo(tmp_path: Path) -> None:
     """A benchmark that begins with one breaks as it did before, and that is not taken for nothing new."""
-    own = Own(
-        tmp_path,
-        """
-        import torch
-        given = torch.ones(3)
-        @torch.compile(backend="eager")
-        def broken(given):
-            more = given * 2
-            torch._dynamo.graph_break()
-            return more + 1
-        def run():
-            return broken(given)
-        """,
-    )
+    own = Own(tmp_path, BREAKS)
     own.call()()
     before = read_compilation()
     torch._dynamo.reset()

@@ -12,7 +12,7 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.lockstep.children import Child
-from perfkit.measure.lockstep.launch import Failure, SideReport, ended, joined_report, read_report
+from perfkit.measure.lockstep.launch import Failure, SideReport, ended, failure_of, joined_report, read_report
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
@@ -220,14 +220,7 @@ class _Side:
 
     def _fail(self, node: str, error: BenchmarkError) -> None:
         self._runner = None
-        failure = Failure(
-            node=node,
-            side=self.side,
-            status=error.status,
-            message=error.message,
-            raised=error.raised,
-            device_full=error.device_full,
-        )
+        failure = failure_of(node, error)
         child = self._child
         assert child is not None  # noqa: S101 (it has just failed there)
         self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

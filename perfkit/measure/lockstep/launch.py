@@ -114,7 +114,7 @@ def run_launch(
             try:
                 timings[node] = _measure(node, children, paces, rules)
             except BenchmarkError as error:
-                failures.append(_failure(node, error))
+                failures.append(failure_of(node, error))
                 if error.fatal:
                     break
             seconds[node] = time.monotonic() - begun
@@ -203,11 +203,11 @@ def _run_side(
             try:
                 _measure_alone(node, runner, own, paces, rules, before)
             except BenchmarkError as error:
-                own.failures[node] = _failure(node, error)
-                own.seconds[node] = time.monotonic() - begun
+                own.failures[node] = failure_of(node, error)
                 if error.fatal:
                     break
-            own.seconds[node] = time.monotonic() - begun
+            finally:
+                own.seconds[node] = time.monotonic() - begun
         else:
             own.report = read_report(child)
     finally:
@@ -347,7 +347,8 @@ def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, laun
     return plan_pace(iteration_s, launch_s=launch_s, fixed_loops=loops, most_rounds=rounds, pipeline=pipeline)
 
 
-def _failure(node: str, error: BenchmarkError) -> Failure:
+def failure_of(node: str, error: BenchmarkError) -> Failure:
+    """Return an error as the failure of a benchmark."""
     return Failure(
         node=node,
         side=error.side,

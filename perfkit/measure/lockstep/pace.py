@@ -158,10 +158,11 @@ def is_settled(base_s: Sequence[float], head_s: Sequence[float]) -> bool:
     never the ratio itself, so that stopping favours no verdict.
     """
     logs = [math.log(head) - math.log(base) for base, head in zip(base_s, head_s, strict=True)]
-    deviation = _DEVIATION_PER_MAD * _median_deviation(logs)
-    return _ERROR_OF_A_MEDIAN * deviation / math.sqrt(len(logs)) <= _AIMED_ERROR
+    return error_of_median(logs) <= _AIMED_ERROR
 
 
-def _median_deviation(values: Sequence[float]) -> float:
+def error_of_median(values: Sequence[float]) -> float:
+    """Return the standard error of the median of values, from their median absolute deviation."""
     middle = statistics.median(values)
-    return statistics.median(abs(value - middle) for value in values)
+    deviation = _DEVIATION_PER_MAD * statistics.median(abs(value - middle) for value in values)
+    return _ERROR_OF_A_MEDIAN * deviation / math.sqrt(len(values))

@@ -15,7 +15,7 @@ from typing import Literal
 from perfkit.agent.clock import DeviceMemory
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules
-from perfkit.measure.lockstep.pace import Pace
+from perfkit.measure.lockstep.pace import Pace, error_of_median
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.measure.lockstep.schedule import other
 from perfkit.measure.lockstep.turns import Timing
@@ -34,7 +34,6 @@ _KEPT_FREE = 0.1
 # The other side disturbs where rounds beside it differ by more than this share, beyond doubt.
 _TOLERATED = 0.005
 _ERRORS = 3.0
-_DEVIATION_PER_MAD, _ERROR_OF_A_MEDIAN = 1.4826, 1.2533
 # A side has three blocks of so many turns: without the other one, beside it, and without it again.
 _BLOCKS, _TURNS = 3, 8
 _DISTURBS = "the other side on the device disturbs"
@@ -111,18 +110,11 @@ def effect_of(before_s: Sequence[float], beside_s: Sequence[float], after_s: Seq
     """
     before, beside, after = ([math.log(one) for one in block] for block in (before_s, beside_s, after_s))
     middles = [statistics.median(block) for block in (before, beside, after)]
-    errors = [_error(block) for block in (before, beside, after)]
+    errors = [error_of_median(block) for block in (before, beside, after)]
     effect = middles[1] - (middles[0] + middles[2]) / 2
     error = math.hypot(errors[1], errors[0] / 2, errors[2] / 2)
     width = _ERRORS * error + abs(middles[0] - middles[2]) / 2
     return Effect(low=math.expm1(effect - width), high=math.expm1(effect + width))
-
-
-def _error(logs: Sequence[float]) -> float:
-    """Return the standard error of a median."""
-    middle = statistics.median(logs)
-    deviation = _DEVIATION_PER_MAD * statistics.median(abs(one - middle) for one in logs)
-    return _ERROR_OF_A_MEDIAN * deviation / math.sqrt(len(logs))
 
 
 @dataclass(frozen=True, kw_only=True)

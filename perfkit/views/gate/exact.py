@@ -33,7 +33,7 @@ from perfkit.views.gate.folding import (
     verdict_word,
 )
 from perfkit.views.gate.wording import accept_command, decides
-from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+from perfkit.views.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.views.names import fitted, short_names
 
 _MOST_CAUSES = 3
@@ -72,20 +72,20 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     causes, more = causes_behind(entries, names)
     rows = [*table_head(_HEADINGS), *(_entry_row(entry, names) for entry in entries)] if entries else []
     listed = [*map(_cause_line, causes), *([f"- {more_causes(more)}"] if more else [])]
-    table = (
+    remarks = "\n".join(f"- {escape(line)}" for line in _remarks(exact))
+    parts = (
         "Counts of what a call does, which no noise changes:" if rows else "",
         "\n".join(rows),
         "\n".join(["What was called more or less often, and where:", "", *listed]) if listed else "",
         _all_counts(moved, names) if more or len(moved) > len(entries) else "",
+        remarks,
     )
-    remarks = "\n".join(f"- {escape(line)}" for line in _remarks(exact))
+    text = "\n\n".join(part for part in parts if part)
     # What decides stands open, and so does what a person has to do something about.
     if any(map(blocks, entries)) or any(map(_is_missing, exact)):
-        return "\n\n".join(part for part in (*table, remarks) if part)
+        return text
     number = f"{counted(len(entries), 'kind')} moved" if entries else "none moved"
-    summary = f"<summary>Counts of what a call does: {number}, none decides</summary>"
-    text = "\n\n".join(part for part in (*table, remarks) if part)
-    return f"<details>\n{summary}\n\n{text}\n\n</details>"
+    return collapsed(f"Counts of what a call does: {number}, none decides", text)
 
 
 def _entry_row(entry: Alike, names: Mapping[str, str]) -> str:
@@ -123,8 +123,10 @@ def _all_counts(moved: Sequence[ExactComparison], names: Mapping[str, str]) -> s
         )
         for one in moved
     )
-    summary = f"<summary>{counted(len(moved), 'count')} that moved, one by one</summary>"
-    return "\n".join(("<details>", summary, "", *table_head(_ALL_HEADINGS), *rows, "", "</details>"))
+    return collapsed(
+        f"{counted(len(moved), 'count')} that moved, one by one",
+        "\n".join((*table_head(_ALL_HEADINGS), *rows)),
+    )
 
 
 def _cause_text(cause: MovedCause, one: ExactComparison) -> str:

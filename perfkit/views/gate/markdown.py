@@ -46,7 +46,7 @@ from perfkit.views.gate.wording import (
     without_many_not_reached,
 )
 from perfkit.views.history import sparkline
-from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
+from perfkit.views.markdown_table import cell_code, code, collapsed, escape, table_head, table_row
 from perfkit.views.names import short_names
 from perfkit.views.surroundings import difference_of_sides, options_of
 
@@ -107,8 +107,8 @@ def _single_comment(report: GateReport) -> str:
         *(_explanation(found, names, _verdict(report, found)) for found in report.explanations),
         exact_markdown(report.exact),
         "\n".join(f"- {escape(note)}" for note in report.notes),
-        _folded("How to read this", _guide(report, names)) if is_timed(report) else "",
-        _folded("Machine, cost, rules, and how to measure it again", _footer(report)),
+        collapsed("How to read this", _guide(report, names)) if is_timed(report) else "",
+        collapsed("Machine, cost, rules, and how to measure it again", _footer(report)),
     )
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -209,7 +209,7 @@ def _results(
     if not same:
         return table
     rows = _table([_result(found, names) for found in same])
-    folded = _folded(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
+    folded = collapsed(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
     return "\n\n".join(filter(None, (table, folded)))
 
 
@@ -218,11 +218,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     width = max(map(len, rows), default=0)
     filled = ([*row, *[""] * (width - len(row))] for row in rows)
     return "\n".join((*table_head((*_HEADINGS, _ALL_CALLS)[:width]), *map(table_row, filled))) if rows else ""
-
-
-def _folded(summary: str, text: str) -> str:
-    """Return a text that is shown once a reader asks for it."""
-    return f"<details>\n<summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
@@ -259,16 +254,13 @@ def _explanation(explanation: Explanation, names: Mapping[str, str], verdict: Ve
     name = html.escape(names.get(explanation.benchmark, explanation.benchmark))
     section = None if verdict == "UNCHANGED" else explanation.section
     title = explanation_title(replace(explanation, section=section))
-    lines = (
-        "<details>",
-        f"<summary><code>{name}</code>: {title}</summary>",
-        "",
-        *([_UNDER_PROFILER, "", *section_rows(section, "call", MOST_MOVED), ""] if section else []),
-        *(f"- {escape(line)}" for line in explanation.findings),
-        *([""] if explanation.findings else []),
-        "</details>",
+    parts = (
+        _UNDER_PROFILER if section else "",
+        "\n".join(section_rows(section, "call", MOST_MOVED)) if section else "",
+        "\n".join(f"- {escape(line)}" for line in explanation.findings),
     )
-    return "\n".join(lines)
+    told = "\n\n".join(part for part in parts if part)
+    return collapsed(f"<code>{name}</code>: {title}", told) if told else ""
 
 
 def _footer(report: GateReport) -> str:
