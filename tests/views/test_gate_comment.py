@@ -107,27 +107,29 @@ def test_it_says_what_to_do() -> None:
     mend = look.replace("look at", "mend").replace(
         "below,", "below, so that the old code and the new can be compared,"
     )
-    typed = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
+    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
+    ledger = 'or, with the ledger that has this gate: `perfkit accept {} --reason "…"`'
 
     assert ["nothing."] == _what_to_do(build_report(same))
-    assert [look, typed.format("test_a")] == _what_to_do(build_report(slower, same))
+    assert [look, commit.format("test_a"), ledger.format("test_a")] == _what_to_do(build_report(slower, same))
     assert ["run it again, which goes on where it ended, or give it more seconds by `--budget`."] == (
         _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
     )
-    assert [mend, typed.format("test_c")] == (
+    assert [mend, commit.format("test_c"), ledger.format("test_c")] == (
         _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
     )
-    assert [look, typed.format("test_f")] == _what_to_do(of_counts)
+    assert [look, commit.format("test_f"), ledger.format("test_f")] == _what_to_do(of_counts)
 
 
 def test_all_that_fails_passes_by_one_commit() -> None:
     """Its message names each benchmark, so that nothing has to be typed twice."""
     slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "ab"]
 
-    _, typed = _what_to_do(build_report(*slower))
+    _, typed, other = _what_to_do(build_report(*slower))
 
     assert 1 == typed.count("git commit")
     assert 2 == typed.count("--trailer 'Perf-Accept: test_")
+    assert other.endswith('`perfkit accept test_a --reason "…"`, and likewise for 1 other')
 
 
 def test_what_a_function_has_called_is_told_with_it() -> None:
@@ -171,7 +173,7 @@ def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
     """The trailer that the comment proposes names the benchmark, whatever is in its parameters."""
     base = repository.commit({"a.py": "1"})
     slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
-    _, typed = _what_to_do(build_report(slower))
+    _, typed, _ = _what_to_do(build_report(slower))
     command = typed.partition(" && ")[0].strip("` ")
 
     subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)

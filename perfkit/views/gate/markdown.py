@@ -139,10 +139,10 @@ def _next_step(report: GateReport) -> str:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    told, passing = f"**What to do:** {mend}.", _passing_commands(report)
+    told, passing = f"**What to do:** {mend}.", _ways_to_pass(report)
     if not passing:
         return told
-    return _LINE_BREAK.join((f"{told} What is wanted as it is passes by a word of why:", *map(code, passing)))
+    return _LINE_BREAK.join((f"{told} What is wanted as it is passes by a word of why:", *passing))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -159,22 +159,26 @@ def _place_of(part: Part) -> str:
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 
-def _passing_commands(report: GateReport) -> list[str]:
+def _ways_to_pass(report: GateReport) -> list[str]:
     """Return what to type to let all findings pass, nothing where that cannot be.
 
-    A reader of the comment has no ledger with this gate in it, and needs none for a commit's message.
+    Most readers of the comment have no ledger with this gate in it, and need none for a commit's message.
     """
     found = [one.benchmark.name for one in in_order(report.comparisons) if accept_command(one, "")]
     found += [one.benchmark.name for one in report.exact if decides(one) and one.verdict in COUNTED]
     known = [one.benchmark.name for one in report.comparisons]
     names = short_names([*known, *(one.benchmark.name for one in report.exact)])
-    meant = dict.fromkeys(names[name] for name in found)
+    meant = list(dict.fromkeys(names[name] for name in found))
     if not meant or not can_accept(report):
         return []
     if report.head.dirty:
-        return [*map(accept_line, meant)]
+        return [code(accept_line(name)) for name in meant]
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
-    return [f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"]
+    others = f", and likewise for {counted(len(meant) - 1, 'other')}" if len(meant) > 1 else ""
+    return [
+        code(f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"),
+        f"or, with the ledger that has this gate: {code(accept_line(meant[0]))}{others}",
+    ]
 
 
 def _past(report: GateReport) -> Mapping[str, Sequence[float]]:
