@@ -116,12 +116,16 @@ def _collect_asv(config: pytest.Config) -> None:
     folder = AsvFolder(
         root=project.root, folder=suite.folder, limit_s=suite.limit_s, proves_code=root is not None
     )
-    told = [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
-    named = any(place.resolve().is_relative_to(folder.path.resolve()) for place in told)
+    named = any(place.resolve().is_relative_to(folder.path.resolve()) for place in told_places(config))
     if named or _recording_wanted(config):
         # A file that cannot be imported must not keep the others from being measured.
         config.option.continue_on_collection_errors = True
         config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
+
+
+def told_places(config: pytest.Config) -> list[Path]:
+    """Return the files and folders that a session was told to look for tests in."""
+    return [config.invocation_params.dir / arg.partition("::")[0] for arg in config.args]
 
 
 def _may_have_asv(root: Path) -> bool:

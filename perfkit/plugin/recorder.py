@@ -46,9 +46,9 @@ from perfkit.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord, WarmedUp
-from perfkit.plugin import ASV_NAME, without_warnings
+from perfkit.plugin import ASV_NAME, told_places, without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
-from perfkit.repo.commits import read_commit
+from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.stats.settling import Settling
 from perfkit.verdict.from_rows import is_count
 from perfkit.views.console import visible, visible_lines
@@ -116,6 +116,7 @@ class Recorder:
         if given:
             place = given if is_url(given) else config.invocation_params.dir / given
         ledger = Ledger(ledger_folder(place))
+        check_not_nested(told_places(config), config.rootpath)
         commit = read_commit(config.rootpath, ignored=(*project.output_paths, ledger.path))
         ledger.check_writable()
         for settled in settle_leftovers(ledger.path):

@@ -53,6 +53,31 @@ def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
     return _describe(repository, head, ignored)
 
 
+def check_not_nested(places: Iterable[Path], root: Path) -> None:
+    """Refuse to file what is measured at ``places`` under the commit of ``root``, which is not theirs.
+
+    A submodule is part of the commit around it.
+
+    Raises:
+        RepositoryError: a place is in a git repository of its own, below ``root``.
+    """
+    around = _find_repository(root)
+    for place in places:
+        found = _find_repository(place)
+        if found is None or found == around or found.working_tree_dir is None:
+            continue
+        tree = Path(found.working_tree_dir)
+        is_submodule = around is not None and Path(found.git_dir).is_relative_to(
+            Path(around.common_dir).resolve() / "modules"
+        )
+        if tree.is_relative_to(root.resolve()) and not is_submodule:
+            raise RepositoryError(
+                f"these tests are of the git repository {tree}, but pytest takes {root} as their root, which "
+                "is outside of it, so that they would be filed under a commit that is not theirs; give that "
+                f"repository a pytest configuration of its own, or pass --rootdir={tree}"
+            )
+
+
 def open_repository(start: Path) -> git.Repo:
     """Return the git repository around ``start``.
 

@@ -336,6 +336,58 @@ def test_no_commit_is_refused_before_anything_is_measured(pytester: pytest.Pytes
     assert not (pytester.path / "ran").exists()
 
 
+def _add_inner_repository(root: Path) -> Path:
+    """Make a repository that nobody but itself knows of, without a configuration of pytest."""
+    inner = root / "vendored" / "inner"
+    (inner / "tests").mkdir(parents=True)
+    (inner / "tests/test_inner.py").write_text("def test_inner(benchmark):\n    benchmark(sum, [1, 2])\n")
+    repository = create_repository(inner)
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Be another project")
+    return inner
+
+
+@pytest.mark.parametrize("place", [".", "vendored/inner"])
+def test_tests_of_another_repository_are_not_filed_under_this_ones_commit(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Pytest goes up to the next configuration, whose repository is not the one that was measured."""
+    inner = _add_inner_repository(suite.path)
+    monkeypatch.chdir(suite.path / place)
+    tests = str(inner / "tests")
+
+    result = suite.runpytest_subprocess(tests, "--benchmark-autosave")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*these tests are of the git repository {inner}, but pytest takes*"])
+    assert not (suite.path / "benchmarks").exists()
+
+    own = suite.runpytest_subprocess(tests, "--benchmark-autosave", f"--rootdir={inner}")
+
+    own.assert_outcomes(passed=1)
+    (row,) = _rows(inner / "benchmarks/ledger").values()
+    assert row.commit.sha == git.Repo(inner).head.commit.hexsha
+
+
+def test_tests_of_a_submodule_are_filed_under_the_commit_around_it(
+    suite: pytest.Pytester, tmp_path: Path
+) -> None:
+    """The commit of a repository says which commit of a submodule belongs to it."""
+    inner = _add_inner_repository(tmp_path)
+    repository = git.Repo(suite.path)
+    repository.git.execute(
+        ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "sub"]
+    )
+    repository.git.commit("--quiet", "-m", "Add a submodule")
+
+    result = suite.runpytest_subprocess("sub/tests", "--benchmark-autosave")
+
+    result.assert_outcomes(passed=1)
+    (row,) = _rows(suite.path / "benchmarks/ledger").values()
+    assert row.commit.sha == repository.head.commit.hexsha
+    assert not row.commit.dirty
+
+
 def test_a_claimed_commit_serves_outside_git(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
