@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.records.comparisons import Explanation, MovedCause
@@ -37,6 +38,21 @@ def test_a_regression_is_shown_where_its_time_goes() -> None:
         "::error file=benchmarks/bench_a.py,line=1,title=perfkit::test_c: FAILED; 100 %25 wrong",
     ) == annotation_lines(report)
     assert "most of what was added is spent in forward, head, `src/a,b.py:7`" in render_comment(report)
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ("on head: ValueError: no (f(x.py:1) is wrong) (src/a.py:19)", "file=src/a.py,line=19,"),
+        ("on base: ValueError: no (src/a.py:19)", "file=benchmarks/bench_a.py,line=1,"),
+        ("on head: the process died (signal 11)", "file=benchmarks/bench_a.py,line=1,"),
+    ],
+)
+def test_an_error_is_shown_at_the_line_that_raised_it(message: str, place: str) -> None:
+    """Lines of base are not those that a reviewer sees."""
+    (line,) = annotation_lines(build_report(build_comparison("test_a", "FAILED", message=message)))
+
+    assert place in line
 
 
 def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:

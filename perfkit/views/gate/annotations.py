@@ -13,6 +13,8 @@ from perfkit.views.gate.wording import decides, details, slower_text, slowest_pa
 from perfkit.views.names import short_names
 
 _PLACE = re.compile(r"(?P<file>[^:()<>]+\.py):(?P<line>\d+)$")
+# The line at which an error was raised, at the end of its message.
+_RAISED = re.compile(r"\((?P<place>[^:()<>]+\.py:\d+)\)$")
 # GitHub shows so many of a step.
 _MOST = 10
 
@@ -44,7 +46,16 @@ def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> s
     part = slowest_part(explanation)
     if part is not None:
         said += f"; most of it in {part.name}"
-    return _command(level, said, part.place if part else f"{found.benchmark.name.partition('::')[0]}:1")
+    return _command(level, said, part.place if part else _own_place(found))
+
+
+def _own_place(found: Comparison) -> str:
+    """Return the line of head's code that raised, or else the file of the benchmark."""
+    message = found.message or ""
+    raised = _RAISED.search(message)
+    if raised is not None and not message.startswith("on base"):
+        return raised["place"]
+    return f"{found.benchmark.name.partition('::')[0]}:1"
 
 
 def _of_count(count: ExactComparison) -> Iterator[str]:
