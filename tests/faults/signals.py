@@ -55,6 +55,8 @@ _LINES, _COLUMNS = 40, 120
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 # pytest's own exit code and word for an interrupted session.
 _PYTEST_INTERRUPTED, _PYTEST_WORD = 2, "KeyboardInterrupt"
+# Writing its summary to a terminal that is closed raises, which Python ends with 1.
+_PYTEST_MUTE = 1
 # A command that was told to end may tidy up for so long, on a busy machine.
 _ENDS_WITHIN_S = 20.0
 # A signal that comes so shortly before the end may find nothing left to interrupt.
@@ -92,7 +94,8 @@ class Verb:
 
     ``folder`` is where it runs, below the scene's; ``word`` is how it says that it was interrupted, and
     ``code`` its exit code then. ``prepared`` says that it needs what earlier commands made, and ``answers``
-    are the exit codes between which noise decides where nobody interrupts it.
+    are the exit codes between which noise decides where nobody interrupts it. ``mute_code`` is the one with
+    which it may end where its terminal was closed, so that it cannot say how it ended.
     """
 
     name: str
@@ -103,10 +106,18 @@ class Verb:
     code: int = _INTERRUPTED
     prepared: bool = True
     answers: tuple[int, ...] = ()
+    mute_code: int = _INTERRUPTED
 
 
 VERBS = (
-    Verb(name="pytest", arguments=_PYTEST, word=_PYTEST_WORD, code=_PYTEST_INTERRUPTED, prepared=False),
+    Verb(
+        name="pytest",
+        arguments=_PYTEST,
+        word=_PYTEST_WORD,
+        code=_PYTEST_INTERRUPTED,
+        prepared=False,
+        mute_code=_PYTEST_MUTE,
+    ),
     Verb(
         name="gate",
         arguments=("gate", *_SIDES, *_TESTS, "--budget", "15"),
@@ -447,6 +458,8 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     by_signal = (-number, 128 + number)
     piped = case.kind in ("closed stdout", "closed stderr")
     expected = (_PIPE_CLOSED, verb.code) if piped else (verb.code, *by_signal)
+    if case.kind == "closed terminal":
+        expected = (*expected, verb.mute_code)
     if _TRACEBACK in said and _is_before_perfkit(case, said):
         return
     if case.code is None:
