@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfkit.invocation import Invocation
+from perfkit.invocation import Invocation, signals_put_off
 
 PREFIX = "perfkit-"
 _SUFFIX = ".owner"
@@ -48,7 +48,8 @@ def temporary_folder(
 ) -> Iterator[Path]:
     """Yield the real path of a fresh folder, which goes away with the block, or with the next sweep.
 
-    It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep.
+    It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep; who
+    interrupts the removal is heard after it.
     """
     owner = Owner(invocation=Invocation.this(), repositories=tuple(map(str, repositories)))
     descriptor, file = _make_owner_file((place or Path(tempfile.gettempdir())).resolve(), prefix, owner)
@@ -57,7 +58,7 @@ def temporary_folder(
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        with contextlib.suppress(OSError):
+        with signals_put_off(), contextlib.suppress(OSError):
             remove_folder(folder)
             file.unlink()
         os.close(descriptor)

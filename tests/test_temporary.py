@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from perfkit import temporary
 from perfkit.temporary import leftovers, remove_folder, temporary_folder
 
 OWNER = """
@@ -33,6 +36,22 @@ def owner(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         assert process.stdout is not None
         yield process, Path(process.stdout.readline().strip())
         process.kill()
+
+
+def test_who_interrupts_the_removal_is_heard_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a removal would leave the rest to the next sweep."""
+
+    def remove(folder: Path) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        remove_folder(folder)
+
+    monkeypatch.setattr(temporary, "remove_folder", remove)
+    with pytest.raises(KeyboardInterrupt), temporary_folder(place=tmp_path) as folder:
+        (folder / "file").write_text("")
+
+    assert [] == [*tmp_path.iterdir()]
 
 
 def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from perfkit.errors import LedgerError, UsageError
+from perfkit.invocation import signals_put_off
 from perfkit.ledger.checksums import is_intact
 from perfkit.ledger.files import TEMPORARY, only_one, read_consistently, reason_of
 from perfkit.ledger.index import (
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 Present = Mapping[Path, Collection[str]]
+# DuckDB's answer to a signal whose handler raised.
+_INTERRUPTED = "Query interrupted"
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "temp_directory": tempfile.gettempdir(),
     # The library has all that is needed, so that nothing is to be fetched.
@@ -154,7 +157,9 @@ class Questions:
         return found.select(SCHEMA.names).cast(SCHEMA)
 
     def _answer(self, answer: Callable[[Present], Answer], *, asked: str = "") -> Answer:
-        import duckdb
+        # A signal in the midst of its first import would abort the process.
+        with signals_put_off():
+            import duckdb
 
         def answer_or_explain(files: Present) -> Answer:
             try:
@@ -162,29 +167,39 @@ class Questions:
             except UnicodeDecodeError as error:
                 what = "a text in the ledger is none; `perfkit ledger verify` names its file"
                 raise LedgerError(what) from error
-            except duckdb.Error as error:
-                mistakes = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
-                if not (asked and isinstance(error, mistakes)):
-                    # What reads a file by itself tells what is wrong with it.
-                    for file in files:
-                        read_table(file)
-                    for file in files:
-                        _refuse_changed(file)
-                if asked:
-                    told = str(error).partition("\n")[0]
-                    raise UsageError(f'the question "{asked}" is not understood: {told}') from error
-                if isinstance(error, mistakes):
+            except RuntimeError as error:
+                if str(error) != _INTERRUPTED:
                     raise
-                if isinstance(error, duckdb.IOException):
-                    # Each file can be read by now: what kept this one from it has passed.
-                    raise LedgerError(
-                        f"cannot read the ledger {self._ledger} ({reason_of(error)})"
-                    ) from error
-                reason = str(error).partition("\n")[0]
-                what = f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger verify`"
-                raise LedgerError(what) from error
+                raise KeyboardInterrupt from error
+            except duckdb.Error as error:
+                raise self._explained(error, files, asked) from error
 
         return read_consistently(self._ledger, answer_or_explain)
+
+    def _explained(self, error: duckdb.Error, files: Present, asked: str) -> Exception:
+        """Return what an error of DuckDB means to who asked.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        import duckdb
+
+        mistakes = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+        if not (asked and isinstance(error, mistakes)):
+            # What reads a file by itself tells what is wrong with it.
+            for file in files:
+                read_table(file)
+            for file in files:
+                _refuse_changed(file)
+        reason = str(error).partition("\n")[0]
+        if asked:
+            return UsageError(f'the question "{asked}" is not understood: {reason}')
+        if isinstance(error, mistakes):
+            return error
+        if isinstance(error, duckdb.IOException):
+            # Each file can be read by now: what kept this one from it has passed.
+            return LedgerError(f"cannot read the ledger {self._ledger} ({reason_of(error)})")
+        return LedgerError(f"a file of {self._ledger} cannot be read ({reason}); see `perfkit ledger verify`")
 
 
 def select_rows(

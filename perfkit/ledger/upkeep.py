@@ -122,6 +122,9 @@ def alone(ledger: Path) -> Iterator[None]:
     try:
         with only_one(ledger):
             yield
+    except BrokenPipeError:
+        # It is not the disk that refuses: nobody reads any more what is told of the work.
+        raise
     except OSError as error:
         raise LedgerError(f"cannot change the ledger {ledger} ({error.strerror or error})") from error
 

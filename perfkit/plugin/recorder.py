@@ -102,6 +102,8 @@ class Recorder:
         self.keeper = StateKeeper()
         self._exit_code: int | None = None
         self._signals = contextlib.ExitStack()
+        self._ending = contextlib.ExitStack()
+        self._came: list[int] | None = None
 
     @classmethod
     def prepare(cls, config: pytest.Config) -> Recorder:
@@ -170,20 +172,32 @@ class Recorder:
                     Benchmark(name=report.nodeid, version=""), None, status="error", message=last_line(report)
                 )
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the ledger file, whatever else becomes of the session.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Put signals off from the last test on until all is filed."""
+        try:
+            return (yield)
+        finally:
+            self._came = self._ending.enter_context(signals_put_off())
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Write the ledger file, before anything else that may fail at the end of a session.
 
         Who interrupts it now finds the rows in the ledger, and a session that ends as an interrupted one.
         """
-        with self._signals, signals_put_off() as came:
+        with self._signals, self._ending:
+            if self._came is None:
+                # The tests were not run: what could not be collected ended the session before.
+                self._came = self._ending.enter_context(signals_put_off())
             with self._apart_from_tests():
                 self._finish(session)
             if self._exit_code is not None:
                 session.exitstatus = self._exit_code
-            if came:
-                came.clear()
+            if self._came:
+                self._came.clear()
                 session.exitstatus = pytest.ExitCode.INTERRUPTED
+        return (yield)
 
     def _finish(self, session: pytest.Session) -> None:
         if not self._record.findings:

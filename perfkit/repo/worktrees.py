@@ -12,6 +12,7 @@ from pathlib import Path
 import git
 
 from perfkit.errors import RepositoryError
+from perfkit.invocation import signals_put_off
 from perfkit.repo.commands import run_git_checkout, try_git
 from perfkit.repo.leftovers import end_residents, forget_lost
 from perfkit.temporary import temporary_folder
@@ -43,10 +44,12 @@ def worktree_folder(repositories: Sequence[Path]) -> Iterator[Path]:
                 yield folder
             finally:
                 # What was measured may have left a process that belongs to nobody any more.
-                end_residents(folder)
+                with signals_put_off():
+                    end_residents(folder)
     finally:
-        for repository in repositories:
-            forget_lost(repository)
+        with signals_put_off():
+            for repository in repositories:
+                forget_lost(repository)
 
 
 def add_worktree(repository: Path, sha: str, path: Path) -> None:

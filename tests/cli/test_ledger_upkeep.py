@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forked_commands import run_perfkit
+from forked_commands import PERFKIT, run_perfkit
 from ledger_files import add_run, add_runs, run_id, seen, whole
 from repositories import Repository
 from synthetic import START, build_row
@@ -47,6 +47,26 @@ def test_a_ledger_is_compacted_and_stays_sound(ledger: Path) -> None:
     found = json.loads(verified.stdout)
     assert (1, 6, 3, []) == (found["files"], found["rows"], found["runs"], found["problems"])
     assert whole(range(3)) == seen(ledger)
+
+
+def test_who_leaves_standard_error_is_no_disk_that_refuses(ledger: Path) -> None:
+    """What is told of a repair has a reader that leaves: nothing is changed, and that is no mistake."""
+    before = seen(ledger)
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    done = subprocess.run(
+        [PERFKIT, "ledger", "repair"],
+        cwd=ledger,
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+
+    assert (141, "") == (done.returncode, done.stdout)
+    assert before == seen(ledger)
 
 
 def test_what_is_wrong_is_told_and_repaired(ledger: Path) -> None:

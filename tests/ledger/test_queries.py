@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +28,13 @@ from perfkit.records import Metric
 OLD = Path(__file__).parent / "schema_1"
 
 
+@pytest.fixture(autouse=True)
+def _alarm_interrupts() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
 def _count(ledger: Path) -> int:
     ((found,),) = Questions(ledger).ask("SELECT count(*) FROM ledger")
     return int(found)
@@ -34,6 +43,25 @@ def _count(ledger: Path) -> int:
 def test_an_empty_ledger_has_all_columns_and_no_row(tmp_path: Path) -> None:
     """A question about it is understood and its answer is empty."""
     assert [] == Questions(tmp_path).ask('SELECT "values", causes, policy, counted FROM ledger')
+
+
+def test_a_question_that_is_interrupted_is_an_interruption(tmp_path: Path) -> None:
+    """Wherever the signal comes; the library says it by an error of its own."""
+    for number in range(60):
+        Ledger(tmp_path).append([build_row(1.0, run=str(number))])
+    reasons = set()
+    for moment in range(1, 400):
+        signal.setitimer(signal.ITIMER_REAL, moment * 1e-4)
+        try:
+            assert 60 == _count(tmp_path)
+        except KeyboardInterrupt as error:
+            reasons.add(type(error.__cause__))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if RuntimeError in reasons:
+            break
+
+    assert {RuntimeError} <= reasons <= {RuntimeError, type(None)}
 
 
 def test_files_of_several_versions_answer_together(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -206,6 +207,35 @@ def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytest
     assert 1 == len(Ledger(suite.path / "rows").files())
     assert [] == list((suite.path / "rows").glob(".staged/*"))
     done.stdout.fnmatch_lines(["perfkit: 2 benchmarks, commit *.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGHUP)", -signal.SIGHUP),
+        ("raise BrokenPipeError('nobody reads standard error')", 1),
+    ],
+)
+def test_what_ends_a_session_before_others_have_finished_it_finds_it_filed(
+    suite: pytest.Pytester, ends: str, code: int
+) -> None:
+    """Other plugins, of which pytest-benchmark is one, do their part of the end, and may be cut off in it."""
+    suite.makeconftest(
+        f"""
+        import os, signal, pytest
+
+        @pytest.hookimpl(wrapper=True, tryfirst=True)
+        def pytest_sessionfinish():
+            {ends}
+            return (yield)
+        """
+    )
+
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
+
+    assert code == done.ret
+    assert 1 == len(Ledger(suite.path / "rows").files())
+    assert [] == list((suite.path / "rows").glob(".staged/*"))
 
 
 def test_a_session_that_records_nothing_ends_as_it_always_did(suite: pytest.Pytester) -> None:
