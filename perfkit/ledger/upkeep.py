@@ -11,13 +11,14 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
+from perfkit.invocation import signals_put_off
 from perfkit.ledger.files import (
     COMPACTED_FILES,
     QUARANTINE_FOLDER,
@@ -198,18 +199,21 @@ def _put_together(
         names |= {name for name in listing.runs_of(file.name) if run_end(name) not in left_out[file]}
     remove_temporary(listing.folder, COMPACTED_FILES)
     target = listing.folder / compacted_name(files[-1].name, names)
-    with new_file(target, SCHEMA, replaces=names, on_step=on_step) as writer:
-        rows = 0
-        for table in _in_groups(_tables(left_out)):
-            writer.write_table(table)
-            rows += table.num_rows
-        if not rows:
-            # Only then would the files that say they hold these runs be all that is left of them.
-            raise _without_rows(files[0])
-    for file in files:
-        file.unlink()
-        on_step("replaced file removed")
-    sync_folder(listing.folder)
+    with ExitStack() as replacing:
+        with new_file(target, SCHEMA, replaces=names, on_step=on_step) as writer:
+            rows = 0
+            for table in _in_groups(_tables(left_out)):
+                writer.write_table(table)
+                rows += table.num_rows
+            if not rows:
+                # Only then would the files that say they hold these runs be all that is left of them.
+                raise _without_rows(files[0])
+            # Who interrupts it now need not find the replaced files beside the one in their place.
+            replacing.enter_context(signals_put_off())
+        for file in files:
+            file.unlink()
+            on_step("replaced file removed")
+        sync_folder(listing.folder)
     return target, rows
 
 

@@ -134,6 +134,25 @@ def test_a_kill_at_any_step_loses_nothing_and_counts_nothing_twice(tmp_path: Pat
     assert 11 == step
 
 
+@pytest.mark.parametrize("step", ["file published", "replaced file removed"])
+def test_who_interrupts_a_compacting_finds_no_file_beside_the_one_in_its_place(
+    tmp_path: Path, step: str
+) -> None:
+    """The signal is heard once the replaced files are gone."""
+    add_runs(tmp_path, range(4))
+    before = Ledger(tmp_path).rows()
+
+    def interrupt(done: str) -> None:
+        if done == step:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        compact(tmp_path, before=None, on_step=interrupt)
+
+    assert 1 == len(_names(tmp_path))
+    assert before == Ledger(tmp_path).rows()
+
+
 def test_a_kill_before_the_second_compacting_ends_leaves_no_row_twice(tmp_path: Path) -> None:
     """A compacted file whose place a larger one has taken stays hidden, as do the runs of both."""
     step = 0
