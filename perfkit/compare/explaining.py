@@ -233,8 +233,8 @@ def disturbed_launches(timing: SequentialComparison) -> Iterator[str]:
             for what, found in launches.items()
         )
         yield (
-            f"disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that they are compared"
-            " all the same; the ledger marks them"
+            f"the machine was disturbed: {'; '.join(told)}. Both sides took turns in each of them, so that"
+            " the comparison holds; the ledger marks them"
         )
 
 

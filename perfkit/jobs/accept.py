@@ -20,7 +20,7 @@ from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.working_tree import code_of, describe_working_tree
-from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS
+from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS, is_placeholder
 from perfkit.verdict.from_rows import exact_comparisons_of
 
 
@@ -43,7 +43,7 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         RepositoryError: the commit is not known.
         UsageError: the reason is empty, there is no such gate, or the benchmark is no blocking finding of it.
     """
-    if not reason.strip():
+    if not reason.strip() or is_placeholder(reason):
         raise UsageError('an acceptance needs a reason; `perfkit accept BENCHMARK --reason "why"`')
     repository = open_repository(project.root)
     kept = Ledger(ledger)

@@ -13,7 +13,7 @@ import re
 import git
 
 from perfkit.errors import RepositoryError
-from perfkit.verdict.acceptance import SHOWN_DIGITS, Acceptance
+from perfkit.verdict.acceptance import SHOWN_DIGITS, Acceptance, is_placeholder
 
 KEY = "Perf-Accept"
 # The prefix "file::" is matched as little as possible, so that a "::" in the reason does not belong to it.
@@ -54,6 +54,11 @@ def accepted_in(
 def read_acceptance(sha: str, author: str, value: str) -> Acceptance | str:
     """Return the acceptance that a trailer's value holds, or a warning where it holds none."""
     match = _VALUE.fullmatch(value.strip())
+    if match is not None and is_placeholder(match["reason"]):
+        return (
+            f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'
+            f" write your own reason in place of {match['reason']}"
+        )
     if match is None:
         return (
             f'commit {sha[:SHOWN_DIGITS]}: the trailer "{KEY}: {value}" accepts nothing;'

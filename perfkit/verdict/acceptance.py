@@ -17,6 +17,10 @@ COUNTED: frozenset[Verdict] = frozenset({"REGRESSED", "MISSING"})
 SHOWN_DIGITS = 8
 
 
+# What stands for a reason in the lines that perfkit offers.
+_PLACEHOLDERS = {"REASON", "…", "..."}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
     """A person's word, at one commit, that a finding may pass.
@@ -49,6 +53,11 @@ class Acceptance:
         """The reason, with who gave it and where."""
         where = self.commit[:SHOWN_DIGITS]
         return f"{self.reason} ({f'{self.author}, {where}' if self.author else where})"
+
+
+def is_placeholder(reason: str) -> bool:
+    """Tell whether a reason is what an offered line has in its place, so that nobody gave one."""
+    return reason.strip() in _PLACEHOLDERS
 
 
 def apply(comparisons: Sequence[Comparison], acceptances: Sequence[Acceptance]) -> tuple[Comparison, ...]:

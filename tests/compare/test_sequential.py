@@ -429,7 +429,7 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
     ]
     (note,) = disturbed_launches(setting.comparison)
     assert note.startswith(
-        "disturbed: the machine's clock was set by +3600.0 s (in 1 launch);"
+        "the machine was disturbed: the machine's clock was set by +3600.0 s (in 1 launch);"
         " a side stood still for 2.9 s in the midst of a round (in 2 launches). "
     )
 

@@ -382,6 +382,7 @@ def test_the_command_says_what_was_accepted(gated: Repository) -> None:
     [
         (("test_slow", "--reason", "x"), "could mean x/bench_a.py::test_slow or"),
         (("test_broken", "--reason", ""), "an acceptance needs a reason"),
+        (("test_broken", "--reason", "…"), "an acceptance needs a reason"),
         (("test_broken",), "--reason"),
         (("test_broken", "--reason", "x", "--commit", "-x"), '"-x" is not a commit'),
         (("test_broken", "--reason", "x", "--ledger", "nowhere"), "there is no ledger at nowhere"),

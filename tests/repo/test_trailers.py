@@ -68,6 +68,15 @@ def test_a_trailer_without_a_reason_is_warned_of(repository: Repository, value: 
     assert f'the trailer "Perf-Accept: {value}" accepts nothing; expected "Perf-Accept: BENCH' in warning
 
 
+@pytest.mark.parametrize("reason", ["REASON", "…"])
+def test_a_line_that_was_offered_has_no_reason_yet(repository: Repository, reason: str) -> None:
+    """Who pastes it as it stands is asked for one, and nothing is accepted."""
+    accepted, (warning,) = _accepted(repository, f"Perf-Accept: bench_a.py::test_a: {reason}")
+
+    assert [] == accepted
+    assert warning.endswith(f" accepts nothing; write your own reason in place of {reason}")
+
+
 def test_a_message_may_accept_several_things(repository: Repository) -> None:
     """Good trailers count beside bad ones and beside other people's; the key's case does not matter."""
     accepted, warnings = _accepted(

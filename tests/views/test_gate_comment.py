@@ -103,33 +103,36 @@ def test_it_says_what_to_do() -> None:
         build_report(), exact=(grown, replace(grown, metric=Metric(name="peak", unit="B", exact=True)))
     )
     of_counts = replace(of_counts, exit_code=exit_code(of_counts.exact))
-    look = "look at what is named below, and push again. What is wanted as it is passes by a word of why:"
-    mend = look.replace("look at", "mend").replace(
-        "below,", "below, so that the old code and the new can be compared,"
-    )
-    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`"
-    ledger = 'or, with the ledger that has this gate: `perfkit accept {} --reason "…"`'
+    look = "do not merge yet: look at what is named below, and push again."
+    wanted = "If it is meant to be so, give a reason, and it passes:"
+    commit = "`git commit --allow-empty -m 'Let it pass' --trailer 'Perf-Accept: {}: REASON' && git push`,"
+    ledger = 'or, where the ledger is that has this gate, `perfkit accept {} --reason "…"`'
 
-    assert ["nothing."] == _what_to_do(build_report(same))
-    assert [look, commit.format("test_a"), ledger.format("test_a")] == _what_to_do(build_report(slower, same))
-    assert ["run it again, which goes on where it ended, or give it more seconds by `--budget`."] == (
-        _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
+    assert ["nothing; for all that was measured, this can be merged."] == _what_to_do(build_report(same))
+    assert [look, wanted, commit.format("test_a"), ledger.format("test_a")] == (
+        _what_to_do(build_report(slower, same))
     )
-    assert [mend, commit.format("test_c"), ledger.format("test_c")] == (
-        _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
-    )
-    assert [look, commit.format("test_f"), ledger.format("test_f")] == _what_to_do(of_counts)
+    assert [
+        "do not merge yet: run it again, which goes on where it ended, or give it more seconds by `--budget`."
+    ] == _what_to_do(build_report(build_comparison("test_c", "INCONCLUSIVE", 1.0, 0.9, 1.1)))
+    assert [
+        "do not merge yet: mend the lines named below, in the code or in the benchmark, and push again.",
+        "To merge it without comparing them, give a reason, and it passes:",
+        commit.format("test_c"),
+        ledger.format("test_c"),
+    ] == _what_to_do(build_report(build_comparison("test_c", "FAILED", message="head: ValueError")))
+    assert [look, wanted, commit.format("test_f"), ledger.format("test_f")] == _what_to_do(of_counts)
 
 
 def test_all_that_fails_passes_by_one_commit() -> None:
     """Its message names each benchmark, so that nothing has to be typed twice."""
-    slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "ab"]
+    slower = [build_comparison(f"test_{name}", "REGRESSED", 1.031, 1.026, 1.036) for name in "abcd"]
 
-    _, typed, other = _what_to_do(build_report(*slower))
+    _, _, typed, other = _what_to_do(build_report(*slower))
 
     assert 1 == typed.count("git commit")
-    assert 2 == typed.count("--trailer 'Perf-Accept: test_")
-    assert other.endswith('`perfkit accept test_a --reason "…"`, and likewise for 1 other')
+    assert 4 == typed.count("--trailer 'Perf-Accept: test_")
+    assert other.endswith('`perfkit accept test_c --reason "…"`, and likewise for 1 other')
 
 
 def test_what_a_function_has_called_is_told_with_it() -> None:
@@ -151,11 +154,11 @@ def test_what_a_function_has_called_is_told_with_it() -> None:
     comment = render_comment(build_report(slower, explanations=(explained,)))
 
     assert (
-        "**What to do:** look at pad, `src/padding.py:3`, through deepcopy (copy.py), where most of what was"
-        " added is spent, and push again."
+        "**What to do:** do not merge yet: look at pad, `src/padding.py:3`, and at its calls of deepcopy"
+        " (copy.py), where most of what was added is spent, and push again."
     ) in comment
     assert (
-        "- REGRESSED `test_a`: most of what was added is spent in pad, `src/padding.py:3`, through deepcopy"
+        "- REGRESSED `test_a`: most of what was added is spent in pad, `src/padding.py:3`, and at its calls"
     ) in comment
     assert "| through deepcopy (copy.py) | 0 s | 2.00 ms | +2.00 ms |" in comment
 
@@ -164,7 +167,7 @@ def test_uncommitted_changes_are_accepted_by_a_command() -> None:
     """There is no commit yet whose message could say so, and the ledger with this gate is at hand."""
     slower = build_comparison("test_a", "REGRESSED", 1.031, 1.026, 1.036)
 
-    _, typed = _what_to_do(build_report(slower, head_dirty=True))
+    _, _, typed = _what_to_do(build_report(slower, head_dirty=True))
 
     assert '`perfkit accept test_a --reason "…"`' == typed
 
@@ -173,10 +176,10 @@ def test_what_to_type_is_read_as_an_acceptance(repository: Repository) -> None:
     """The trailer that the comment proposes names the benchmark, whatever is in its parameters."""
     base = repository.commit({"a.py": "1"})
     slower = build_comparison("test_a[it's: 1]", "REGRESSED", 1.031, 1.026, 1.036)
-    _, typed, _ = _what_to_do(build_report(slower))
-    command = typed.partition(" && ")[0].strip("` ")
+    _, _, typed, _ = _what_to_do(build_report(slower))
+    command = typed.partition(" && ")[0].strip("` ").replace("REASON", "it has to be")
 
     subprocess.run(["bash", "-c", command], cwd=repository.root, check=True, capture_output=True)
 
     (accepted,), warnings = accepted_in(repository.git, base, repository.git.head.commit.hexsha)
-    assert ("test_a[it's: 1]", "REASON", ()) == (accepted.benchmark, accepted.reason, warnings)
+    assert ("test_a[it's: 1]", "it has to be", ()) == (accepted.benchmark, accepted.reason, warnings)

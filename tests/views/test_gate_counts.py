@@ -157,7 +157,7 @@ def test_what_was_not_counted_is_named_with_its_reason() -> None:
     ]
 
     assert "test_f floating-point operations: not counted on base: compiled" == _lines(few)[-1]
-    assert "6 benchmarks: accepted: wanted" == _lines(many)[-1]
+    assert "12 counts of 6 benchmarks: accepted: wanted" == _lines(many)[-1]
 
 
 def test_a_comment_has_the_whole_table_in_a_part_that_opens() -> None:
@@ -177,6 +177,6 @@ def test_a_comment_without_anything_to_fold_has_one_table() -> None:
     """What decides stands open; the same to the digit needs no table, and opens for who asks."""
     assert "<details>" not in exact_markdown([build_count("test_f", "operators", 10, 20)])
     same = exact_markdown([build_count("test_f", "operators", 10, 10)])
-    assert "<summary>Counts of what a call does: none moved, none decides</summary>" in same
+    assert "<summary>Counts of what a call does: none moved, none fails</summary>" in same
     assert "- 1 count of 1 the same to the digit on both sides" in same
     assert "|" not in same

@@ -263,10 +263,12 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) ->
     if not typical:
         return ""
     most = max(typical, key=lambda one: one.other.high if one.other else 0.0)
-    whose = "" if len(typical) == len(causes) else f", {len(typical)} of them"
+    whose = "" if len(typical) == len(causes) else f" for {len(typical)} of them"
     which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
-    bound = f"at most {upper_text(most.other)}{which}"
-    return f"{whose} in a typical call (the mean of all calls, slow ones too, is known less well: {bound})"
+    return (
+        " in a typical call; the mean of all calls, rare slow ones too, is known less well"
+        f"{whose} (at most {upper_text(most.other)}{which}), which fails nothing"
+    )
 
 
 def _of_excused(
@@ -362,13 +364,15 @@ def _kind(comparison: Comparison) -> str:
 def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
     """Return how to read the table: its numbers, their confidence, and the margins."""
     policy = report.policy
-    together = f" for all {policy.family} of them at once" if policy.family > 1 else ""
+    together = f" for all {policy.family} benchmarks at once" if policy.family > 1 else ""
     sentences = (
         "Base and head are the time of one call. Change is head against base.",
         f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",
         _of_typical_calls(report.comparisons, names),
         _resting_on_preloaders(report.comparisons, names),
         _margins(report.comparisons, names),
+        # Where only what is proven fails, the noise floor takes the place of the margin.
+        "UNCHANGED means that the whole interval lies within it." if policy.fail_on == "margin" else "",
     )
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -407,4 +411,4 @@ def _margins(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str
         by_margin[found.margin].append(names[found.benchmark.name])
     usual, *others = sorted(by_margin, key=lambda margin: -len(by_margin[margin]))
     exceptions = "".join(f", {percent(margin)} for {', '.join(by_margin[margin])}" for margin in others)
-    return f"A slowdown of up to the margin passes: {percent(usual)}{exceptions}."
+    return f"The margin is {percent(usual)}{exceptions}: a slowdown of up to it passes."

@@ -42,7 +42,7 @@ _STYLES = {True: "bold red", False: "dim"}
 _HEADINGS = ("Benchmark", "Count", "Base", "Head", "Moved", "Verdict")
 _ALL_HEADINGS = (*_HEADINGS, "Behind it")
 # In a comment a word alone has to do.
-_PLAINLY = {"informs": "does not decide", "not exact": "not exact, does not decide"}
+_PLAINLY = {"informs": "grew, fails nothing", "not exact": "not exact, fails nothing"}
 _NUMBERS = ("base", "head", "moved", "")
 # A name has at least so many columns, however wide the numbers beside it are.
 _LEAST_NAMES = 24
@@ -78,6 +78,7 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
         "\n".join(rows),
         "\n".join(["What was called more or less often, and where:", "", *listed]) if listed else "",
         _all_counts(moved, names) if more or len(moved) > len(entries) else "",
+        "Of all counts:" if listed else "",
         remarks,
     )
     text = "\n\n".join(part for part in parts if part)
@@ -85,7 +86,7 @@ def exact_markdown(exact: Sequence[ExactComparison]) -> str:
     if any(map(blocks, entries)) or any(map(_is_missing, exact)):
         return text
     number = f"{counted(len(entries), 'kind')} moved" if entries else "none moved"
-    return collapsed(f"Counts of what a call does: {number}, none decides", text)
+    return collapsed(f"Counts of what a call does: {number}, none fails", text)
 
 
 def _entry_row(entry: Alike, names: Mapping[str, str]) -> str:
@@ -230,7 +231,8 @@ def _listed(found: Sequence[ExactComparison], names: Mapping[str, str]) -> str:
     if len(found) <= _MOST_NAMES:
         return ", ".join(f"{names[one.benchmark.name]} {count_title(one)}" for one in found)
     benchmarks = list(dict.fromkeys(names[one.benchmark.name] for one in found))
-    return ", ".join(benchmarks) if len(benchmarks) <= _MOST_NAMES else counted(len(benchmarks), "benchmark")
+    whose = ", ".join(benchmarks) if len(benchmarks) <= _MOST_NAMES else f"{len(benchmarks)} benchmarks"
+    return f"{counted(len(found), 'count')} of {whose}"
 
 
 def _missing(exact: Sequence[ExactComparison], names: Mapping[str, str]) -> Iterator[str]:
@@ -255,7 +257,9 @@ def _alike(exact: Sequence[ExactComparison]) -> Iterator[str]:
     digits = [one for one in exact if one.metric.name != INSTRUCTIONS]
     if digits:
         alike = sum(one.base == one.head and one.base is not None for one in digits)
-        yield f"{counted(alike, 'count')} of {len(digits)} the same to the digit on both sides"
+        lacking = sum(one.base is None or one.head is None for one in digits)
+        others = f", {lacking} not counted on both sides" if lacking else ""
+        yield f"{counted(alike, 'count')} of {len(digits)} the same to the digit on both sides{others}"
     yield from _moved_by_little(digits, _names(exact))
     # No two processes run the same instructions to the digit.
     near = [one for one in exact if one.metric.name == INSTRUCTIONS]

@@ -30,6 +30,7 @@ from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
     accept_line,
+    bound_of_all_calls,
     can_accept,
     change_text,
     decides,
@@ -50,18 +51,17 @@ from perfkit.views.markdown_table import cell_code, code, collapsed, escape, tab
 from perfkit.views.names import short_names
 from perfkit.views.surroundings import difference_of_sides, options_of
 
-_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches")
-# The last column of a table in which verdicts are about typical calls.
-_ALL_CALLS = "Mean of all calls"
+# The last column is left out where no verdict is about typical calls alone.
+_HEADINGS = ("Benchmark", "Base", "Head", "Change", "Interval", "Verdict", "Launches", "Mean of all calls")
 _UNDER_PROFILER = (
     "Under cProfile, which makes every call slower: compare these lines with one another, not with the table"
     " above."
 )
 _SIDES = "Base is the code before this change, head the code with it."
 _HOW_MADE = (
-    "A launch is a fresh process of each side, which are timed in turns; a benchmark has as many as its"
-    " verdict takes. Change is taken within launches, so that its last digit may differ from what the rounded"
-    " times give."
+    "A launch is a fresh process of each side, which are timed in turns; a benchmark is launched until its"
+    " verdict is certain, so that an interval that is wide may be enough. Change is taken within launches, so"
+    " that its last digit may differ from what the rounded times give."
 )
 _TOLD_LOOKS = 7
 # A table of more benchmarks hides what moved among what did not.
@@ -69,6 +69,8 @@ _LONG_TABLE = 10
 _LINE_BREAK = "\\\n"
 # A picture of fewer runs shows nothing.
 _FEWEST_BARS = 5
+# So many benchmarks have their command beside the commit that lets all pass.
+_MOST_COMMANDS = 3
 _BARS_SAID = (
     "Bars beside a name are the benchmark's last runs before this gate, in the order of commits, from the"
     " quickest to the slowest."
@@ -127,22 +129,24 @@ def _verdict(report: GateReport, explanation: Explanation) -> Verdict | None:
 def _next_step(report: GateReport) -> str:
     """Return what a person does now who has never heard of perfkit."""
     if report.exit_code == EXIT_PASS:
-        return "**What to do:** nothing."
+        return "**What to do:** nothing; for all that was measured, this can be merged."
     if report.exit_code == EXIT_INCONCLUSIVE:
         return (
-            "**What to do:** run it again, which goes on where it ended, or give it more seconds by"
-            " `--budget`."
+            "**What to do:** do not merge yet: run it again, which goes on where it ended, or give it more"
+            " seconds by `--budget`."
         )
+    wanted = "If it is meant to be so"
     if report.exit_code == EXIT_NOT_MEASURED:
-        mend = "mend what is named below, so that the old code and the new can be compared, and push again"
+        mend = "mend the lines named below, in the code or in the benchmark, and push again"
+        wanted = "To merge it without comparing them"
     elif (part := _first_part(report)) is not None:
         mend = f"look at {_place_of(part)}, where most of what was added is spent, and push again"
     else:
         mend = "look at what is named below, and push again"
-    told, passing = f"**What to do:** {mend}.", _ways_to_pass(report)
+    told, passing = f"**What to do:** do not merge yet: {mend}.", _ways_to_pass(report)
     if not passing:
         return told
-    return _LINE_BREAK.join((f"{told} What is wanted as it is passes by a word of why:", *passing))
+    return _LINE_BREAK.join((told, f"{wanted}, give a reason, and it passes:", *passing))
 
 
 def _first_part(report: GateReport) -> Part | None:
@@ -155,7 +159,7 @@ def _first_part(report: GateReport) -> Part | None:
 
 def _place_of(part: Part) -> str:
     """Return a function with its line, and what it calls if that takes the time."""
-    through = next((f", through {escape(one.name)}" for one in telling_callees(part)), "")
+    through = next((f", and at its calls of {escape(one.name)}" for one in telling_callees(part)), "")
     return f"{escape(part.name)}, {code(part.place)}{through}"
 
 
@@ -174,10 +178,12 @@ def _ways_to_pass(report: GateReport) -> list[str]:
     if report.head.dirty:
         return [code(accept_line(name)) for name in meant]
     trailers = " ".join(f"--trailer {shlex.quote(f'Perf-Accept: {name}: REASON')}" for name in meant)
-    others = f", and likewise for {counted(len(meant) - 1, 'other')}" if len(meant) > 1 else ""
+    others = len(meant) - _MOST_COMMANDS
     return [
-        code(f"git commit --allow-empty -m 'Let it pass' {trailers} && git push"),
-        f"or, with the ledger that has this gate: {code(accept_line(meant[0]))}{others}",
+        code(f"git commit --allow-empty -m 'Let it pass' {trailers} && git push") + ",",
+        "or, where the ledger is that has this gate, "
+        + ", ".join(code(accept_line(name)) for name in meant[:_MOST_COMMANDS])
+        + (f", and likewise for {counted(others, 'other')}" if others > 0 else ""),
     ]
 
 
@@ -204,30 +210,30 @@ def _results(
     if not comparisons:
         return ""
     shown, others = without_many_not_reached(comparisons)
-    last = [["" if others is None else others, "", "", "", "", "NOT REACHED", ""]] if others else []
+    last = [[others, "", "", "", "", "NOT REACHED", "", ""]] if others else []
+    columns = _HEADINGS if any(map(limit_of_all_calls, comparisons)) else _HEADINGS[:-1]
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
     moved = [found for found in shown if found not in same]
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
-    table = _table([*first, *last])
+    table = _table(columns, [*first, *last])
     table += f"\n\n{_BARS_SAID}" if past else ""
     if not same:
         return table
-    rows = _table([_result(found, names) for found in same])
+    rows = _table(columns, [_result(found, names) for found in same])
     folded = collapsed(f"{counted(len(same), 'benchmark')} UNCHANGED", rows)
     return "\n\n".join(filter(None, (table, folded)))
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; it has a last column for the mean of all calls where a row does."""
-    width = max(map(len, rows), default=0)
-    filled = ([*row, *[""] * (width - len(row))] for row in rows)
-    return "\n".join((*table_head((*_HEADINGS, _ALL_CALLS)[:width]), *map(table_row, filled))) if rows else ""
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of the first cells of rows."""
+    return (
+        "\n".join((*table_head(columns), *(table_row(row[: len(columns)]) for row in rows))) if rows else ""
+    )
 
 
 def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[float] = ()) -> list[str]:
-    """Return the cells of a row, one more where the verdict is about a typical call alone."""
+    """Return the cells of a row."""
     emphasis = "**" if comparison.verdict == "REGRESSED" else ""
-    limit = limit_of_all_calls(comparison)
     return [
         " ".join(filter(None, (cell_code(names[comparison.benchmark.name]), sparkline(past)))),
         *times_text(comparison),
@@ -235,7 +241,7 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
         interval_text(comparison.estimate),
         f"{emphasis}{comparison.verdict}{emphasis}",
         launches_text(comparison.estimate),
-        *([] if limit is None else [f"at most {limit}"]),
+        bound_of_all_calls(comparison),
     ]
 
 
@@ -304,9 +310,9 @@ def _commit(commit: Commit) -> str:
 def _rules(report: GateReport) -> str:
     how = ", recomputed from the ledger" if report.from_ledger else ""
     return (
-        f"Run {code(report.run_id)}{how}: family-wise alpha {report.policy.alpha:g}, "
-        f"budget {human_seconds(report.budget_s)}, took {human_seconds(report.wall_s)}, "
-        f"looks after {_in_short(report.policy.looks)} launches"
+        f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all benchmarks and looks"
+        f" together, budget {human_seconds(report.budget_s)}, looks after {_in_short(report.policy.looks)}"
+        " launches"
     )
 
 

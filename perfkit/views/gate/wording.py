@@ -144,10 +144,20 @@ def limit_of_all_calls(comparison: Comparison) -> str | None:
 
     None where all calls became no slower than the margin either, and where the verdict is about all of them.
     """
+    whole = comparison.other if _is_of_typical_calls(comparison) else None
+    return upper_text(whole) if whole is not None and whole.high > 1 + comparison.margin else None
+
+
+def bound_of_all_calls(comparison: Comparison) -> str:
+    """Return the same for a table: "at most +3.6 %" wherever a typical call made the verdict, else "-"."""
+    return f"at most {upper_text(comparison.other)}" if _is_of_typical_calls(comparison) else "-"
+
+
+def _is_of_typical_calls(comparison: Comparison) -> bool:
+    """Tell whether a typical call alone made the verdict that a benchmark is no slower."""
     judged, whole = comparison.estimate, comparison.other
-    if comparison.verdict not in _NOT_SLOWER or judged is None or whole is None or judged.calls == "all":
-        return None
-    return upper_text(whole) if whole.high > 1 + comparison.margin else None
+    known = judged is not None and whole is not None and judged.calls == "typical"
+    return known and comparison.verdict in _NOT_SLOWER
 
 
 def times_text(comparison: Comparison) -> tuple[str, str]:
