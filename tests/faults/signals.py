@@ -36,6 +36,7 @@ from typing import Any, Literal, get_args
 import git
 import msgspec
 import pyarrow.parquet as pq
+from forked_commands import run_perfkit
 from gating import CONFIGURATION, PERFKIT, benchmark, work
 from kills import EXPERIMENT, TRAINING, Journal, Scene, row_key
 from ledger_files import add_run
@@ -55,7 +56,7 @@ _LINES, _COLUMNS = 40, 120
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 # pytest's own exit code and word for an interrupted session.
 _PYTEST_INTERRUPTED, _PYTEST_WORD = 2, "KeyboardInterrupt"
-# Writing its summary to a terminal that is closed raises, which Python ends with 1.
+# Writing its summary to what is closed raises, which Python ends with 1.
 _PYTEST_MUTE = 1
 # A command that was told to end may tidy up for so long, on a busy machine.
 _ENDS_WITHIN_S = 20.0
@@ -82,6 +83,8 @@ _PYTEST = (
     "-p",
     "no:cacheprovider",
 )
+# These hold for whole processes, also for that of which others are forked.
+_FIXED = {"OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
 _SIDES = ("--base", "HEAD~1", "--head", "HEAD")
 _TESTS = ("--benchmarks", "tests")
 # PASS, REGRESSED and INCONCLUSIVE.
@@ -95,7 +98,7 @@ class Verb:
     ``folder`` is where it runs, below the scene's; ``word`` is how it says that it was interrupted, and
     ``code`` its exit code then. ``prepared`` says that it needs what earlier commands made, and ``answers``
     are the exit codes between which noise decides where nobody interrupts it. ``mute_code`` is the one with
-    which it may end where its terminal was closed, so that it cannot say how it ended.
+    which it may end where its terminal or its output was closed, so that it cannot say how it ended.
     """
 
     name: str
@@ -229,13 +232,14 @@ class Copied(Scene):
             "PERFKIT_LOCK_FOLDER": str(self.machine),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary"),
-            "OMP_NUM_THREADS": "1",
             "TERM": "xterm-256color",
-            "PYTHONFAULTHANDLER": "1",
+            **_FIXED,
         }
 
     def run(self, arguments: Sequence[str], *, folder: str = "project") -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command to its end; what imports most of perfkit need not be imported each time."""
+        if not arguments[0].startswith("-"):
+            return run_perfkit(*arguments, cwd=self.folder / folder, env=self.environment())
         return subprocess.run(
             self.command(arguments),
             cwd=self.folder / folder,
@@ -458,7 +462,7 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     by_signal = (-number, 128 + number)
     piped = case.kind in ("closed stdout", "closed stderr")
     expected = (_PIPE_CLOSED, verb.code) if piped else (verb.code, *by_signal)
-    if case.kind == "closed terminal":
+    if case.kind.startswith("closed"):
         expected = (*expected, verb.mute_code)
     if _TRACEBACK in said and _is_before_perfkit(case, said):
         return
@@ -646,6 +650,7 @@ def main() -> int:
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--report", action="store_true", help=f"write {RESULTS.name}, and do nothing else")
     said = parser.parse_args()
+    os.environ.update(_FIXED)
     said.folder.mkdir(exist_ok=True)
     journal = Journal(file=said.folder / "signals.jsonl", kind=Case)
     if not said.report:
