@@ -197,7 +197,7 @@ class Recorder:
             if self._came:
                 self._came.clear()
                 session.exitstatus = pytest.ExitCode.INTERRUPTED
-                self._problem += ("interrupted (KeyboardInterrupt) when all tests were over; all rows are filed",)
+                self._problem += ("interrupted (KeyboardInterrupt) after the last test; all rows are filed",)
         return (yield)
 
     def _finish(self, session: pytest.Session) -> None:

@@ -207,7 +207,7 @@ def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytest
     assert 1 == len(Ledger(suite.path / "rows").files())
     assert [] == list((suite.path / "rows").glob(".staged/*"))
     done.stdout.fnmatch_lines(
-        ["perfkit: 2 benchmarks, commit *.parquet", "perfkit: interrupted (KeyboardInterrupt) when all*are filed"]
+        ["perfkit: 2 benchmarks, commit *.parquet", "perfkit: interrupted (Keyboard*; all rows are filed"]
     )
 
 
