@@ -263,6 +263,79 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: La
     assert set(SIDES) == set(record.reports)
 
 
+# Two ways in which plugins run a test again that failed: once it is over, and before it is reported.
+AGAIN = {
+    "protocol": """
+from _pytest.runner import runtestprotocol
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(3):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not any(report.failed for report in reports):
+            break
+    return True
+""",
+    "report": """
+import pytest
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call" and report.failed:
+        item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
+        item._initrequest()
+        for again in (item.ihook.pytest_runtest_setup, item.ihook.pytest_runtest_call):
+            pytest.CallInfo.from_call(lambda: again(item=item), when="call")
+    return report
+""",
+}
+
+
+@pytest.mark.parametrize("way", AGAIN)
+def test_a_test_that_a_plugin_runs_again_counts_once(trees: TwoTrees, launcher: Launcher, way: str) -> None:
+    """Its first end is told; those after it keep their own times, and the process still proves its code."""
+    trees.write({"benchmarks/conftest.py": AGAIN[way]})
+    body = "def test_{name}(benchmark):\n    assert benchmark({call}) == {result}\n"
+    trees.benchmarks(
+        NOTE
+        + body.format(name="raises", call="int, 'a word'", result=0)
+        + body.format(name="asserts", call="sum, []", result=1)
+        + "def test_short(benchmark): benchmark.pedantic(note, ['short'], rounds=3, iterations=2)\n"
+        + "def test_long(benchmark): benchmark.pedantic(note, ['long'], rounds=7, iterations=2)\n"
+        + body.format(name="last", call="sum, []", result=2)
+    )
+    tests = [f"test_{name}" for name in ("raises", "asserts", "short", "long", "last")]
+
+    try:
+        record = trees.launch(launcher, *tests, launch_s=0.01)
+    finally:
+        for root in trees.roots.values():
+            (root / "benchmarks/conftest.py").unlink()
+
+    assert ["test_raises", "test_asserts", "test_last"] == [test for test, *_ in failures(record)]
+    assert ["ValueError", "AssertionErr", "AssertionErr"] == [
+        one.message[: len("AssertionErr")].split(":")[0] for one in record.failures
+    ]
+    assert [(3, 3), (7, 7)] == [(len(one.base_s), len(one.head_s)) for one in record.timings.values()]
+    assert set(SIDES) == set(record.reports)
+
+
+def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees, launcher: Launcher) -> None:
+    """Those after it are told to have had no turn; what was measured before stands."""
+    trees.benchmarks(
+        "import os, pytest\nHERE = os.path.basename(os.getcwd()) == 'head'\n"
+        + GOOD
+        + "def test_bad(benchmark):"
+        "\n    benchmark(sum, [])\n    if HERE: pytest.exit('enough')\n"
+    )
+
+    record = trees.launch(launcher, "test_before", "test_bad", "test_after")
+
+    assert [
+        ("test_bad", "head", "error", "its session ended, or went on to another test, before it was over"),
+        ("test_after", "head", "error", "its session ended before its test began"),
+    ] == failures(record)
+    assert nodes("test_before") == list(record.timings)
+
+
 # What ends head's process or keeps it, with how it is told.
 ENDS = {
     "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),

@@ -193,7 +193,7 @@ class _Side:
         """Order its process to count a benchmark, without waiting; start a process if there is none."""
         if self._child is None:
             self._child = self._launcher.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
-        self._runner = Runner(self._child, limit_s=limit_s)
+        self._runner = Runner(self._child, node, limit_s=limit_s)
         try:
             self._runner.arrive()
             self._runner.begin_counting(self._launcher.root(self.side))

@@ -199,7 +199,7 @@ def _run_side(
     try:
         for node in nodes:
             begun = time.monotonic()
-            runner = Runner(child, limit_s=rules.limit_s(node))
+            runner = Runner(child, node, limit_s=rules.limit_s(node))
             try:
                 _measure_alone(node, runner, own, paces, rules, before)
             except BenchmarkError as error:
@@ -287,7 +287,8 @@ def read_report(child: Child) -> SideReport | None:
     """Return the report of a child whose session is over, None where it sent none in time."""
     child.resume()
     try:
-        message = child.channel.receive(_GOODBYE_S)
+        while (message := child.receive(_GOODBYE_S))["kind"] != "done":
+            pass
     except (ChannelClosedError, ChannelTimeoutError):
         return None
     return SideReport(
@@ -299,7 +300,7 @@ def read_report(child: Child) -> SideReport | None:
 
 
 def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
-    runners = [Runner(child, limit_s=rules.limit_s(node)) for child in children]
+    runners = [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
     try:
         for child in children:
             child.resume()
