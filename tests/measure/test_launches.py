@@ -78,7 +78,11 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
 @pytest.mark.parametrize(
     ("file", "text", "told"),
     [
-        ("pyproject.toml", "[tool.perfkit]\nmargins = '2%'\n", 'pyproject.toml: unknown key "tool.perfkit.margins"'),
+        (
+            "pyproject.toml",
+            "[tool.perfkit]\nmargins = '2%'\n",
+            'pyproject.toml: unknown key "tool.perfkit.margins"',
+        ),
         ("pyproject.toml", "[tool.perfkit\n", "pyproject.toml is not valid TOML"),
         ("asv.conf.json", "{", "asv.conf.json"),
     ],
