@@ -98,6 +98,7 @@ def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) ->
 
     assert [] == failures(record)
     assert nodes("test_before", "test_after") == list(record.timings) == list(paces) == list(record.seconds)
+    assert record.timings == record.proven
     for timing in record.timings.values():
         rounds = len(timing.base_s)
         assert rounds == len(timing.head_s)
@@ -371,6 +372,7 @@ def test_a_lost_process_ends_the_launch_and_is_told(
     assert [("test_bad", side, status, message)] == failures(record)
     assert nodes("test_before") == list(record.timings)
     assert {} == record.reports
+    assert {} == record.proven
     assert wait_until(lambda: nothing_left(trees))
 
 

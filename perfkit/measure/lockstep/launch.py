@@ -66,7 +66,8 @@ class LaunchRecord:
     """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included.
 
     ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
-    that a throttled device, or the other side on the same device, spoilt.
+    that a throttled device, or the other side on the same device, spoilt. Of the ``unproven`` benchmarks a
+    side ended without its report, so that nobody knows which code their times are of.
     """
 
     timings: Mapping[str, Timing]
@@ -76,6 +77,12 @@ class LaunchRecord:
     facts: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     set_aside: tuple[LaunchRecord, ...] = ()
+    unproven: frozenset[str] = frozenset()
+
+    @property
+    def proven(self) -> Mapping[str, Timing]:
+        """The times of the benchmarks of which both sides have proved their code."""
+        return {node: timing for node, timing in self.timings.items() if node not in self.unproven}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +140,7 @@ def run_launch(
         ),
         reports=reports,
         seconds=seconds,
+        unproven=frozenset(timings) if len(reports) < len(children) else frozenset(),
     )
 
 
@@ -166,6 +174,7 @@ def run_alone(
         failures=tuple(failures),
         reports={side: report for side, report in known if report is not None},
         seconds={node: first.seconds[node] + second.seconds.get(node, 0.0) for node in first.seconds},
+        unproven=frozenset(timings) if first.report is None or second.report is None else frozenset(),
     )
 
 
@@ -253,6 +262,7 @@ def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
         failures=tuple(failure for one in records for failure in one.failures),
         reports={side: joined_report(known) for side, known in reports.items() if known},
         seconds={node: seconds for one in records for node, seconds in one.seconds.items()},
+        unproven=frozenset[str]().union(*(one.unproven for one in records)),
     )
 
 
@@ -278,6 +288,7 @@ def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, 
         record,
         timings={node: timing for node, timing in record.timings.items() if node not in nodes},
         failures=tuple(one for one in record.failures if one.node not in nodes),
+        unproven=record.unproven.difference(nodes),
     )
     joined = joined_records([rest, again])
     return replace(joined, set_aside=(*record.set_aside, *((spoilt,) if timings else ())))
