@@ -539,6 +539,23 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]
 
 
+def test_fresh_processes_can_be_given_thousands_of_benchmarks(trees: TwoTrees, tmp_path: Path) -> None:
+    """Their ids together are longer than an argument of a command may be."""
+    (tmp_path / "torch.py").write_text(GPU_IN_USE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    trees.benchmarks(GOOD)
+    gone = [f"test_{'long' * 20}_{number}" for number in range(2000)]
+
+    with trees.launcher(preload=["torch"], environment=environment) as unforked:
+        record = trees.launch(unforked, "test_before", *gone)
+        assert unforked.why_no_fork
+
+    assert nodes("test_before") == list(record.timings)
+    assert nodes(*gone) == [failure.node for failure in record.failures]
+    assert {} != record.proven
+    assert [] == list(trees.folder.glob("*.order"))
+
+
 def test_a_training_that_failed_with_code_from_elsewhere_is_told(
     trees: TwoTrees, launcher: Launcher, tmp_path: Path
 ) -> None:

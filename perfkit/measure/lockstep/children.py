@@ -317,12 +317,14 @@ class FreshProcesses:
         """Start a fresh process, by the interpreter of its side."""
         interpreter = self._interpreters.get(side, Interpreter())
         log = Path(assignment.log)
+        # As an argument it could not have more than 128 KiB on Linux, which the ids of a large suite fill.
+        order = log.with_suffix(".order")
+        order.write_text(json.dumps(asdict(assignment)), encoding="utf-8")
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
-            text = json.dumps(asdict(assignment))
             command = agent_command(
-                "run_fresh", str(descriptor), assignment.log, text, python=interpreter.python
+                "run_fresh", str(descriptor), assignment.log, str(order), python=interpreter.python
             )
             process = GuardedCommand(
                 [*self._under, *command],
