@@ -1,4 +1,4 @@
-"""What the control group of a container may use, and for how long it was held back; both versions are read."""
+"""What the control group of a container may use, and for how long it was held back, in either version."""
 
 from __future__ import annotations
 
