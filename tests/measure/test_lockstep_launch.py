@@ -10,7 +10,7 @@ import pytest
 from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.counted import count_training
+from perfkit.measure.lockstep.counted import count_benchmarks, count_training
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
@@ -554,6 +554,50 @@ def test_fresh_processes_can_be_given_thousands_of_benchmarks(trees: TwoTrees, t
     assert nodes(*gone) == [failure.node for failure in record.failures]
     assert {} != record.proven
     assert [] == list(trees.folder.glob("*.order"))
+
+
+# Ends head's process in its benchmark, or when it lists the files that it loaded.
+SILENT = """
+import os, sys
+HERE = os.path.basename(os.getcwd()) == "head"
+class Odd:
+    __file__ = property(lambda self: os._exit(3))
+def test_ends(benchmark): benchmark(os._exit if HERE else len, HERE and 3 or "")
+def test_odd(benchmark):
+    if HERE: sys.modules["odd"] = Odd()
+    benchmark(sum, [])
+"""
+
+
+def test_counts_of_a_process_without_its_proof_are_counted_once_more(
+    trees: TwoTrees, launcher: Launcher
+) -> None:
+    """In a process without the benchmark that ended it; the other side's stand."""
+    trees.benchmarks(SILENT + NOTE + GOOD)
+    wanted = nodes("test_before", "test_ends", "test_after")
+
+    found = count_benchmarks(launcher, wanted, limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
+
+    assert [(wanted[1], "head")] == [(one.node, one.side) for one in found.failures]
+    assert {"base": set(wanted), "head": {wanted[0], wanted[2]}} == {
+        side: set(counts) for side, counts in found.counts.items()
+    }
+    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.said("head", "said.txt")
+    assert ["test_before", "test_ends", "test_after"] == trees.said("base", "said.txt")
+    assert set(SIDES) == set(found.reports)
+
+
+def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: Launcher) -> None:
+    """Nobody knows which code they are of, so that there are none."""
+    trees.benchmarks(SILENT)
+
+    found = count_benchmarks(launcher, nodes("test_odd"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
+
+    assert [("head", "its process ended without telling which code it had run")] == [
+        (one.side, one.message) for one in found.failures
+    ]
+    assert {"base": 1, "head": 0} == {side: len(counts) for side, counts in found.counts.items()}
+    assert {"base"} == set(found.reports)
 
 
 def test_a_training_that_failed_with_code_from_elsewhere_is_told(
