@@ -34,7 +34,7 @@ def preload(descriptor: str, entry: str) -> None:
 
 
 def run_fresh(descriptor: str, log: str, assignment: str) -> None:
-    """Run a measured child that was not forked.
+    """Run a measured child that was not forked, as a file says that is removed then.
 
     Where pytest itself needs the code under test, imports are pointed at that before pytest is imported.
     """
@@ -42,7 +42,9 @@ def run_fresh(descriptor: str, log: str, assignment: str) -> None:
     from .process import become_child
     from .provenance import own_names
 
-    order = json.loads(assignment)
+    file = Path(assignment)
+    order = json.loads(file.read_text(encoding="utf-8"))
+    file.unlink()
     become_child(log, order["root"])
     root, origins = Path(order["root"]), [Path(origin) for origin in order["origins"]]
     if not _UNDER_PYTEST.isdisjoint(own_names(root, origins)):

@@ -63,7 +63,7 @@ class RemoteConductor:
             answer = _obey(order, work, profiled, first=first)
             first = False
             profiled += answer.get("calls", 0)
-            self._channel.send(answer)
+            self._channel.send({**answer, "node": work.node})
 
 
 def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:

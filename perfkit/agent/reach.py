@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 _Node = FunctionType | type
 
@@ -103,6 +104,13 @@ def may_run(changed: Mapping[str, Sequence[str] | None], reached: Iterable[tuple
 
 def _nodes_of(value: object, top: str) -> Iterator[_Node]:
     """Yield the functions that calling a value runs, or the class whose methods using it may run."""
+    try:
+        yield from [*_looked_at(value, top)]
+    except Exception:  # noqa: BLE001 (an object may make its attributes up, or refuse to show them)
+        yield from _own_class(type(value), top)
+
+
+def _looked_at(value: object, top: str) -> Iterator[_Node]:
     if isinstance(value, functools.partial):
         value = value.func
     value = inspect.unwrap(value) if callable(value) else value
@@ -116,16 +124,19 @@ def _nodes_of(value: object, top: str) -> Iterator[_Node]:
             if part.__code__.co_filename.startswith(top):
                 yield part
         elif part is value:
-            kind = part if isinstance(part, type) else type(part)
-            if any(_is_in(base, top) for base in kind.__mro__):
-                yield kind
+            yield from _own_class(part if isinstance(part, type) else type(part), top)
+
+
+def _own_class(kind: type, top: str) -> Iterator[type]:
+    if any(_is_in(base, top) for base in kind.__mro__):
+        yield kind
 
 
 def _members_of(kind: type, top: str) -> Iterator[object]:
     for base in kind.__mro__:
         if _is_in(base, top):
             for member in vars(base).values():
-                if isinstance(member, (FunctionType, staticmethod, classmethod, property)):
+                if issubclass(type(member), (FunctionType, staticmethod, classmethod, property)):
                     yield member
 
 
@@ -138,12 +149,13 @@ def _named_by(function: FunctionType, top: str) -> Iterator[object]:
     names = frozenset(_names(function.__code__))
     scope: Mapping[str, object] = function.__globals__
     # Modules that a function imports itself are not among its globals.
-    values = [scope.get(name, sys.modules.get(name)) for name in names]
+    values: list[Any] = [scope.get(name, sys.modules.get(name)) for name in names]
     values += [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
     modules: set[str] = set()
     while values:
         value = values.pop()
-        if not isinstance(value, ModuleType):
+        # By its type, for an object may say of its class what it likes, or refuse to tell it.
+        if not issubclass(type(value), ModuleType):
             yield value
         elif value.__name__ not in modules and (_file_of(value) or "").startswith(top):
             modules.add(value.__name__)
@@ -168,5 +180,9 @@ def _names_it(names: Sequence[str] | None, name: str) -> bool:
     return names is None or name in names
 
 
-def _file_of(module: ModuleType | None) -> str | None:
-    return getattr(module, "__file__", None)
+def _file_of(module: object) -> str | None:
+    try:
+        file = getattr(module, "__file__", None)
+    except Exception:  # noqa: BLE001 (what stands for a module may import it now, or make its attributes up)
+        return None
+    return file if isinstance(file, str) else None

@@ -30,7 +30,12 @@ _OPPONENTS = {
     "pytest_cov.plugin": (("--cov",), ("--no-cov",)),
     "pytest_timeout": (("--timeout",), ("--timeout=0",)),
     "pytest_randomly": (("-p randomly", "--randomly"), ("--randomly-dont-reorganize",)),
+    "pytest_rerunfailures": (("--reruns", "--force-reruns"), ("--reruns=0",)),
+    "pytest_retry.retry_plugin": (("--retries",), ("--retries=0",)),
+    "flaky.flaky_pytest_plugin": (("--force-flaky",), ()),
 }
+# Several plugins run a test again, once it has failed, that has this marker.
+_RUNS_AGAIN = "flaky"
 _OVERRULED = {
     "collectonly": False,
     "benchmark_skip": False,
@@ -95,6 +100,8 @@ class ChildPlugin:
         self._overruled: list[str] = []
         self._outcomes: dict[str, tuple[str, str | None]] = {}
         self._device_full: set[str] = set()
+        self._begun: set[str] = set()
+        self._over: set[str] = set()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_load_initial_conftests(
@@ -134,16 +141,37 @@ class ChildPlugin:
         collected, and before this.
         """
         found = {item.nodeid: item for item in session.items if _measures(item)}
+        if [item for item in found.values() if _runs_once(item)]:
+            self._overruled.append(f"@pytest.mark.{_RUNS_AGAIN}")
         if self._lists:
             self.tell_listing([self._describe(item) for item in found.values()])
         launch = self._next_launch()
+        wanted = launch.nodes if launch is not None else ()
         if launch is not None:
             self._channel = launch.channel
-        session.items[:] = [found[node] for node in (launch.nodes if launch else ()) if node in found]
+            if missing := {node: self._why_not_collected(node) for node in wanted if node not in found}:
+                self._channel.send({"kind": "missing", "nodes": missing})
+        session.items[:] = [found[node] for node in wanted if node in found]
         ran = yield
         if launch is not None and launch.finish is not None:
             launch.finish()
         return ran
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Skip a test that has run once, since some plugins run it again where it failed."""
+        if item.nodeid in self._begun:
+            pytest.skip("a benchmark runs once in a launch")
+        self._begun.add(item.nodeid)
+
+    def _why_not_collected(self, node: str) -> str:
+        """Return what kept the file of a benchmark, or its folder, from being collected, "" where nothing."""
+        known = (
+            str(error["message"])
+            for error in self._errors
+            if node.startswith((f"{error['node']}::", f"{error['node']}/"))
+        )
+        return next(known, "")
 
     def _describe(self, item: pytest.Item) -> dict[str, object]:
         reached = [found for found in _reached(item) if found[0] in self._changed]
@@ -217,7 +245,8 @@ class ChildPlugin:
             where = self._raised_at(call) if status == "error" else None
             told = f"{str(message).rstrip()} ({where})" if where else message
             self._outcomes.setdefault(item.nodeid, (kind, told))
-        if report.when == "teardown":
+        if report.when == "teardown" and item.nodeid not in self._over:
+            self._over.add(item.nodeid)
             kind, message = self._outcomes.get(item.nodeid, ("ok", None))
             over: Message = {"kind": "finished", "node": item.nodeid, "status": kind, "message": message}
             if item.nodeid in self._device_full:
@@ -286,6 +315,14 @@ def _named_opponents(config: pytest.Config) -> list[str]:
 
 def _measures(item: pytest.Item) -> bool:
     return any(name in getattr(item, "fixturenames", ()) for name in _FIXTURES)
+
+
+def _runs_once(item: pytest.Item) -> bool:
+    """Take the marker off a test by which plugins run it again, and tell whether it had it."""
+    had = item.get_closest_marker(_RUNS_AGAIN) is not None
+    for node in item.listchain() if had else ():
+        node.own_markers = [marker for marker in node.own_markers if marker.name != _RUNS_AGAIN]
+    return had
 
 
 def source_and_params(item: pytest.Item) -> tuple[str, dict[str, str]]:

@@ -120,7 +120,7 @@ def profile(
     names = None if passes is None else _names(passes)
     _check_flames(names, speedscope, firefox)
     from perfkit.config import load_project
-    from perfkit.jobs.profile import ProfileRequest, run_profile
+    from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
     from perfkit.jobs.profiles.torchrun import started_ranks
     from perfkit.jobs.show import read_profiles
     from perfkit.views.console import console_on
@@ -135,7 +135,7 @@ def profile(
         ranks=started.ranks,
         port=started.port,
         stall_limit_s=stall_limit,
-        out=out or project.path(project.config.profiles) / f"{Path(target.rpartition(':')[2]).stem}.stat",
+        out=out or usual_place(target, project),
         steps=steps,
         passes=names,
         lines=tuple(lines or ()),

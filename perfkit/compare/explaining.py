@@ -109,6 +109,7 @@ def explain_benchmark(
     calls = max(1, min(_MOST_CALLS, round(_PROFILED_S / (call_s or _PROFILED_S))))
     try:
         turns = profile_sides(
+            name,
             lambda side: sides.launcher.start(side, nodes=[name]),
             calls=calls,
             limit_s=one.limit_s,

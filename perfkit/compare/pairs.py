@@ -125,6 +125,9 @@ class OpenPair:
         prove_code(record.reports)
         if record.failures:
             return {one.side: f"{one.status}: {one.message}" for one in record.failures}
+        if node in record.unproven:
+            silent = (side for side in SIDES if side not in record.reports)
+            return dict.fromkeys(silent, "error: its process ended without telling which code it had run")
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]
@@ -140,6 +143,7 @@ class OpenPair:
                 set_aside=True,
             )
             for spoilt in record.set_aside
+            if node in spoilt.proven
         ]
         one = MeasuredLaunch(node=node, slot=slot, preloader=preloader, timing=timing, at=utc_now())
         self.run.add(list(launch_rows([*aside, one], {node: self.compared}, self.context)))

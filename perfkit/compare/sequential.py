@@ -36,6 +36,8 @@ USUAL_SD = 0.015
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
+# One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
+_UNPROVEN_IN_A_ROW = 2
 # At most this share of the time that is left is kept for counting.
 MOST_KEPT = 0.25
 
@@ -215,6 +217,7 @@ class SequentialComparison:
     _goes_on: bool = False
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
+    _unproven: int = 0
 
     @classmethod
     def of(
@@ -228,7 +231,8 @@ class SequentialComparison:
         """Make launches in the order of ``slots`` until no benchmark needs, or can afford, another one.
 
         Raises:
-            NotMeasuredError: a side imported other code than its own, or no process can be started any more.
+            NotMeasuredError: a side imported other code than its own, or no process can be started any more
+                that tells which code it ran.
         """
         begun = self.clock()
         for number, slot in enumerate(slots):
@@ -272,18 +276,30 @@ class SequentialComparison:
         # Times of other code are useless, so the whole launch is refused before any of it is kept.
         prove_code(record.reports)
         self._learn(record)
+        self._expect_proof(record)
         for failure in record.failures:
             self.states[failure.node].failure = failure
         aside = [
             self._kept(node, slot, spoilt, set_aside=True)
             for spoilt in record.set_aside
             for node in nodes
-            if node in spoilt.timings
+            if node in spoilt.proven
         ]
-        measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.timings]
+        measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.proven]
         self.keep([*aside, *measured])
         self._expect()
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
+
+    def _expect_proof(self, record: LaunchRecord) -> None:
+        """Note a launch whose times cannot be kept although no benchmark failed; others make up for one."""
+        self._unproven = self._unproven + 1 if record.unproven and not record.failures else 0
+        if self._unproven == _UNPROVEN_IN_A_ROW:
+            silent = " and ".join(side for side in SIDES if side not in record.reports)
+            raise NotMeasuredError(
+                f"the processes of {silent} ended {_UNPROVEN_IN_A_ROW} launches in a row without telling"
+                " which code they had run, so that the times of these were not recorded: see what the"
+                " project's fixtures and plugins do after the last benchmark"
+            )
 
     def _expect(self) -> None:
         """Have later groups be small where the groups of an undecided benchmark differ.

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import os
 import statistics
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, ParamSpec, Self, TypeVar
+from typing import Any, Literal, ParamSpec, Self, TypeVar, cast
 
 from perfkit.agent.clock import L2_FLUSHED, BlockClock, DeviceTimes, Span, device_times
-from perfkit.agent.cold_start import ColdStart, cold_start_since, read_compile_times
+from perfkit.agent.cold_start import ColdStart, CompileTimes, cold_start_since, read_compile_times
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, PerfkitError, UsageError
 from perfkit.identity import function_version, new_run_id, short_run_id
@@ -52,6 +53,17 @@ _PREFIX = "timed:"
 _BLOCK = "block"
 _read_clock = time.perf_counter
 _unfiled: list[timed] = []
+# A cell of a notebook is hardly run again so often; a loop has more turns.
+_MOST_PARTS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """A time that is being taken, since the clock read ``at_s``, and what torch.compile had spent by then."""
+
+    clock: BlockClock
+    spent: CompileTimes | None
+    at_s: float
 
 
 class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading"):``)
@@ -65,7 +77,8 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
     the times have settled, and the first one of all is filed as the cold start. What raises is not counted.
     Unless they were filed before by ``file()``, the times of a process are filed when it ends, in the ledger
     that is configured for the folder in which the first part was named. Parts of one name, as in a cell of a
-    notebook that is run again, are filed as a row each.
+    notebook that is run again, are filed as a row each; more than twenty are those of a loop that makes one
+    in each turn, and are filed as one part.
 
     Raises:
         UsageError: the name is empty, or the number of first times negative.
@@ -141,28 +154,56 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return statistics.stdev(self.seconds) if len(self.seconds) > 1 else None
 
     def __enter__(self) -> Self:
-        begun = self._begun.__dict__.setdefault("stack", [])
-        clock = BlockClock(_read_clock)
-        if self.flush_l2:
-            clock.flush()
-        spent = None if self._spans or not self.settles else read_compile_times()
-        begun.append((clock, clock.read(), spent))
+        self._begun.__dict__.setdefault("stack", []).append(self._begin())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        clock, begun_s, spent = self._begun.stack.pop()
+        begun = self._begun.stack.pop()
         if kind is None:
-            wall_s = clock.read() - begun_s
-            if self.settles and not self._spans:
-                self._cold = cold_start_since(spent, wall_s)
-            host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
-            self._spans.append(clock.spans[-1] if clock.spans else host_only)
+            self._end(begun)
+
+    def _begin(self) -> _Begun:
+        clock = BlockClock(_read_clock)
+        if self.flush_l2:
+            clock.flush()
+        spent = None if self._spans or not self.settles else read_compile_times()
+        return _Begun(clock=clock, spent=spent, at_s=clock.read())
+
+    def _end(self, begun: _Begun) -> None:
+        clock = begun.clock
+        wall_s = clock.read() - begun.at_s
+        if self.settles and not self._spans:
+            self._cold = cold_start_since(begun.spent, wall_s)
+        host_only = Span(wall_s=wall_s, host_s=wall_s, device_s=None)
+        self._spans.append(clock.spans[-1] if clock.spans else host_only)
 
     def __call__(self, function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-        """Return the function, timed at each call; this is what a decorator does."""
+        """Return the function, timed at each call; this is what a decorator does.
+
+        A call of a coroutine function lasts until it has been awaited, whatever else runs meanwhile.
+
+        Raises:
+            UsageError: it makes a generator, which does its work only when its values are taken.
+        """
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(
+                f"{function.__qualname__} makes a generator, which does its work only when its values are"
+                f' taken: write `with perfkit.timed("{self.name}"):` around the lines that take them'
+            )
         self.version = function_version(function)
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Any:  # noqa: ANN401 (the user's)
+                # Calls that overlap do not end in the reverse order of their beginnings, as blocks do.
+                begun = self._begin()
+                result = await function(*args, **kwargs)
+                self._end(begun)
+                return result
+
+            return cast("Callable[Parameters, Returned]", awaited)
 
         @functools.wraps(function)
         def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
@@ -186,6 +227,17 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         self._spans.clear()
         self._cold = None
 
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """What parts have in common of which each is another turn of the same loop."""
+        return (self.name, self.version, self._warmup, self.flush_l2)
+
+    def take_over(self, others: Iterable[timed]) -> None:
+        """Count the times of other parts as those of this one, after its own; they begin anew."""
+        for other in others:
+            self._spans += other._spans  # noqa: SLF001 (its own class)
+            other.forget()
+
     def __repr__(self) -> str:
         if self.mean is None:
             return f'<perfkit.timed "{self.name}": nothing yet>'
@@ -202,20 +254,43 @@ def _expect_the_end() -> None:
 
 
 def _file_the_rest(folder: Path) -> None:
-    left = [one for one in _unfiled if one.seconds]
-    for one in _unfiled:
+    parts = _joined(_unfiled)
+    left = [one for one in parts if one.seconds]
+    for one in parts:
         if one.unsettled:
             told = f'"{one.name}" has not settled in {counted(one.unsettled, "time")}'
             print(f"perfkit: {told}, so nothing of it was filed", file=sys.stderr)  # noqa: T201 (no command prints for it)
     if not left:
         return
-    names = ", ".join(repr(one)[1:-1].removeprefix("perfkit.timed ") for one in left)
+    names = ", ".join(_told(name, left) for name in dict.fromkeys(one.name for one in left))
     try:
         run_id = _file(left, None, folder)
         told = f"{names} -> run {short_run_id(run_id)} of the ledger"
     except PerfkitError as error:
         told = f"the times of this program were not filed: {error}"
     print(f"perfkit: {told}", file=sys.stderr)  # noqa: T201 (no command prints for it)
+
+
+def _joined(parts: Sequence[timed]) -> list[timed]:
+    """Return parts, those of a loop that made one in each turn joined into the first of them."""
+    groups: dict[tuple[object, ...], list[timed]] = {}
+    for one in parts:
+        groups.setdefault(one.terms, []).append(one)
+    found: list[timed] = []
+    for group in groups.values():
+        if len(group) > _MOST_PARTS:
+            group[0].take_over(group[1:])
+            found.append(group[0])
+        else:
+            found += group
+    return found
+
+
+def _told(name: str, parts: Sequence[timed]) -> str:
+    """Return the times of all parts of a name in words."""
+    own = [one for one in parts if one.name == name]
+    told = repr(own[0])[1:-1].removeprefix("perfkit.timed ")
+    return told if len(own) == 1 else f"{told}, and {counted(len(own) - 1, 'more part')} of that name"
 
 
 def _file(parts: Sequence[timed], place: str | Path | None, folder: Path) -> str:

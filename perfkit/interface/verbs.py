@@ -220,14 +220,13 @@ def profile(
     Raises:
         PerfkitError: it could not be profiled; its ``exit_code`` is the command's.
     """
-    from perfkit.jobs.profile import ProfileRequest, run_profile
+    from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
 
     project = _project(repository)
-    stem = Path(target.rpartition(":")[2]).stem
     request = ProfileRequest(
         target=target,
         arguments=tuple(arguments),
-        out=Path(out) if out is not None else project.path(project.config.profiles) / f"{stem}.stat",
+        out=usual_place(target, project) if out is None else Path(out),
         steps=steps,
         passes=None if passes is None else tuple(passes),
         lines=tuple(lines),

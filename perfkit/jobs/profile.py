@@ -13,7 +13,7 @@ from perfkit.jobs.measuring import measuring
 from perfkit.jobs.profiles.artifacts import STAGING_PREFIX, list_in_index, publish, staging
 from perfkit.jobs.profiles.ranked import MadePass, make_ranked_pass, rank_profiles
 from perfkit.jobs.profiles.recording import UNKNOWN_ENVIRONMENT, recording
-from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle
+from perfkit.jobs.profiles.settle import AUTO, PARTIAL, ProfileRequest, SettledProfile, settle, usual_place
 from perfkit.jobs.show import code_names
 from perfkit.profiling.exchange import PassResult, PassSpec, Problem
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
@@ -29,7 +29,7 @@ from perfkit.repo.leftovers import sweep
 from perfkit.units import counted
 from perfkit.views.progress import PassProgress
 
-__all__ = ["ProfileRequest", "run_profile"]
+__all__ = ["ProfileRequest", "run_profile", "usual_place"]
 
 # A balance pass runs beside a clean one for this many seconds of steps, and for at least this many steps.
 _BESIDE_S = 6.0

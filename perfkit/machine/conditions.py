@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from perfkit.machine.control_group import cores_of_group
 from perfkit.verdict.fitness import Condition, State
 
 _CPUS = "sys/devices/system/cpu"
@@ -48,11 +49,8 @@ def read_conditions(
 def usable_cpus(root: Path = Path("/")) -> float:
     """Return how many cores this process may use: its affinity, or a container's share if that is less."""
     allowed = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    quota = _read(root / "sys/fs/cgroup/cpu.max")
-    if quota is None or quota.startswith("max"):
-        return allowed
-    share, period = quota.split()
-    return min(allowed, int(share) / int(period))
+    share = cores_of_group(root)
+    return allowed if share is None else min(allowed, share)
 
 
 def _processor_time(sample_s: float, cpus: float) -> Iterator[Condition]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from perfkit.agent.tree import tree
+from perfkit.machine.control_group import throttled_s
 from perfkit.records.policies import Disturbance
 
 # The clock is set in small steps all the time; one of this many seconds moves a run in the order of runs.
@@ -20,11 +21,6 @@ _SUSPENDED_S = 0.1
 _STOLEN, _OTHER_WORK, _THROTTLED = 0.03, 0.2, 0.05
 # The kernel counts CPU time in ticks of this length at most.
 _TICK_S = 0.01
-# Both versions of control groups, each with its counter, and how many of its units are a second.
-_COUNTERS = (
-    ("sys/fs/cgroup/cpu.stat", "throttled_usec", 1e6),
-    ("sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e9),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +54,7 @@ def read_moment(root: Path = Path("/")) -> Moment:
         stolen_s=getattr(cpu, "steal", 0.0),
         others_s=_others_s(cpu),
         cpu_s=sum(cpu),
-        throttled_s=_throttled_s(root),
+        throttled_s=throttled_s(root),
     )
 
 
@@ -100,15 +96,3 @@ def _others_s(cpu: tuple[float, ...]) -> float:
         return 0.0
     busy = sum(getattr(cpu, kind, 0.0) for kind in ("user", "nice", "system"))
     return busy - sum(process.cpu_s + process.ended_s for process in own)
-
-
-def _throttled_s(root: Path) -> float | None:
-    for place, counter, units in _COUNTERS:
-        try:
-            lines = (root / place).read_text(encoding="utf-8").splitlines()
-        except OSError:
-            continue
-        for name, _, value in (line.partition(" ") for line in lines):
-            if name == counter:
-                return int(value) / units
-    return None

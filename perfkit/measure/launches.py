@@ -13,6 +13,7 @@ from pathlib import Path
 from perfkit.agent import NO_COUNTS
 from perfkit.agent.session import without_configuration
 from perfkit.config import load_project
+from perfkit.errors import ConfigError
 from perfkit.measure.environment import ALLOCATOR
 from perfkit.processes.commands import run_command
 from perfkit.records import Status
@@ -87,6 +88,11 @@ def run_launch(
     After ``limit_s`` seconds it is ended. No process of the session outlives the call. With ``keeps_going``
     it goes on where a file does not import, and ``root`` is pytest's root whatever a commit configures.
     """
+    try:
+        is_asv = _is_asv(root / benchmarks, root)
+    except ConfigError as error:
+        # The commit's own configuration, which nobody can mend any more, is at fault.
+        return LaunchResult(status="error", tail=str(error).replace(f"{root}/", ""))
     # With "=" pytest does not take these paths for places in which to look for its root.
     places = [f"--perfkit-ledger={ledger}", f"--perfkit-prove-root={root}"]
     selection = ["-k", select] if select else []
@@ -97,7 +103,7 @@ def run_launch(
     with temporary_folder() as folder:
         # Without a cache pytest would not know options that a project may have, such as --ff.
         quiet += ["-o", f"cache_dir={folder / 'cache'}"]
-        if _is_asv(root / benchmarks, root):
+        if is_asv:
             quiet += [*without_configuration(folder), f"--rootdir={root}"]
         ending = run_command(
             [sys.executable, "-m", "pytest", benchmarks, *places, *selection, *quiet],

@@ -104,7 +104,15 @@ def _is_for_everyone(place: Path) -> bool:
         mode = place.stat().st_mode
     except OSError:
         return False
-    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH)
+    return stat.S_ISDIR(mode) and bool(mode & stat.S_IWOTH) and not _is_read_only(place)
+
+
+def _is_read_only(place: Path) -> bool:
+    """Tell whether a place is on a read-only mount, as in containers that may write to some folders alone."""
+    try:
+        return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _taken(path: Path) -> int | None:

@@ -22,7 +22,7 @@ from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import UsageError
 from perfkit.phases import listen_to_phases
 from perfkit.profiling.balance.clock import HostMoment, Moment, PhaseClock, choose_clock, host_now
-from perfkit.profiling.balance.hooks import hook_loggers, hook_torch
+from perfkit.profiling.balance.hooks import can_import_torch, hook_loggers, hook_torch
 from perfkit.profiling.side_by_side import ratio_of_turns
 from perfkit.records import Balance, PhaseSeconds
 
@@ -37,6 +37,7 @@ _REPEATED = 2
 _TRIES = 3
 # So long rank 0 waits for what the others say of their steps, which they say after the same step.
 _RANKS_WAIT = timedelta(seconds=2)
+_NO_TORCH = "torch, which counts, cannot be imported"
 # How often trainings of a name were over in this process: all ranks count alike.
 _filed: dict[str, int] = {}
 
@@ -261,7 +262,8 @@ class _Timing:
         self._hooks.callback(self._clock.close)
         self._hooks.enter_context(undone_in_forks(self._clock.close))
         self._hooks.callback(listen_to_phases(self._clock))
-        self._hooks.enter_context(hook_torch(self._clock))
+        if can_import_torch():
+            self._hooks.enter_context(hook_torch(self._clock))
         self._hooks.callback(hook_loggers(self._clock).undo)
 
     def start_step(self) -> None:
@@ -313,6 +315,9 @@ class _Counting:
 
     def open(self) -> None:
         """Begin to count."""
+        if not can_import_torch():
+            self._tries, self.why_not = 0, _NO_TORCH
+            return
         self._done, self._tries = 0, self._tries - 1
         self._watch = TensorWatch(self._root)
         self._watch.__enter__()
@@ -332,7 +337,8 @@ class _Counting:
         if dropped:
             self.close()
         if self._watch is None:
-            self.why_not = "a validation or a checkpoint came between the steps that were counted"
+            if self.why_not != _NO_TORCH:
+                self.why_not = "a validation or a checkpoint came between the steps that were counted"
             return not self._tries
         self._watch.end_iteration()
         self._done += 1
@@ -368,7 +374,10 @@ def rounds(seconds: Sequence[float], *, most: int = 20, fewest: int = 3) -> tupl
 
 
 class OptimizerSteps:
-    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``."""
+    """Notices steps of torch's optimizers, whichever they are, from ``begin`` to ``end``.
+
+    Where torch cannot be imported there are none.
+    """
 
     def __init__(self) -> None:
         self._seen = False
@@ -376,6 +385,8 @@ class OptimizerSteps:
 
     def begin(self) -> None:
         """Begin to notice them."""
+        if not can_import_torch():
+            return
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._hook = register_optimizer_step_post_hook(self._note)
@@ -397,10 +408,11 @@ class OptimizerSteps:
 
 def rank_and_ranks() -> tuple[int, int]:
     """Return the number of this process among those that train together, and how many they are."""
-    from torch import distributed
+    if can_import_torch():
+        from torch import distributed
 
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
     rank, ranks = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
     return (int(rank), int(ranks)) if rank.isdigit() and ranks.isdigit() else (0, 1)
 
@@ -411,10 +423,12 @@ def hear_other_ranks(name: str, median_s: float, *, rank: int, ranks: int) -> li
     No rank waits for one that may have ended, and nothing here is a collective operation: the ranks leave
     their words in the store by which they found each other. Where there is none, nobody is heard.
     """
+    number = _filed[name] = _filed.get(name, 0) + 1
+    if ranks < 2 or not can_import_torch():  # noqa: PLR2004 (alone)
+        return []
     from torch import distributed
 
-    number = _filed[name] = _filed.get(name, 0) + 1
-    if ranks < 2 or not (distributed.is_available() and distributed.is_initialized()):  # noqa: PLR2004 (alone)
+    if not (distributed.is_available() and distributed.is_initialized()):
         return []
     with contextlib.suppress(Exception):
         store: Any = getattr(distributed.distributed_c10d, "_get_default_store")()  # noqa: B009 (no public name)

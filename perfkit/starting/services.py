@@ -111,8 +111,15 @@ def _values(root: Path, layout: Layout) -> dict[str, str]:
         "PYTHON": _PYTHON,
         "PERFKIT": perfkit,
         "INSTALL": f"python -m pip install {' '.join(parts)}",
-        "DEPENDENCIES": "pyproject.toml" if layout.installable else (layout.requirements or "**/*.py"),
+        "DEPENDENCIES": _dependencies(root, layout),
     }
+
+
+def _dependencies(root: Path, layout: Layout) -> str:
+    """Return a file that changes with what is installed; a job fails that looks for one that is not there."""
+    if layout.installable:
+        return "pyproject.toml" if (root / "pyproject.toml").is_file() else "setup.py"
+    return layout.requirements or "**/*.py"
 
 
 def requirement() -> str:

@@ -7,10 +7,12 @@ import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import call
 
 import pytest
 
 from perfkit.agent.reach import Reach, may_run
+from perfkit.agent.source import source_of
 
 FILES = {
     "reachlib/__init__.py": "from reachlib import deep, models\nfrom reachlib.maths import half\n",
@@ -108,6 +110,63 @@ def test_a_changed_function_that_is_reached_may_run(
     assert runs == may_run(changed, reached)
 
 
+ODD = """
+from unittest.mock import MagicMock, call
+import reachlib
+
+class Refuses:
+    @property
+    def __class__(self):
+        raise RuntimeError("out of context")
+    def __getattr__(self, name):
+        raise RuntimeError("out of context")
+
+class Deferred:
+    def __getattr__(self, name):
+        return Deferred()
+    def __call__(self):
+        return reachlib.half(1)
+
+refuses, deferred, mock = Refuses(), Deferred(), MagicMock()
+
+def test_odd(benchmark):
+    benchmark(reachlib.deep.quarter, 4)
+    assert [call(1), refuses, mock] == [call(1), refuses, mock]
+
+def test_deferred(benchmark):
+    benchmark(deferred)
+"""
+
+
+@pytest.mark.usefixtures("suite")
+@pytest.mark.parametrize(
+    ("test", "own", "functions"),
+    [
+        ("test_odd", {"Refuses.__getattr__", "Refuses.__class__"}, {("reachlib/deep.py", "quarter")}),
+        (
+            "test_deferred",
+            {"Deferred.__getattr__", "Deferred.__call__"},
+            {("reachlib/maths.py", "half"), ("reachlib/deep.py", "quarter")},
+        ),
+    ],
+)
+def test_objects_that_make_attributes_up_or_refuse_them_are_taken_for_their_class(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    test: str,
+    own: set[str],
+    functions: set[tuple[str, str]],
+) -> None:
+    """Mocks and deferred objects do that; collecting goes on, and what is of the tree is still found."""
+    (tmp_path / "odd_speed.py").write_text(ODD)
+    monkeypatch.delitem(sys.modules, "odd_speed", raising=False)
+    module = importlib.import_module("odd_speed")
+
+    found = Reach(tmp_path).of([getattr(module, test)])
+
+    assert {("odd_speed.py", test), *(("odd_speed.py", name) for name in own), *functions} == found
+
+
 RINGS = """
 class Odd(type):
     def __eq__(cls, other):
@@ -153,3 +212,8 @@ def test_functions_that_lead_to_one_another_reach_the_same(
 
     assert reached == {name for _, name in found}
     assert reached == {name for _, name in Reach(tmp_path).of([vars(module)[start]])}
+
+
+def test_what_makes_its_attributes_up_has_no_source() -> None:
+    """It is known by what it says of its name instead."""
+    assert source_of(call).startswith("unittest.mock.")

@@ -511,6 +511,46 @@ def test_every_launch_has_to_prove_its_code(number: int) -> None:
     assert number - 1 == len(setting.kept)
 
 
+def _unproven(record: LaunchRecord, *failures: Failure) -> LaunchRecord:
+    """Return a launch of which head's process has not told its code."""
+    failed = {one.node for one in failures}
+    timings = {node: timing for node, timing in record.timings.items() if node not in failed}
+    reports: dict[Side, SideReport] = {"base": record.reports["base"]}
+    return replace(
+        record, timings=timings, failures=failures, reports=reports, unproven=frozenset(record.timings)
+    )
+
+
+def test_a_launch_that_a_benchmark_ended_keeps_its_failure_and_no_times() -> None:
+    """Nobody knows which code these are of; the others have their verdict from launches without it."""
+    killed = Failure(node="killed", side="head", status="oom", message="its process was killed")
+    setting = _setting({"clear": 1.5, "killed": 1.0}, instead={1: lambda record: _unproven(record, killed)})
+
+    assert {"clear": "REGRESSED"} == setting.run()
+    assert killed == setting.comparison.states["killed"].failure
+    assert [("clear", "killed"), ("clear",)] == setting.launches.made[:2]
+    assert [one.slot.launch for one in setting.kept] == [*range(1, len(setting.launches.made))]
+    assert POLICY.looks[0] == len(setting.kept)
+
+
+def test_a_launch_that_does_not_tell_its_code_in_time_is_made_up_for() -> None:
+    """Its times are not kept, and the first look is a launch later."""
+    setting = _setting({"clear": 1.5}, instead={2: _unproven, 4: _unproven})
+
+    assert {"clear": "REGRESSED"} == setting.run()
+    assert [0, 2, 4] == [one.slot.launch for one in setting.kept][:3]
+    assert POLICY.looks[0] + 2 == len(setting.launches.made)
+
+
+def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison() -> None:
+    """No budget is spent on launches of which none counts."""
+    setting = _setting({"clear": 1.5}, instead={2: _unproven, 3: _unproven})
+
+    with pytest.raises(NotMeasuredError, match="the processes of head ended 2 launches in a row without"):
+        setting.run()
+    assert (3, 1) == (len(setting.launches.made), len(setting.kept))
+
+
 def test_files_that_any_launch_loaded_count_as_loaded() -> None:
     """A file that one launch imported and a later one did not was measured."""
     loads = itertools.count()

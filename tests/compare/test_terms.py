@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.compare.engine import Terms, settle_method
+from perfkit.compare.engine import Terms, gate_policy, settle_method
 from perfkit.compare.survey import Survey
 from perfkit.config import Config, GateConfig, Project
 
@@ -58,3 +59,13 @@ def test_counts_of_different_versions_decide_only_where_nothing_is_timed(
     )
 
     assert decide == bool(method.exact_policy.gating)
+
+
+def test_the_page_on_gates_names_the_looks() -> None:
+    """A reader who counts launches finds a look where the page says that one is."""
+    page = (Path(__file__).parents[2] / "docs/gate.md").read_text()
+
+    (named,) = re.findall(r"After ((?:\d+, )+)… launches the gate looks", " ".join(page.split()))
+
+    told = tuple(int(one) for one in named.split(", ") if one)
+    assert told == gate_policy(alpha=0.01, family=1, served=True).looks[: len(told)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,88 @@ def test_a_part_that_is_named_again_is_a_row_of_its_own(project: Path) -> None:
     assert 0 == done.returncode
     assert (0, 1) == (first.placement.launch, second.placement.launch)
     assert {"timed:cell"} == {row.outcome.benchmark.name for row in (first, second)}
+
+
+def test_parts_of_one_name_are_told_once(project: Path) -> None:
+    """The line at the end has the number of those that are like the first."""
+    done = _run(
+        project, "import perfkit\nfor _ in range(3):\n    with perfkit.timed('cell'):\n        pass\n"
+    )
+
+    assert 3 == len(_rows(project / "benchmarks/ledger"))
+    assert 1 == done.stderr.count('"cell"')
+    assert ", and 2 more parts of that name -> run " in done.stderr
+
+
+@pytest.mark.parametrize(("warmup", "kept"), [("0", 400), ("2", 398), ("'settle'", None)])
+def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
+    project: Path, warmup: str, kept: int | None
+) -> None:
+    """Its times are those of all turns, and the first ones of all are those that are kept apart."""
+    block = (
+        f"for _ in range(400):\n    with perfkit.timed('step', warmup={warmup}):\n        sum(range(1000))\n"
+    )
+
+    done = _run(project, f"import perfkit\n{block}with perfkit.timed('after'):\n    pass\n")
+
+    rows = [row for row in _rows(project / "benchmarks/ledger") if row.outcome.metric.name == "time"]
+    assert ["timed:after", "timed:step"] == [row.outcome.benchmark.name for row in rows]
+    values, apart = rows[1].outcome.values, rows[1].outcome.warmup
+    assert 400 == len(values) + (apart or 0)
+    assert kept in {None, len(values)}
+    assert 1 == done.stderr.count("\n") == done.stderr.count('"step"')
+
+
+COROUTINES = """
+import asyncio, perfkit
+
+@perfkit.timed("fetch")
+async def fetch(event, others):
+    for other in others:
+        other.set()
+    await event.wait()
+    return "fetched"
+
+@perfkit.timed("fails")
+async def fails():
+    raise ValueError
+
+async def main():
+    first, second = asyncio.Event(), asyncio.Event()
+    print(*await asyncio.gather(fetch(first, []), fetch(second, [first, second])))
+    try:
+        await fails()
+    except ValueError:
+        print(asyncio.iscoroutinefunction(fetch))
+
+readings = iter([0.0, 1.0, 11.0, 111.0])
+from perfkit.interface import timing
+timing._read_clock = lambda: next(readings, 0.0)
+asyncio.run(main())
+"""
+
+
+def test_a_coroutine_function_is_timed_until_it_has_been_awaited(project: Path) -> None:
+    """Calls that overlap have their own beginnings, and what raises is not counted."""
+    done = _run(project, COROUTINES)
+
+    assert "fetched fetched\nTrue\n" == done.stdout, done.stderr
+    (row,) = _rows(project / "benchmarks/ledger")
+    assert "timed:fetch" == row.outcome.benchmark.name
+    # The one that began second ends first.
+    assert (11.0 - 1.0, 111.0 - 0.0) == row.outcome.values
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_function_that_makes_a_generator_is_refused(kind: str) -> None:
+    """Its call takes no time: what is wanted is a block around the lines that take its values."""
+    scope: dict[str, Callable[[], object]] = {}
+    exec(f"{kind} batches():\n    yield 1\n", scope)  # noqa: S102 (both kinds of a text of this test)
+
+    with pytest.raises(
+        UsageError, match=r'batches makes a generator, .* write `with perfkit.timed."load".:` '
+    ):
+        perfkit.timed("load")(scope["batches"])
 
 
 def test_a_process_that_is_forked_files_nothing(project: Path) -> None:

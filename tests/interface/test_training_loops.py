@@ -301,6 +301,32 @@ def test_what_was_measured_before_an_error_is_filed_when_the_program_ends(projec
     assert 5 == len(_rows(project / LEDGER)["step_time"].outcome.values)
 
 
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None
+import perfkit
+
+run = perfkit.training("net", warmup=1, steps=5, balance=5, counts=True)
+for _ in range(20):
+    sum(range(10_000))
+    run.step()
+print("the training went on")
+"""
+
+
+def test_a_training_without_torch_is_timed_by_its_own_word(project: Path) -> None:
+    """Its steps are filed, and what needs torch is left out; the line says so of the counts."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH], cwd=project, capture_output=True, text=True, check=False
+    )
+
+    assert "the training went on\n" == done.stdout, done.stderr
+    assert "no counts, since torch, which counts, cannot be imported" in done.stderr
+    rows = _rows(project / LEDGER)
+    assert 5 == len(rows["step_time"].outcome.values)
+    assert "time in residual" in rows
+
+
 @pytest.mark.usefixtures("project")
 def test_what_the_other_ranks_left_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

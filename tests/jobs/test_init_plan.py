@@ -331,6 +331,31 @@ def test_a_file_of_the_same_name_stays(repository: Repository) -> None:
     assert ".github/workflows/perfkit.yml is there already and stays as it is" in planned.remarks
 
 
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"setup.py": "from setuptools import setup\nsetup()\n"}, "setup.py"),
+        (
+            {"setup.py": "from setuptools import setup\nsetup()\n", "pyproject.toml": PROJECT},
+            "pyproject.toml",
+        ),
+        ({"requirements.txt": "msgspec\n"}, "requirements.txt"),
+        ({}, "**/*.py"),
+    ],
+)
+def test_the_job_names_a_file_of_dependencies_that_is_there(
+    repository: Repository, files: dict[str, str], named: str
+) -> None:
+    """The step that keeps what pip fetched fails where none is."""
+    repository.commit({**files, "widgets/__init__.py": "", "widgets/lists.py": LISTS})
+
+    text = text_of(plan(repository.root, "github"), ".github/workflows/perfkit.yml")
+
+    assert {f'cache-dependency-path: "{named}"'} == {
+        line.strip() for line in text.splitlines() if "cache-dependency-path" in line
+    }
+
+
 def test_names_that_pytest_collects_are_kept_to(repository: Repository) -> None:
     """The first benchmarks' file is named as the project's pytest collects it."""
     settings = PROJECT + '\n[tool.pytest.ini_options]\npython_files = ["check_*.py"]\ntestpaths = ["tests"]\n'

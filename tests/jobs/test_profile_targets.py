@@ -14,9 +14,9 @@ import typer
 from repositories import create_repository
 
 from perfkit.cli.app import app
-from perfkit.config import Project, load_project
+from perfkit.config import Config, Project, load_project
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.jobs.profile import ProfileRequest, run_profile
+from perfkit.jobs.profile import ProfileRequest, run_profile, usual_place
 from perfkit.jobs.profiles.torchrun import StartedRanks, started_ranks
 from perfkit.ledger.store import Ledger
 from perfkit.profiling.save import load_summary
@@ -218,3 +218,23 @@ def test_the_command_stands_before_a_line_of_torchrun(line: str, target: str, ar
     command: Any = typer.main.get_command(app)
     found = command.commands["profile"].make_context("profile", line.split()).params
     assert (target, arguments) == (found["target"], found["arguments"])
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("package.module:function", "function.stat"),
+        ("package.module:Trainer.fit", "Trainer.fit.stat"),
+        ("package.module:Trainer.evaluate", "Trainer.evaluate.stat"),
+        ("scripts/train.py", "train.stat"),
+        ("notebooks/a.first.ipynb", "a.first.stat"),
+        ("resnet.large", "resnet.large.stat"),
+    ],
+)
+def test_a_profile_without_a_place_is_named_for_all_of_its_target(
+    tmp_path: Path, target: str, name: str
+) -> None:
+    """Two methods of a class, or two targets that are named alike, do not overwrite one another's files."""
+    project = Project(root=tmp_path, config=Config())
+
+    assert tmp_path / "profiles" / name == usual_place(target, project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -74,6 +75,16 @@ def test_a_containers_share_counts_as_cores(tmp_path: Path, quota: str, cpus: fl
     """Half a core is half a core, whatever the host has; no share is more than the cores there are."""
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text(quota)
+
+    assert min(cpus, usable_cpus(tmp_path / "nowhere")) == usable_cpus(tmp_path)
+
+
+@pytest.mark.parametrize(("quota", "cpus"), [("50000", 0.5), ("150000", 1.5), ("-1", math.inf)])
+def test_a_share_in_older_control_groups_counts_as_well(tmp_path: Path, quota: str, cpus: float) -> None:
+    """Their first version has it in two files, and -1 where there is none."""
+    (tmp_path / "sys/fs/cgroup/cpu").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_quota_us").write_text(f"{quota}\n")
+    (tmp_path / "sys/fs/cgroup/cpu/cpu.cfs_period_us").write_text("100000\n")
 
     assert min(cpus, usable_cpus(tmp_path / "nowhere")) == usable_cpus(tmp_path)
 

@@ -198,6 +198,18 @@ def test_plugins_of_pytest_are_loaded_before_the_fork(
     assert {} == scouted.errors
 
 
+def test_a_marker_that_has_tests_run_again_is_overruled_and_named(trees: TwoTrees) -> None:
+    """Several plugins have one of this name; a benchmark runs once in a launch."""
+    trees.benchmarks(
+        "import pytest\n@pytest.mark.flaky(reruns=2)\ndef test_it(benchmark): benchmark(sum, [])\n"
+    )
+
+    with trees.launcher() as launcher:
+        scouted = scout(launcher.start("head", nodes=None))
+
+    assert (nodes("test_it"), ("@pytest.mark.flaky",)) == (list(scouted.found), scouted.overruled)
+
+
 @pytest.mark.parametrize(("addopts", "overruled"), [("-p no:xdist", ()), ("-n 2", ("-n",))])
 def test_options_of_other_plugins_are_undone_where_these_are_loaded(
     trees: TwoTrees, addopts: str, overruled: tuple[str, ...]

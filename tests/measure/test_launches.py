@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,3 +73,35 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
     assert LaunchResult(status="timeout", tail="it took longer than 3 s, the limit") == result
     child = read_process(int((tmp_path / "child").read_text()))
     assert child is None or "Z" == child.state
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        (
+            "pyproject.toml",
+            "[tool.perfkit]\nmargins = '2%'\n",
+            'pyproject.toml: unknown key "tool.perfkit.margins"',
+        ),
+        ("pyproject.toml", "[tool.perfkit\n", "pyproject.toml is not valid TOML"),
+        ("asv.conf.json", "{", "asv.conf.json"),
+    ],
+)
+def test_a_commit_whose_configuration_is_faulty_has_a_failed_launch(
+    tmp_path: Path, file: str, text: str, told: str
+) -> None:
+    """Others can be measured all the same; the file is named as it is in the commit."""
+    (tmp_path / file).write_text(text)
+
+    result = run_launch(
+        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
+        root=tmp_path,
+        benchmarks=".",
+        select=None,
+        ledger=tmp_path / "ledger",
+        environment=os.environ,
+        limit_s=60,
+    )
+
+    assert "error" == result.status
+    assert result.tail.startswith(told)

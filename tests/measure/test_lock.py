@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -210,3 +211,28 @@ def test_one_machine_has_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.setenv("PERFKIT_LOCK_FOLDER", str(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match=r"PERFKIT_LOCK_FOLDER is .*nowhere, which is no folder"):
         lock_folder()
+
+
+READ_ONLY = """
+mount -t tmpfs -o ro,mode=1777 none /run/lock || exit 77
+exec "$0" -c "from perfkit.measure.lock import lock_folder, machine_lock
+with machine_lock(say=print):
+    print(lock_folder())"
+"""
+
+
+@pytest.mark.skipif(not Path("/run/lock").is_dir(), reason="there is no such folder here")
+def test_a_folder_on_a_read_only_mount_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everyone might write to it by its mode, as in a container that may write to /tmp alone."""
+    monkeypatch.delenv("PERFKIT_LOCK_FOLDER")
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("no mount can be made here")
+
+    done = subprocess.run(
+        [unshare, "-rm", "sh", "-c", READ_ONLY, sys.executable], capture_output=True, text=True, check=False
+    )
+
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"no mount can be made here: {done.stderr}")
+    assert "/tmp\n" == done.stdout, done.stderr  # noqa: S108 (the place that all users share)

@@ -10,7 +10,7 @@ import pytest
 from processes_seen import wait_until
 from two_trees import FILE, SIDES, TwoTrees, nodes
 
-from perfkit.measure.lockstep.counted import count_training
+from perfkit.measure.lockstep.counted import count_benchmarks, count_training
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.pace import Pace
@@ -98,6 +98,7 @@ def test_both_sides_give_values_in_pairs(trees: TwoTrees, launcher: Launcher) ->
 
     assert [] == failures(record)
     assert nodes("test_before", "test_after") == list(record.timings) == list(paces) == list(record.seconds)
+    assert record.timings == record.proven
     for timing in record.timings.values():
         rounds = len(timing.base_s)
         assert rounds == len(timing.head_s)
@@ -263,6 +264,79 @@ def test_a_mishap_costs_one_benchmark_and_no_other(trees: TwoTrees, launcher: La
     assert set(SIDES) == set(record.reports)
 
 
+# Two ways in which plugins run a test again that failed: once it is over, and before it is reported.
+AGAIN = {
+    "protocol": """
+from _pytest.runner import runtestprotocol
+def pytest_runtest_protocol(item, nextitem):
+    for _ in range(3):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        if not any(report.failed for report in reports):
+            break
+    return True
+""",
+    "report": """
+import pytest
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call" and report.failed:
+        item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
+        item._initrequest()
+        for again in (item.ihook.pytest_runtest_setup, item.ihook.pytest_runtest_call):
+            pytest.CallInfo.from_call(lambda: again(item=item), when="call")
+    return report
+""",
+}
+
+
+@pytest.mark.parametrize("way", AGAIN)
+def test_a_test_that_a_plugin_runs_again_counts_once(trees: TwoTrees, launcher: Launcher, way: str) -> None:
+    """Its first end is told; those after it keep their own times, and the process still proves its code."""
+    trees.write({"benchmarks/conftest.py": AGAIN[way]})
+    body = "def test_{name}(benchmark):\n    assert benchmark({call}) == {result}\n"
+    trees.benchmarks(
+        NOTE
+        + body.format(name="raises", call="int, 'a word'", result=0)
+        + body.format(name="asserts", call="sum, []", result=1)
+        + "def test_short(benchmark): benchmark.pedantic(note, ['short'], rounds=3, iterations=2)\n"
+        + "def test_long(benchmark): benchmark.pedantic(note, ['long'], rounds=7, iterations=2)\n"
+        + body.format(name="last", call="sum, []", result=2)
+    )
+    tests = [f"test_{name}" for name in ("raises", "asserts", "short", "long", "last")]
+
+    try:
+        record = trees.launch(launcher, *tests, launch_s=0.01)
+    finally:
+        for root in trees.roots.values():
+            (root / "benchmarks/conftest.py").unlink()
+
+    assert ["test_raises", "test_asserts", "test_last"] == [test for test, *_ in failures(record)]
+    assert ["ValueError", "AssertionErr", "AssertionErr"] == [
+        one.message[: len("AssertionErr")].split(":")[0] for one in record.failures
+    ]
+    assert [(3, 3), (7, 7)] == [(len(one.base_s), len(one.head_s)) for one in record.timings.values()]
+    assert set(SIDES) == set(record.reports)
+
+
+def test_a_test_that_ends_the_session_ends_no_other_in_its_place(trees: TwoTrees, launcher: Launcher) -> None:
+    """Those after it are told to have had no turn; what was measured before stands."""
+    trees.benchmarks(
+        "import os, pytest\nHERE = os.path.basename(os.getcwd()) == 'head'\n"
+        + GOOD
+        + "def test_bad(benchmark):"
+        "\n    benchmark(sum, [])\n    if HERE: pytest.exit('enough')\n"
+    )
+
+    record = trees.launch(launcher, "test_before", "test_bad", "test_after")
+
+    assert [
+        ("test_bad", "head", "error", "its session ended, or went on to another test, before it was over"),
+        ("test_after", "head", "error", "its session ended before its test began"),
+    ] == failures(record)
+    assert nodes("test_before") == list(record.timings)
+
+
 # What ends head's process or keeps it, with how it is told.
 ENDS = {
     "exit": ("os._exit(3)", "error", "its process ended with exit status 3"),
@@ -298,6 +372,7 @@ def test_a_lost_process_ends_the_launch_and_is_told(
     assert [("test_bad", side, status, message)] == failures(record)
     assert nodes("test_before") == list(record.timings)
     assert {} == record.reports
+    assert {} == record.proven
     assert wait_until(lambda: nothing_left(trees))
 
 
@@ -462,6 +537,67 @@ def test_fresh_processes_give_the_same_record(trees: TwoTrees, tmp_path: Path) -
     assert "its process ended with exit status 3" == record.failures[-1].message
     assert nodes("test_before", "test_after") == list(record.timings)
     assert [(FILE,), (FILE,)] == [whole.reports[side].loaded for side in SIDES]
+
+
+def test_fresh_processes_can_be_given_thousands_of_benchmarks(trees: TwoTrees, tmp_path: Path) -> None:
+    """Their ids together are longer than an argument of a command may be."""
+    (tmp_path / "torch.py").write_text(GPU_IN_USE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    trees.benchmarks(GOOD)
+    gone = [f"test_{'long' * 20}_{number}" for number in range(2000)]
+
+    with trees.launcher(preload=["torch"], environment=environment) as unforked:
+        record = trees.launch(unforked, "test_before", *gone)
+        assert unforked.why_no_fork
+
+    assert nodes("test_before") == list(record.timings)
+    assert nodes(*gone) == [failure.node for failure in record.failures]
+    assert {} != record.proven
+    assert [] == list(trees.folder.glob("*.order"))
+
+
+# Ends head's process in its benchmark, or when it lists the files that it loaded.
+SILENT = """
+import os, sys
+HERE = os.path.basename(os.getcwd()) == "head"
+class Odd:
+    __file__ = property(lambda self: os._exit(3))
+def test_ends(benchmark): benchmark(os._exit if HERE else len, HERE and 3 or "")
+def test_odd(benchmark):
+    if HERE: sys.modules["odd"] = Odd()
+    benchmark(sum, [])
+"""
+
+
+def test_counts_of_a_process_without_its_proof_are_counted_once_more(
+    trees: TwoTrees, launcher: Launcher
+) -> None:
+    """In a process without the benchmark that ended it; the other side's stand."""
+    trees.benchmarks(SILENT + NOTE + GOOD)
+    wanted = nodes("test_before", "test_ends", "test_after")
+
+    found = count_benchmarks(launcher, wanted, limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
+
+    assert [(wanted[1], "head")] == [(one.node, one.side) for one in found.failures]
+    assert {"base": set(wanted), "head": {wanted[0], wanted[2]}} == {
+        side: set(counts) for side, counts in found.counts.items()
+    }
+    assert ["test_before", "test_ends", "test_after", "test_before"] == trees.said("head", "said.txt")
+    assert ["test_before", "test_ends", "test_after"] == trees.said("base", "said.txt")
+    assert set(SIDES) == set(found.reports)
+
+
+def test_counts_that_no_process_proves_have_failed(trees: TwoTrees, launcher: Launcher) -> None:
+    """Nobody knows which code they are of, so that there are none."""
+    trees.benchmarks(SILENT)
+
+    found = count_benchmarks(launcher, nodes("test_odd"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None)
+
+    assert [("head", "its process ended without telling which code it had run")] == [
+        (one.side, one.message) for one in found.failures
+    ]
+    assert {"base": 1, "head": 0} == {side: len(counts) for side, counts in found.counts.items()}
+    assert {"base"} == set(found.reports)
 
 
 def test_a_training_that_failed_with_code_from_elsewhere_is_told(

@@ -260,7 +260,9 @@ def test_sides_without_room_are_counted_and_profiled_one_after_the_other(
     counted = count_benchmarks(
         launcher, nodes("test_device", "test_host"), limit_s=lambda _: 20.0, on_benchmark=lambda _: None
     )
-    turns = profile_sides(lambda side: launcher.start(side, nodes=[NODE]), calls=5, limit_s=20.0, apart=True)
+    turns = profile_sides(
+        NODE, lambda side: launcher.start(side, nodes=[NODE]), calls=5, limit_s=20.0, apart=True
+    )
 
     assert () == counted.failures
     assert {"base": 2, "head": 2} == {side: len(found) for side, found in counted.counts.items()}

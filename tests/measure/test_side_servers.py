@@ -218,6 +218,40 @@ def test_a_server_that_died_is_replaced(trees: TwoTrees) -> None:
     assert 2 == len({one["pid"] for one in said(trees, "imported")})
 
 
+SEEN = """
+import pathlib, pytest
+mark = pathlib.Path(__file__).with_suffix(".mark")
+again = mark.exists()
+mark.touch()
+"""
+FIRST = "def test_first(benchmark): benchmark(sum, [])\n"
+# Ways in which what was collected at first is not collected later on, with what is told of it.
+VANISHING = {
+    f"if not again:\n    {FIRST}": "its id may depend on the hash seed, the time or a listing of files",
+    f"if again: raise OSError('not now')\n{FIRST}": "OSError: not now",
+    f"if again: pytest.skip('not now', allow_module_level=True)\n{FIRST}": "not now",
+}
+
+
+@pytest.mark.parametrize("text", VANISHING, ids=["another id", "an error", "a skip"])
+def test_a_benchmark_that_is_not_collected_again_is_told(trees: TwoTrees, text: str) -> None:
+    """It has failed on that side, for the reason that is known; others keep their own times."""
+    trees.write({"benchmarks/bench_other.py": "def test_other(benchmark): benchmark(sum, [])\n"})
+    trees.benchmarks(SEEN + text, "base")
+    trees.benchmarks(FIRST, "head")
+    wanted = [*nodes("test_first"), "benchmarks/bench_other.py::test_other"]
+    with trees.launcher() as launcher:
+        assert [set(wanted)] * 2 == [set(one.found) for one in launcher.survey().values()]
+        launcher.renew()
+        record = launcher.launch(next(iter(schedule(seed=1))), wanted, paces={}, rules=RULES)
+
+    (failure,) = record.failures
+    assert (wanted[0], "base") == (failure.node, failure.side)
+    assert f"was not collected again: {VANISHING[text]}" in failure.message
+    assert wanted[1:] == list(record.timings)
+    assert set(SIDES) == set(record.reports)
+
+
 def test_a_side_can_be_surveyed_again(trees: TwoTrees) -> None:
     """Its launches then run the files that it has now."""
     with trees.launcher() as launcher:

@@ -16,7 +16,7 @@ PACE = plan_pace(1e-5, launch_s=0.1)
 
 
 def _runner(side: Side, values: list[float], typical: list[float]) -> Runner:
-    runner = Runner(SimpleNamespace(side=side), limit_s=1.0)  # type: ignore[arg-type]
+    runner = Runner(SimpleNamespace(side=side), "test_it", limit_s=1.0)  # type: ignore[arg-type]
     runner.values, runner.typical = values, typical
     return runner
 

@@ -8,12 +8,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import get_args
 
+from perfkit.agent.loading import is_script
 from perfkit.config import Project
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.extras import is_installed, need
 from perfkit.ledger.store import Ledger
 from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
+from perfkit.processes.notebooks import is_notebook
 from perfkit.profiling.ranks import check_port
 from perfkit.profiling.targets import Target, resolve_target
 from perfkit.records import Commit, Machine, PassName
@@ -66,6 +68,16 @@ class ProfileRequest:
     ranks: int | None = None
     port: int | None = None
     stall_limit_s: float = 600.0
+
+
+def usual_place(target: str, project: Project) -> Path:
+    """Return the ``.stat`` file of a target where none is named: among the profiles, by the target's name.
+
+    A method has the name of its class before its own, as other classes may have one that is called alike.
+    """
+    name = Path(target.rpartition(":")[2])
+    is_file = is_script(target) or is_notebook(target)
+    return project.path(project.config.profiles) / f"{name.stem if is_file else name.name}{_SUFFIX}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from types import MappingProxyType, TracebackType
 from typing import Protocol, Self
 
 from perfkit.agent import COLLECTING
-from perfkit.agent.channel import Channel
+from perfkit.agent.channel import Channel, Message
 from perfkit.agent.tree import Process
 from perfkit.config import AsvSuite
 from perfkit.processes.commands import (
@@ -67,11 +67,18 @@ class Assignment:
 
 
 class Child:
-    """One measured process, and the channel to it; its temporary files go away with it."""
+    """One measured process, and the channel to it; its temporary files go away with it.
+
+    ``missing`` are the benchmarks that it cannot run, as it did not collect them, with the reason, "" where
+    that is not known. ``over`` are those of which no message is expected any more.
+    """
 
     def __init__(self, side: Side, process: ChildProcess, channel: Channel, log: Path) -> None:
         self.side, self.channel, self.log = side, channel, log
+        self.missing: dict[str, str] = {}
+        self.over: set[str] = set()
         self._process = process
+        self._kept: list[Message] = []
 
     @property
     def _temporary(self) -> Path:
@@ -94,6 +101,28 @@ class Child:
     def look(self) -> tuple[Process, ...]:
         """Return the tree; processes that left the child's group are stopped with it from now on."""
         return self._process.look()
+
+    def receive(self, limit_s: float) -> Message:
+        """Wait for the next message of a benchmark that is not over, of the session, or for a report.
+
+        A benchmark that begins anew although it is over, as some plugin may have it, is made to end at once.
+
+        Raises:
+            ChannelClosedError: it has ended.
+            ChannelTimeoutError: it sent nothing in time.
+        """
+        while True:
+            message = self._kept.pop() if self._kept else self.channel.receive(limit_s)
+            if message["kind"] == "missing":
+                self.missing.update(message["nodes"])
+            if message.get("node") not in self.over:
+                return message
+            if message["kind"] == "ready":
+                self.channel.send({"kind": "abandon", "reason": "it is over in this launch"})
+
+    def keep(self, message: Message) -> None:
+        """Keep a message, which is the next one that is received."""
+        self._kept.append(message)
 
     def end(self) -> int:
         """End the child if it has not ended, and return its exit status (negative: a signal).
@@ -288,12 +317,14 @@ class FreshProcesses:
         """Start a fresh process, by the interpreter of its side."""
         interpreter = self._interpreters.get(side, Interpreter())
         log = Path(assignment.log)
+        # As an argument it could not have more than 128 KiB on Linux, which the ids of a large suite fill.
+        order = log.with_suffix(".order")
+        order.write_text(json.dumps(asdict(assignment)), encoding="utf-8")
         ours, theirs = socket.socketpair()
         with theirs, log.open("w") as output:
             descriptor = theirs.fileno()
-            text = json.dumps(asdict(assignment))
             command = agent_command(
-                "run_fresh", str(descriptor), assignment.log, text, python=interpreter.python
+                "run_fresh", str(descriptor), assignment.log, str(order), python=interpreter.python
             )
             process = GuardedCommand(
                 [*self._under, *command],

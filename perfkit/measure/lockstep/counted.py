@@ -19,6 +19,9 @@ from perfkit.records import SIDES, Side, Status
 
 # What torch raises on a device without memory left.
 _DEVICE_FULL = "OutOfMemoryError"
+# What was counted in a process that a benchmark ended is counted once more, in a process without that one.
+_TRIES = 2
+_NOT_PROVEN = "its process ended without telling which code it had run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,8 @@ def count_benchmarks(
 ) -> CountedSides:
     """Count each benchmark on both sides at once, or on one; ``on_benchmark`` receives each node id before.
 
-    A benchmark that kills or hangs its process has no counts on that side; a new process counts the others.
+    A benchmark that kills or hangs its process has no counts on that side; new processes count the others,
+    those as well that were counted before it, since the process ended without the proof of its code.
     Where both sides have no room on an accelerator, each is counted alone.
     """
     alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
@@ -85,14 +89,20 @@ def _count(
     names: Sequence[Side],
 ) -> CountedSides:
     sides = [_Side(launcher, side, nodes) for side in names]
+    wanted = nodes
     try:
-        for node in nodes:
-            on_benchmark(node)
+        for _ in range(_TRIES):
+            for node in wanted:
+                on_benchmark(node)
+                for one in sides:
+                    one.begin(node, limit_s(node))
+                for one in sides:
+                    one.finish(node)
             for one in sides:
-                one.begin(node, limit_s(node))
-            for one in sides:
-                one.finish(node)
-        reports = {one.side: report for one in sides if (report := one.report()) is not None}
+                one.prove()
+            wanted = [node for node in nodes if any(node in one.wanted for one in sides)]
+        for one in sides:
+            one.give_up()
     finally:
         for one in sides:
             one.end()
@@ -103,7 +113,7 @@ def _count(
         failures=tuple(
             replace(failure, both=failure.node in skipped) for one in sides for failure in one.failures
         ),
-        reports=reports,
+        reports={one.side: joined_report(one.reports) for one in sides if one.reports},
     )
 
 
@@ -183,17 +193,24 @@ class _Side:
     """One side's process, and what it has counted."""
 
     def __init__(self, launcher: Launcher, side: Side, nodes: Sequence[str]) -> None:
-        self._launcher, self.side, self._nodes = launcher, side, nodes
+        self._launcher, self.side = launcher, side
         self._child: Child | None = launcher.start(side, nodes=nodes)
         self._runner: Runner | None = None
+        self._unproven: list[str] = []
+        self._dropped: list[str] = []
+        self.wanted: Sequence[str] = nodes
         self.counts: dict[str, Counts] = {}
         self.failures: list[Failure] = []
+        self.reports: list[SideReport] = []
 
     def begin(self, node: str, limit_s: float) -> None:
         """Order its process to count a benchmark, without waiting; start a process if there is none."""
+        self._runner = None
+        if node not in self.wanted:
+            return
         if self._child is None:
-            self._child = self._launcher.start(self.side, nodes=self._nodes[self._nodes.index(node) :])
-        self._runner = Runner(self._child, limit_s=limit_s)
+            self._child = self._launcher.start(self.side, nodes=self.wanted[self.wanted.index(node) :])
+        self._runner = Runner(self._child, node, limit_s=limit_s)
         try:
             self._runner.arrive()
             self._runner.begin_counting(self._launcher.root(self.side))
@@ -206,16 +223,37 @@ class _Side:
             return
         try:
             self.counts[node] = msgspec.convert(self._runner.finish_counting(), Counts)
+            self._unproven.append(node)
         except BenchmarkError as error:
             self._fail(node, error)
 
-    def report(self) -> SideReport | None:
-        """Return the report that its process sends at its end, None where there is none."""
-        return read_report(self._child) if self._child is not None else None
+    def prove(self) -> None:
+        """Keep the report that its process sends at its end; what has none is ``wanted`` once more."""
+        if self._child is not None:
+            report = read_report(self._child)
+            if report is not None:
+                self.reports.append(report)
+            else:
+                self._drop()
+            self.end()
+        self.wanted, self._dropped = self._dropped, []
+
+    def give_up(self) -> None:
+        """Take what no process has proved for failed."""
+        self.failures += [
+            Failure(node=node, side=self.side, status="error", message=_NOT_PROVEN) for node in self.wanted
+        ]
+
+    def _drop(self) -> None:
+        """Drop the counts of a process that ended without its report: nobody knows which code they are of."""
+        for node in self._unproven:
+            del self.counts[node]
+        self._dropped += self._unproven
 
     def end(self) -> int:
         """End its process and return its exit status, 0 where there is none."""
         child, self._child = self._child, None
+        self._unproven = []
         return child.end() if child is not None else 0
 
     def _fail(self, node: str, error: BenchmarkError) -> None:
@@ -223,4 +261,6 @@ class _Side:
         failure = failure_of(node, error)
         child = self._child
         assert child is not None  # noqa: S101 (it has just failed there)
+        if error.fatal:
+            self._drop()
         self.failures.append(ended(failure, self.end(), child) if error.fatal else failure)

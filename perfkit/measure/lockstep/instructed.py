@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfkit.agent.callgrind import INSTRUCTIONS, instructions_by_function
-from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.agent.instructed import TURNS, WARM_UP
 from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.children import Assignment, Child, FreshProcesses
-from perfkit.measure.lockstep.launch import Failure, ended
+from perfkit.measure.lockstep.launch import Failure, ended, read_report
 from perfkit.measure.lockstep.launcher import MeasuredTrees
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side
@@ -62,7 +61,7 @@ class _Run:
         shutil.rmtree(self._place, ignore_errors=True)
         self._place.mkdir()
         self._child = self._start(callgrind)
-        self._runner = Runner(self._child, limit_s=limit_s)
+        self._runner = Runner(self._child, node, limit_s=limit_s)
         self._status: int | None = None
         self._problem: str | None = None
 
@@ -128,11 +127,10 @@ class _Run:
 
     def _wrong_code(self) -> str | None:
         """Return why its counts are not those of its side's code, None where they are."""
-        try:
-            foreign = self._child.channel.receive(self._limit_s)["foreign"]
-        except (ChannelClosedError, ChannelTimeoutError):
+        report = read_report(self._child)
+        if report is None:
             return "its process ended before it told which code it ran"
-        return foreign_in_words(foreign) if foreign else None
+        return foreign_in_words(report.foreign) if report.foreign else None
 
     def _count(self, calls: int) -> Count:
         turns = [self._read(turn) for turn in range(WARM_UP + 1, TURNS + 1)]

@@ -66,7 +66,8 @@ class LaunchRecord:
     """The results of one launch; ``seconds`` is the wall time of each benchmark, fixtures included.
 
     ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
-    that a throttled device, or the other side on the same device, spoilt.
+    that a throttled device, or the other side on the same device, spoilt. Of the ``unproven`` benchmarks a
+    side ended without its report, so that nobody knows which code their times are of.
     """
 
     timings: Mapping[str, Timing]
@@ -76,6 +77,12 @@ class LaunchRecord:
     facts: Mapping[str, str] = field(default_factory=dict)
     marks: tuple[str, ...] = ()
     set_aside: tuple[LaunchRecord, ...] = ()
+    unproven: frozenset[str] = frozenset()
+
+    @property
+    def proven(self) -> Mapping[str, Timing]:
+        """The times of the benchmarks of which both sides have proved their code."""
+        return {node: timing for node, timing in self.timings.items() if node not in self.unproven}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +140,7 @@ def run_launch(
         ),
         reports=reports,
         seconds=seconds,
+        unproven=frozenset(timings) if len(reports) < len(children) else frozenset(),
     )
 
 
@@ -166,6 +174,7 @@ def run_alone(
         failures=tuple(failures),
         reports={side: report for side, report in known if report is not None},
         seconds={node: first.seconds[node] + second.seconds.get(node, 0.0) for node in first.seconds},
+        unproven=frozenset(timings) if first.report is None or second.report is None else frozenset(),
     )
 
 
@@ -199,7 +208,7 @@ def _run_side(
     try:
         for node in nodes:
             begun = time.monotonic()
-            runner = Runner(child, limit_s=rules.limit_s(node))
+            runner = Runner(child, node, limit_s=rules.limit_s(node))
             try:
                 _measure_alone(node, runner, own, paces, rules, before)
             except BenchmarkError as error:
@@ -253,6 +262,7 @@ def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
         failures=tuple(failure for one in records for failure in one.failures),
         reports={side: joined_report(known) for side, known in reports.items() if known},
         seconds={node: seconds for one in records for node, seconds in one.seconds.items()},
+        unproven=frozenset[str]().union(*(one.unproven for one in records)),
     )
 
 
@@ -278,6 +288,7 @@ def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, 
         record,
         timings={node: timing for node, timing in record.timings.items() if node not in nodes},
         failures=tuple(one for one in record.failures if one.node not in nodes),
+        unproven=record.unproven.difference(nodes),
     )
     joined = joined_records([rest, again])
     return replace(joined, set_aside=(*record.set_aside, *((spoilt,) if timings else ())))
@@ -287,7 +298,8 @@ def read_report(child: Child) -> SideReport | None:
     """Return the report of a child whose session is over, None where it sent none in time."""
     child.resume()
     try:
-        message = child.channel.receive(_GOODBYE_S)
+        while (message := child.receive(_GOODBYE_S))["kind"] != "done":
+            pass
     except (ChannelClosedError, ChannelTimeoutError):
         return None
     return SideReport(
@@ -299,7 +311,7 @@ def read_report(child: Child) -> SideReport | None:
 
 
 def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules: LaunchRules) -> Timing:
-    runners = [Runner(child, limit_s=rules.limit_s(node)) for child in children]
+    runners = [Runner(child, node, limit_s=rules.limit_s(node)) for child in children]
     try:
         for child in children:
             child.resume()

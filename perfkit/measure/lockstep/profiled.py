@@ -24,24 +24,26 @@ class ProfiledTurn:
 
 
 def profile_sides(
-    start: Callable[[Side], Child], *, calls: int, limit_s: float, apart: bool = False
+    node: str, start: Callable[[Side], Child], *, calls: int, limit_s: float, apart: bool = False
 ) -> Mapping[Side, ProfiledTurn] | None:
-    """Return one turn of each side; None where a side failed, since then there is nothing to compare.
+    """Return one turn of each side at a benchmark; None where one failed, as nothing can be compared then.
 
     ``calls`` are made in turns, and the turn with the median time per call is returned. A benchmark that
     allows fewer calls has fewer turns. Sides that have to be ``apart`` are profiled one after the other.
     """
     found: dict[Side, ProfiledTurn] = {}
     for sides in ((side,) for side in SIDES) if apart else (SIDES,):
-        profiled = _profiled([start(side) for side in sides], calls, limit_s)
+        profiled = _profiled(node, [start(side) for side in sides], calls, limit_s)
         if profiled is None:
             return None
         found |= profiled
     return found
 
 
-def _profiled(children: Sequence[Child], calls: int, limit_s: float) -> Mapping[Side, ProfiledTurn] | None:
-    runners = [Runner(child, limit_s=limit_s) for child in children]
+def _profiled(
+    node: str, children: Sequence[Child], calls: int, limit_s: float
+) -> Mapping[Side, ProfiledTurn] | None:
+    runners = [Runner(child, node, limit_s=limit_s) for child in children]
     try:
         for runner in runners:
             runner.arrive()

@@ -143,22 +143,22 @@ def measure_presence(
     All three are of one process, so that what differs between processes has no part in it.
     """
     try:
-        effects = {side: _effect_on(side, start, pace, limit_s) for side in SIDES}
+        effects = {side: _effect_on(node, side, start, pace, limit_s) for side in SIDES}
     except BenchmarkError:
         return None
     return Presence(node=node, effects=effects)
 
 
-def _effect_on(side: Side, start: Callable[[Side], Child], pace: Pace, limit_s: float) -> Effect:
+def _effect_on(node: str, side: Side, start: Callable[[Side], Child], pace: Pace, limit_s: float) -> Effect:
     own = start(side)
     try:
-        runner = Runner(own, limit_s=limit_s)
+        runner = Runner(own, node, limit_s=limit_s)
         runner.arrive()
         own.stop()
         before_s = _block(runner, pace, first=True)
         guest = start(other(side))
         try:
-            visitor = Runner(guest, limit_s=limit_s)
+            visitor = Runner(guest, node, limit_s=limit_s)
             visitor.arrive()
             guest.stop()
             visitor.run(untimed=pace.begins_with, loops=pace.loops, rounds=pace.rounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.agent.clock import DeviceMemory
@@ -11,6 +12,9 @@ from perfkit.agent.cold_start import ColdStart
 from perfkit.agent.tree import read_process
 from perfkit.measure.lockstep.children import Child
 from perfkit.records import Side, Status
+
+_WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
+_RAN_AGAIN = "began its benchmark again in the same launch, as a plugin that runs tests again may have it"
 
 
 class BenchmarkError(Exception):
@@ -37,10 +41,13 @@ class BenchmarkError(Exception):
 
 
 class Runner:
-    """A child at one benchmark; ``limit_s`` is how many seconds it may send nothing."""
+    """A child at the benchmark ``node``; ``limit_s`` is how many seconds it may send nothing.
 
-    def __init__(self, child: Child, *, limit_s: float) -> None:
-        self.child = child
+    Only messages of this benchmark are taken for its own, whatever else runs in the child.
+    """
+
+    def __init__(self, child: Child, node: str, *, limit_s: float) -> None:
+        self.child, self.node = child, node
         self.values: list[float] = []
         self.typical: list[float] = []
         self.host_s: list[float] = []
@@ -58,6 +65,7 @@ class Runner:
         self._inside = False
         self._over = False
         self._abandoned = False
+        self._again = False
         self._watched: tuple[int, ...] = ()
 
     @property
@@ -69,12 +77,10 @@ class Runner:
         """Wait until the benchmark is ready to be timed, and return what it asks for.
 
         Raises:
-            BenchmarkError: it failed, was skipped, or did not get ready in time.
+            BenchmarkError: it failed, was skipped, was not there, or did not get ready in time.
         """
         self.child.resume()
-        message = self._receive()
-        if message["kind"] == "done":
-            raise BenchmarkError(self.side, "error", "was not collected again", fatal=True)
+        message = self._receive("ready")
         self._inside = True
         self.on_device = bool(message.get("device"))
         return message
@@ -111,7 +117,7 @@ class Runner:
             "rounds": rounds,
             "core": core,
         }
-        answer = self._asked({**order, "watch": True} if watch else order)
+        answer = self._asked({**order, "watch": True} if watch else order, "timed")
         self.iterations += untimed + loops * rounds
         self._keep(answer, loops)
         return answer
@@ -138,7 +144,7 @@ class Runner:
         Raises:
             BenchmarkError: it died, or gave no answer in time.
         """
-        answer = self._asked({"kind": "memory"})
+        answer = self._asked({"kind": "memory"}, "memory")
         found = answer["devices"]
         self.memory = None if found is None else tuple(DeviceMemory(**one) for one in found)
 
@@ -148,7 +154,7 @@ class Runner:
         Raises:
             BenchmarkError: it raised, died, or gave no answer in time.
         """
-        return self._asked({"kind": "profile", "calls": calls})
+        return self._asked({"kind": "profile", "calls": calls}, "profiled")
 
     def begin_counting(self, root: Path) -> None:
         """Order it to count its own calls, without waiting; places in the code are relative to ``root``."""
@@ -166,10 +172,10 @@ class Runner:
         Raises:
             BenchmarkError: the test failed, or ended before the counts came.
         """
-        answer = self._receive()
+        answer = self._receive("counted", "made_calls")
         self._send({"kind": "go_on"})
         self._inside = False
-        self._receive()
+        self._receive("finished")
         return answer
 
     def leave(self) -> None:
@@ -189,7 +195,7 @@ class Runner:
             BenchmarkError: the test failed.
         """
         try:
-            self._receive()
+            self._receive("finished")
         finally:
             self.child.stop()
 
@@ -203,12 +209,8 @@ class Runner:
         while not self._over:
             try:
                 if self._inside:
-                    self._abandoned = True
-                    self._send({"kind": "abandon", "reason": "the other side could not be measured"})
-                    self._inside = False
-                    self._receive()
-                else:
-                    self.arrive()
+                    self._abandon("the other side could not be measured")
+                self._inside = self._receive("ready", "finished")["kind"] == "ready"
             except BenchmarkError as error:
                 if error.fatal:
                     raise
@@ -226,12 +228,12 @@ class Runner:
         found = [read_process(pid) for pid in self._watched]
         return sum(process.cpu_s for process in found if process is not None)
 
-    def _asked(self, order: Message) -> Message:
-        """Let it go on for the answer to an order, and stop it again."""
+    def _asked(self, order: Message, answer: str) -> Message:
+        """Let it go on for an answer of a kind to an order, and stop it again."""
         self.child.resume()
         try:
             self._send(order)
-            return self._receive()
+            return self._receive(answer)
         finally:
             self.child.stop()
 
@@ -241,22 +243,62 @@ class Runner:
         except ChannelClosedError as error:
             raise BenchmarkError(self.side, "error", "", fatal=True) from error
 
-    def _receive(self) -> Message:
+    def _abandon(self, why: str) -> None:
+        """Order the test, which is in its benchmark, to end there."""
+        self._abandoned = True
+        self._send({"kind": "abandon", "reason": why})
+        self._inside = False
+
+    def _receive(self, *kinds: str) -> Message:
+        """Wait until the benchmark sends a message of one of some kinds, or its test is over."""
+        while True:
+            if not self._inside and not self.iterations and self.node in self.child.missing:
+                self._give_up()
+            message = self._next()
+            if message["kind"] == "missing":
+                continue
+            if message.get("node") != self.node:
+                self.child.keep(message)
+                self._give_up(ended=message["kind"] == "done")
+            if message["kind"] == "finished":
+                self._finish(message)
+                return message
+            if message["kind"] in kinds:
+                return message
+            if message["kind"] == "ready":
+                self._again = True
+                self._abandon("a test runs its benchmark once in a launch")
+
+    def _give_up(self, *, ended: bool = False) -> NoReturn:
+        """Take the benchmark for over, as the session has ended or gone on without it."""
+        if self._inside or self.iterations:
+            words = "its session ended, or went on to another test, before it was over"
+        elif ended and self.node not in self.child.missing:
+            words = "its session ended before its test began"
+        else:
+            words = f"was not collected again: {self.child.missing.get(self.node) or _WHY_NOT}"
+        self._close()
+        raise BenchmarkError(self.side, "error", words)
+
+    def _close(self) -> None:
+        self._inside, self._over = False, True
+        self.child.over.add(self.node)
+
+    def _next(self) -> Message:
         try:
-            message = self.child.channel.receive(self._limit_s)
+            return self.child.receive(self._limit_s)
         except ChannelTimeoutError as error:
             words = f"gave no sign of life within its limit of {self._limit_s:g} s"
             raise BenchmarkError(self.side, "timeout", words, fatal=True) from error
         except ChannelClosedError as error:
             raise BenchmarkError(self.side, "error", "", fatal=True) from error
-        if message["kind"] == "finished":
-            self._finish(message)
-        return message
 
     def _finish(self, message: Message) -> None:
         """Note that the test is over; that is a failure unless it was ordered to go on and then passed."""
         told_to_go_on = self.iterations > 0 and not self._inside
-        self._inside, self._over = False, True
+        self._close()
+        if self._again:
+            raise BenchmarkError(self.side, "error", _RAN_AGAIN)
         # A test that was abandoned skips its rest only because it was ordered to.
         self.skipped = message["status"] == "skipped" and not self._abandoned
         if message["status"] != "ok":

@@ -55,6 +55,15 @@ _HOOKED = "_perfkit_hooked"
 _Call = Callable[..., Any]
 
 
+def can_import_torch() -> bool:
+    """Tell whether torch can be imported; a training that says by itself where its steps end needs none."""
+    try:
+        import torch  # noqa: F401 (to see whether it can be)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
 def hook_torch(clock: PhaseClock) -> contextlib.ExitStack:
     """Set the hooks in torch, and return what removes them when it is closed.
 
@@ -177,9 +186,7 @@ def _wrap(
 
 
 def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _Call:
-    import torch
-
-    is_compiling = torch.compiler.is_compiling
+    is_compiling = _is_compiling()
 
     @functools.wraps(call)
     def timed(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 (the wrapped call's own signature)
@@ -193,6 +200,15 @@ def _timed(clock: PhaseClock, call: _Call, phase_of: Callable[[Any], str]) -> _C
 
     setattr(timed, _HOOKED, True)
     return timed
+
+
+def _is_compiling() -> Callable[[], bool]:
+    """Return what tells whether torch's compiler traces now; without torch none does."""
+    if not can_import_torch():
+        return lambda: False
+    import torch
+
+    return torch.compiler.is_compiling
 
 
 def _always(phase: str) -> Callable[[Any], str]:
