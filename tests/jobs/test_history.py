@@ -21,7 +21,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.jobs import history as jobs
 from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Row
+from perfkit.records import Environment, Machine, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.history import HistoryReport
 from perfkit.records.policies import JudgedPolicy
@@ -207,6 +207,28 @@ def test_another_kernel_is_named(scene: Scene) -> None:
     (point,) = scene.read().points
 
     assert ("environment", "system not set -> Linux 7") == (point.cause, point.detail)
+
+
+def test_what_a_device_did_around_one_launch_made_no_step(scene: Scene) -> None:
+    """Its temperature, power, clocks and memory differ between any two runs, and the commit is accused."""
+
+    def device(number: int) -> Machine:
+        names = ("temperature_c", "power_w", "sm_mhz", "memory_mhz")
+        facts = {
+            f"gpu0_{name}_{moment}": str(40 + 37 * number % 23)
+            for name in names
+            for moment in ("before", "after")
+        }
+        held = {"gpu0_held_back_after": "at its power cap"} if number % 2 else {}
+        facts |= {"gpu0_reserved_bytes": str(number), **held}
+        return replace(MACHINE, facts={**MACHINE.facts, **facts})
+
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1, machine=device)
+
+    report = scene.read()
+
+    assert ["code"] == [point.cause for point in report.points]
+    assert 1 == history_exit_code(report)
 
 
 def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
