@@ -24,13 +24,11 @@ from perfkit.records.experiments import (
 )
 from perfkit.stats.crossing import crossing
 from perfkit.stats.interval import error_per_look, location_interval
-from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
+from perfkit.verdict.judge import LARGEST_LOG, LEAST_SD, WELL_KNOWN, interval_verdict
 
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
 _FEWEST_BLOCKS = 2
-# From so many blocks on a tenth of them is left out at each end.
-_TRIMMED_FROM = 10
 # Numbers of blocks at which an experiment is judged, as far as it may run so many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
@@ -287,7 +285,8 @@ def _measured_effect(
     ]
     if len(seen) < _FEWEST_BLOCKS:
         return _unknown(contrast, response, len(seen), never)
-    interval = location_interval(seen, range(len(seen)), error=error, trimmed_from=_TRIMMED_FROM)
+    doubted = response in TIMES and len(seen) < WELL_KNOWN
+    interval = location_interval(seen, range(len(seen)), error=error, least_sd=LEAST_SD if doubted else 0.0)
     centre, half_width = float(interval.centre), float(interval.half_width)
     back: Callable[[float], float] = _ratio if response.scale == "ratio" else float
     low, high = back(centre - half_width), back(centre + half_width)
