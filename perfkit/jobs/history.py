@@ -185,7 +185,7 @@ class _Reading:
             if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
         ]
         for _, run_id, base, head in sorted(around):
-            found = gate_ratio(self.ledger.times_of(run_id, trend.benchmark), base=base, head=head)
+            found = gate_ratio(run_id, trend.benchmark, self.ledger.times_of, base=base, head=head)
             if found is not None:
                 return found
         return None
