@@ -56,7 +56,8 @@ class Effect:
 
     ``value``, ``low`` and ``high`` are ratios (1.0 means no change), or differences where the response's
     scale says so; all are None where there were too few blocks. ``verdict`` is that of times and bytes.
-    ``blocks`` are those in which every trial it needs succeeded; ``left_out`` are variants that never did.
+    ``blocks`` are those in which every trial it needs succeeded; ``left_out`` are variants that never did, or
+    that failed where other pairs remained.
     """
 
     contrast: Contrast
@@ -151,8 +152,7 @@ def judged_blocks(record: ExperimentRecord) -> int:
 
 def finished_blocks(record: ExperimentRecord) -> int:
     """Return how many blocks have a trial of every variant; one that has failed needs no more."""
-    failed = {trial.variant for trial in record.trials if trial.status != "ok"}
-    names = {variant.name for variant in record.experiment.variants} - failed
+    names = {variant.name for variant in record.experiment.variants} - _failed(record.trials)
     seen: dict[int, set[str]] = {}
     for trial in record.trials:
         seen.setdefault(trial.block, set()).add(trial.variant)
@@ -164,9 +164,9 @@ def is_decided(record: ExperimentRecord) -> bool:
 
     That time is the one per sample where samples are known, else that of a step, else the total.
     """
-    found = main_effects(effects_of(record))
+    found, failed = main_effects(effects_of(record)), _failed(record.trials)
     # More blocks would say nothing about variants that failed.
-    effects = [effect for effect in found if effect.blocks or not effect.left_out]
+    effects = [effect for effect in found if _without(effect.contrast.pairs, failed)]
     return bool(effects) and all(effect.verdict not in {None, "INCONCLUSIVE"} for effect in effects)
 
 
@@ -273,10 +273,7 @@ def _measured_effect(
     margin: float,
 ) -> Effect:
     cells = _cells(trials, response, blocks)
-    never = sorted(
-        {name for pair in (*contrast.pairs, *contrast.against) for name in pair}
-        - {variant for found in cells.values() for variant in found}
-    )
+    never = _left_out(contrast, trials, cells)
     pairs, against = (_without(side, never) for side in (contrast.pairs, contrast.against))
     seen = [
         value
@@ -301,6 +298,25 @@ def _measured_effect(
         blocks=len(seen),
         left_out=tuple(never),
     )
+
+
+def _left_out(
+    contrast: Contrast, trials: Sequence[Trial], cells: Mapping[int, Mapping[str, float]]
+) -> list[str]:
+    """Return the variants that a contrast does without: they have no value, or failed.
+
+    One that failed runs no more, so that with it no later block would count. Where no pair is left without
+    it, the blocks before it failed are all there is.
+    """
+    names = {name for pair in (*contrast.pairs, *contrast.against) for name in pair}
+    never = names - {variant for found in cells.values() for variant in found}
+    lost = never | (names & _failed(trials))
+    sides = [side for side in (contrast.pairs, contrast.against) if side]
+    return sorted(lost if all(_without(side, lost) for side in sides) else never)
+
+
+def _failed(trials: Iterable[Trial]) -> set[str]:
+    return {trial.variant for trial in trials if trial.status != "ok"}
 
 
 def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:

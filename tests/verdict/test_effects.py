@@ -306,6 +306,22 @@ def test_a_level_that_failed_is_not_waited_for() -> None:
     assert is_decided(record)
 
 
+def test_a_variant_that_failed_later_is_left_out_where_others_remain() -> None:
+    """It runs no more, and the main effects go on without it, with the blocks before it failed as well."""
+    whole = _two_by_two(1.0, 4.0, 2.0, 2.0)
+    rest = {**whole, "precision=bf16, batch_size=8": None}
+    record = _record(PRECISIONS_AND_SIZES, whole, *[rest] * 6)
+    main, simple = (
+        _effect(effects_of(record), "main", "precision"),
+        _effect(effects_of(record), "simple", "precision", batch_size=8),
+    )
+
+    assert pytest.approx(2.0) == main.value
+    assert ("precision=bf16, batch_size=8",) == main.left_out
+    assert (7, 1) == (main.blocks, simple.blocks)
+    assert is_decided(record)
+
+
 def _stopped_as_it_runs(whole: ExperimentRecord) -> ExperimentRecord:
     """Return what an experiment would have measured: blocks until a look decides all."""
     variants = len(whole.experiment.variants)

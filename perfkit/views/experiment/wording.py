@@ -52,7 +52,7 @@ def left_out_lines(effects: Sequence[Effect]) -> Iterator[str]:
     """Yield a sentence on the variants that the effects leave out, where there are any."""
     names = sorted({name for effect in effects for name in effect.left_out})
     if names:
-        yield f"The effects leave out what was never measured: {'; '.join(names)}."
+        yield f"The effects leave out what failed or was never measured: {'; '.join(names)}."
 
 
 def guide_text(record: ExperimentRecord) -> str:
