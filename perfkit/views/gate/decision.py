@@ -163,7 +163,9 @@ def _sureness(report: GateReport | ApartReport) -> Iterator[str]:
 
 def _probability(report: GateReport | ApartReport) -> Iterator[str]:
     if report.comparisons or not report.exact:
-        yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
+        # Alpha is not shared with an earlier or a later comparison of what the ledger has by then.
+        of = " of this one comparison" if isinstance(report, ApartReport) else ""
+        yield f"The probability of any wrong verdict{of} is at most {percent(report.policy.alpha)}."
 
 
 def _time_taken(report: GateReport) -> str:
