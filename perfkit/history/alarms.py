@@ -130,7 +130,7 @@ def find_silence(
     """Yield the benchmarks that were not measured for more than ``most_days`` days, each machine apart.
 
     A benchmark's versions count together. A machine on which nothing at all was measured for so long is told
-    once, by the benchmark that was measured there last: its others did not stop by themselves.
+    once, by that of these benchmarks which was measured there last: its others did not stop by themselves.
     """
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
@@ -141,14 +141,19 @@ def find_silence(
             at, commit = trend.recorded_at[newest], trend.commits[newest]
         last[key] = (at, commit, runs + len(trend))
     newest_of: dict[str, datetime] = {}
-    for (_, machine_id), (at, _, _) in last.items():
+    newest_habit: dict[str, datetime] = {}
+    for (_, machine_id), (at, _, runs) in last.items():
         newest_of[machine_id] = max(at, newest_of.get(machine_id, at))
+        if runs >= _FEWEST_RUNS:
+            newest_habit[machine_id] = max(at, newest_habit.get(machine_id, at))
     told: set[str] = set()
     for (benchmark, machine_id), (at, commit, runs) in last.items():
+        if runs < _FEWEST_RUNS:
+            continue
         alive = (now - newest_of[machine_id]).days <= most_days
         days = ((newest_of[machine_id] if alive else now) - at).days
-        is_newest = at == newest_of[machine_id] and machine_id not in told
-        if days <= most_days or runs < _FEWEST_RUNS or not (alive or is_newest):
+        is_newest = at == newest_habit[machine_id] and machine_id not in told
+        if days <= most_days or not (alive or is_newest):
             continue
         told.add(machine_id)
         yield Silence(

@@ -545,6 +545,17 @@ def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch:
     assert [(32, 0)] == [(one.days, one.commits) for one in scene.read().silences]
 
 
+def test_a_machine_whose_last_benchmark_was_measured_once_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the newest of the benchmarks that had been measured again and again."""
+    replace(scene, shas=scene.shas[:30]).measure(lambda _: 1.0)
+    scene.measure(lambda _: 1.0, name=OTHER, first=39)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    assert [(NAME, 42)] == [(one.benchmark, one.days) for one in scene.read().silences]
+
+
 def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
     """It is told with the reason; the beginning of its id is enough to name it."""
     scene.measure(lambda number: 1.0 if number < 20 else 1.1)
