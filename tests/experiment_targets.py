@@ -78,7 +78,7 @@ def train(config: Config) -> Result:
     right = ((net(images) > 0).float() == labels).float().mean()
     return Result(
         losses=tuple(torch.stack(losses).tolist()),
-        accuracy=right.item(),
+        accuracy=float("nan") if mistake == "diverged" else right.item(),
         samples=config.steps * config.batch_size,
     )
 

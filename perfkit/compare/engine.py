@@ -57,12 +57,12 @@ from perfkit.repo.environments import installed_facts
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
+from perfkit.verdict.judge import LEAST_SD
 
 # The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
 # decide nearly all small changes, lose very little.
 _EARLY_LOOKS = (3, 4, 6)
 _EARLY_SHARE = 0.05
-_LEAST_SD = 0.01
 # Later looks follow one another without end: each has three tenths more launches than the one before it, and
 # nine tenths of its share of alpha. All shares are finite together, so a look is left whenever there is time.
 # With fewer than twelve launches, all of them may agree by chance where each side is fast or slow by lot.
@@ -92,7 +92,7 @@ def gate_policy(*, alpha: float, family: int, served: bool) -> Policy:
         looks=_EARLY_LOOKS + late,
         shares=early + tuple(first_share * _SHARE_OF_THE_LAST**place for place in range(len(late))),
         shared_variance=SHARED_VARIANCE if served else 0.0,
-        least_sd=_LEAST_SD,
+        least_sd=LEAST_SD,
         trimmed_from=TRIMMED_FROM,
     )
 

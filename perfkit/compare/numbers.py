@@ -13,7 +13,7 @@ from perfkit.measure.lockstep.counted import count_benchmarks
 from perfkit.measure.lockstep.launch import Failure
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.records import SIDES, Side
-from perfkit.verdict.exact import numbers_that_decide
+from perfkit.verdict.exact import compare_count, numbers_that_decide
 
 # Two launches show whether a tracked value repeats.
 _TO_REPEAT = 2
@@ -29,8 +29,8 @@ def measure_numbers(
 ) -> Tally:
     """Measure each number on both sides at once, in launches of its own, until it is decided.
 
-    A tracked value that repeats to the digit in two launches is; what differs from launch to launch has as
-    many as tell the sides apart with ``error``, and is not judged where there is no time for these.
+    A tracked value that repeats to the digit in two launches and is alike on both sides is; any other number
+    has as many as tell the sides apart with ``error``, and is not judged where there is no time for these.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
@@ -41,7 +41,7 @@ def measure_numbers(
     loaded: set[str] = set()
     most = numbers_that_decide(error)
     for launch in range(most):
-        wanted = [name for name in known if name not in failed and not _is_decided(name, values)]
+        wanted = [name for name in known if name not in failed and not _is_decided(known[name], values)]
         if not wanted or (launch >= _TO_REPEAT and not has_time()):
             break
         found = count_benchmarks(launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=say)
@@ -52,7 +52,9 @@ def measure_numbers(
             for name, counts in found.counts[side].items():
                 values[side][name] = _joined(values[side].get(name), counts)
     measured = [name for name in known if name not in failed]
-    enough = [name for name in measured if _is_decided(name, values) or _launches(name, values) == most]
+    enough = [
+        name for name in measured if _is_decided(known[name], values) or _launches(name, values) == most
+    ]
     return Tally(
         pairs=tuple(_pair(known[name], values) for name in enough),
         findings=(
@@ -74,10 +76,17 @@ def _joined(before: Count | None, counts: Counts) -> Count:
     return count if before is None else replace(count, values=(*before.values, *count.values))
 
 
-def _is_decided(name: str, values: Mapping[Side, Mapping[str, Count]]) -> bool:
-    """Tell whether a tracked value has repeated on both sides."""
-    found = [values[side].get(name) for side in SIDES]
-    return all(count is not None and count.metric == TRACKED and count.exact for count in found)
+def _is_decided(one: ComparedBenchmark, values: Mapping[Side, Mapping[str, Count]]) -> bool:
+    """Tell whether a tracked value has repeated on both sides and is alike within the margin.
+
+    Two values that repeat in two launches differ by chance in one of eight comparisons, where each is one of
+    two by a coin.
+    """
+    base, head = (values[side].get(one.benchmark.name) for side in SIDES)
+    if base is None or head is None or not (base.metric == TRACKED and base.exact and head.exact):
+        return False
+    found = compare_count(one.benchmark, base, head, margin=one.margin, gating=one.gating)
+    return found.verdict == "UNCHANGED"
 
 
 def _launches(name: str, values: Mapping[Side, Mapping[str, Count]]) -> int:

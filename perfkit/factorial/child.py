@@ -25,7 +25,7 @@ from perfkit.factorial.exchange import (
     write_record,
 )
 from perfkit.factorial.mistakes import OperatorLook, misfit
-from perfkit.factorial.responses import returned_numbers, times_of, with_returned
+from perfkit.factorial.responses import finite_numbers, returned_numbers, times_of, with_returned
 from perfkit.identity import source_version
 from perfkit.processes.targets import load_function, prepare_process, wrong_code
 from perfkit.profiling.exchange import Problem
@@ -136,8 +136,8 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     responses = with_returned(times, summary, returned_numbers(returned[0], spec.returned))
     if growth is not None:
         responses[HOST_PEAK.name] = float(growth)
-    responses |= _device_peaks()
-    return _result(spec, TrialResult(responses=responses, casts=casts.seen))
+    finite, notes = finite_numbers(responses | _device_peaks())
+    return _result(spec, TrialResult(responses=finite, casts=casts.seen, notes=notes))
 
 
 def _result(spec: TrialSpec, found: TrialResult) -> TrialResult:

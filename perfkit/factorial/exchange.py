@@ -46,7 +46,8 @@ class TrialResult:
     """What a process gave: the problem that kept it from its task, or what its task is for.
 
     ``settings`` are torch's flags at the end of the target; ``half`` says under which half-precision types
-    automatic casting was on in the first steps. ``version`` hashes the target's source.
+    automatic casting was on in the first steps. ``version`` hashes the target's source. ``notes`` say which
+    responses were left out.
     """
 
     problem: Problem | None = None

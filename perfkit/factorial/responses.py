@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import numbers
 import statistics
 from collections.abc import Mapping
@@ -46,6 +47,20 @@ def returned_numbers(result: object, wanted: Mapping[str, str]) -> dict[str, flo
         UsageError: one is not there, or is no number.
     """
     return {response: _number(result, name) for response, name in wanted.items()}
+
+
+def finite_numbers(responses: Mapping[str, float]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """Return the responses that are finite numbers, and a note on each other one.
+
+    A loss that diverged says nothing of the times beside it, and has no mean.
+    """
+    kept = {name: value for name, value in responses.items() if math.isfinite(value)}
+    notes = tuple(
+        f"{name} is {value}, no finite number, and is left out"
+        for name, value in responses.items()
+        if name not in kept
+    )
+    return kept, notes
 
 
 def _warm(step_s: tuple[float, ...], warmup_steps: int, warmup_s: float) -> tuple[float, ...]:

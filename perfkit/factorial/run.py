@@ -196,6 +196,6 @@ def _trial(place: Place, found: TrialResult) -> Trial:
         order=place.order,
         seed=place.seed,
         status=problem.status if problem else "ok",
-        message=problem.message if problem else None,
+        message=problem.message if problem else "; ".join(found.notes) or None,
         responses=found.responses,
     )

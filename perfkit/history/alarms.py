@@ -20,43 +20,54 @@ _FEWEST_RUNS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class _Link:
-    """What a gate found between two commits, at their places in history: a log ratio and its variance."""
+    """What a gate found of ``commits``, those after base up to head: a log ratio and its variance.
+
+    ``begin`` and ``end`` are the places of base and head in history.
+    """
 
     begin: float
     end: float
     base: str
     head: str
+    commits: frozenset[str]
     log_ratio: float
     variance: float
     launches: int
 
 
 def find_creep(
-    trends: Iterable[Trend], order: Order, *, since: float, margin_of: Callable[[str], float]
+    trends: Iterable[Trend],
+    order: Order,
+    *,
+    since: float,
+    margin_of: Callable[[str], float],
+    commits_of: Callable[[str, str], frozenset[str] | None],
 ) -> Iterator[Creep]:
-    """Yield the benchmarks whose gates, one after the other, lost more than the margin since a place.
+    """Yield the benchmarks whose gates of merged commits lost more than the margin since a place.
 
-    The log ratios of gates add up where each begins at or after the commit at which the one before ended. The
-    interval is that of Student's t at 99 %, with the variances of both sides' means, which are taken to be
-    independent: launches of both sides have much in common, so it is too wide rather than too narrow.
+    ``commits_of`` returns the commits after a first one up to a last one, None where the first is no ancestor
+    of the last, or the last one was not merged. The log ratios of gates add up that have no commit in common.
+    The interval is that of Student's t at 99 %, with the variances of both sides' means, which are taken to
+    be independent: launches of both sides have much in common, so it is too wide rather than too narrow.
     """
     for trend in trends:
         if not trend.lockstep or trend.metric.better != "lower":
             continue
-        chain = _chain(_links(trend, order), since)
+        chain = _chain([link for link in _links(trend, order, commits_of) if link.begin >= since])
         if len(chain) < _FEWEST_GATES:
             continue
         total = math.fsum(link.log_ratio for link in chain)
         variance = math.fsum(link.variance for link in chain)
         launches = sum(link.launches for link in chain)
-        half = student_quantile(max(launches - len(chain), 1), _CREEP_ERROR) * math.sqrt(variance)
+        # Each link has two means.
+        half = student_quantile(max(launches - 2 * len(chain), 1), _CREEP_ERROR) * math.sqrt(variance)
         margin = margin_of(trend.benchmark)
         if total - half > math.log1p(margin):
             yield Creep(
                 benchmark=trend.benchmark,
                 machine_id=trend.machine_id,
                 since=chain[0].base,
-                until=chain[-1].head,
+                until=max(chain, key=lambda link: link.end).head,
                 ratio=math.exp(total),
                 low=math.exp(total - half),
                 high=math.exp(total + half),
@@ -64,26 +75,24 @@ def find_creep(
             )
 
 
-def _links(trend: Trend, order: Order) -> Iterator[_Link]:
+def _links(
+    trend: Trend, order: Order, commits_of: Callable[[str, str], frozenset[str] | None]
+) -> Iterator[_Link]:
     """Yield what each run of a trend says of the two commits that it measured side by side."""
     for places in places_by_run(trend).values():
         if len(places) != 2:  # noqa: PLR2004 (base and head)
             continue
         base, head = sorted(places, key=lambda place: order.place(trend.commits[place]))
-        begin, end = (order.place(trend.commits[place]) for place in (base, head))
         relative = [_relative_variance(trend, place) for place in (base, head)]
-        if (
-            begin == end
-            or not math.isfinite(end)
-            or None in relative
-            or min(trend.means[base], trend.means[head]) <= 0
-        ):
+        commits = commits_of(trend.commits[base], trend.commits[head])
+        if not commits or None in relative or min(trend.means[base], trend.means[head]) <= 0:
             continue
         yield _Link(
-            begin=begin,
-            end=end,
+            begin=order.place(trend.commits[base]),
+            end=order.place(trend.commits[head]),
             base=trend.commits[base],
             head=trend.commits[head],
+            commits=commits,
             log_ratio=math.log(trend.means[head] / trend.means[base]),
             variance=math.fsum(one for one in relative if one is not None),
             launches=trend.launches[base] + trend.launches[head],
@@ -95,12 +104,23 @@ def _relative_variance(trend: Trend, place: int) -> float | None:
     return None if sd is None or not mean else (sd / mean) ** 2 / trend.launches[place]
 
 
-def _chain(links: Iterable[_Link], since: float) -> list[_Link]:
-    """Return links that follow one another, the shortest first where several begin at one commit."""
+def _chain(links: Sequence[_Link]) -> list[_Link]:
+    """Return links that have no commit in common, in the order of their bases.
+
+    Of links with one base that with the most commits counts, which has what came to the same change later,
+    and of links between the same two commits the last. What reaches beyond another link's base, as a gate
+    against a release does, is made of parts that were measured themselves.
+    """
+    bases = {link.base for link in links}
+    parts = [link for link in links if not bases & (link.commits - {link.head})]
     chain: list[_Link] = []
-    for link in sorted(links, key=lambda link: (link.begin, link.end)):
-        if link.begin >= (chain[-1].end if chain else since):
+    covered: set[str] = set()
+    last_first = range(len(parts) - 1, -1, -1)
+    for place in sorted(last_first, key=lambda place: (parts[place].begin, -len(parts[place].commits))):
+        link = parts[place]
+        if covered.isdisjoint(link.commits):
             chain.append(link)
+            covered |= link.commits
     return chain
 
 
@@ -110,7 +130,7 @@ def find_silence(
     """Yield the benchmarks that were not measured for more than ``most_days`` days, each machine apart.
 
     A benchmark's versions count together. A machine on which nothing at all was measured for so long is told
-    once, by the benchmark that was measured there last: its others did not stop by themselves.
+    once, by that of these benchmarks which was measured there last: its others did not stop by themselves.
     """
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
@@ -121,14 +141,19 @@ def find_silence(
             at, commit = trend.recorded_at[newest], trend.commits[newest]
         last[key] = (at, commit, runs + len(trend))
     newest_of: dict[str, datetime] = {}
-    for (_, machine_id), (at, _, _) in last.items():
+    newest_habit: dict[str, datetime] = {}
+    for (_, machine_id), (at, _, runs) in last.items():
         newest_of[machine_id] = max(at, newest_of.get(machine_id, at))
+        if runs >= _FEWEST_RUNS:
+            newest_habit[machine_id] = max(at, newest_habit.get(machine_id, at))
     told: set[str] = set()
     for (benchmark, machine_id), (at, commit, runs) in last.items():
+        if runs < _FEWEST_RUNS:
+            continue
         alive = (now - newest_of[machine_id]).days <= most_days
         days = ((newest_of[machine_id] if alive else now) - at).days
-        is_newest = at == newest_of[machine_id] and machine_id not in told
-        if days <= most_days or runs < _FEWEST_RUNS or not (alive or is_newest):
+        is_newest = at == newest_habit[machine_id] and machine_id not in told
+        if days <= most_days or not (alive or is_newest):
             continue
         told.add(machine_id)
         yield Silence(

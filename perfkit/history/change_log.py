@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from perfkit.errors import ConfigError
-from perfkit.history.gates import gate_ratio
-from perfkit.records import OF_PAIRS, Environment, Row
+from perfkit.history.gates import TimesOf, gate_ratio
+from perfkit.records import OF_PAIRS, Environment
 from perfkit.records.change_log import (
     Cell,
     ChangeLog,
@@ -33,8 +33,6 @@ from perfkit.stats.summary import paired_ratio, summarise
 from perfkit.views.markdown_table import cell_code
 
 Key = TypeVar("Key")
-# Returns the whole rows of the times of a benchmark in a run, of which a gate's ratio is computed anew.
-TimesOf = Callable[[str, str], Sequence[Row]]
 # Returns where the picture of a benchmark's trend on a machine is, None where there is none.
 PictureOf = Callable[[str, str], str | None]
 
@@ -182,7 +180,8 @@ class _ColumnOf:
             return cell if ratio is None else replace(cell, ratio=ratio)
         if {(one.side, one.commit) for one in shown} != {("base", before), ("head", sha)}:
             return cell
-        return replace(cell, gate=gate_ratio(self._times_of(run_id, own[0].benchmark), base=before, head=sha))
+        gate = gate_ratio(run_id, own[0].benchmark, self._times_of, base=before, head=sha)
+        return replace(cell, gate=gate)
 
     def _choose_run(self, sha: str, before: str | None) -> str:
         """Return the run to show for a commit: interleaved with the row before, most launches, newest."""

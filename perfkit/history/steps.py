@@ -13,13 +13,13 @@ from perfkit.history.trends import Order, occasions
 from perfkit.records.change_log import GateRatio
 from perfkit.records.history import ChangePoint, Trend
 from perfkit.records.results import Environment, Machine
+from perfkit.records.surroundings import FactChange
 from perfkit.stats.change_points import Step, find_steps
+from perfkit.verdict.surroundings import lasting_changes
 
 _ID_DIGITS = 8
 # A step found so near to where the environment changes is that change.
 _BESIDE = 2
-# These facts of a machine differ from run to run, or say nothing of its speed.
-_FLEETING = frozenset({"load_1min", "node"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +126,15 @@ def _with_places(
     before, after = (known.get(trend.run_ids[point.place - back]) for back in (1, 0))
     if before is None or after is None:
         return point
-    software = list(_differences(before[1].facts, after[1].facts, ()))
-    machine = list(_differences(before[0].facts, after[0].facts, _FLEETING))
-    if not software and not machine:
+    changes = lasting_changes(before, after)
+    if not changes:
         return point
-    return replace(point, cause="environment", detail="; ".join((*software, *machine)))
+    return replace(point, cause="environment", detail="; ".join(map(_told, changes)))
 
 
-def _differences(
-    before: Mapping[str, str], after: Mapping[str, str], left_out: Collection[str]
-) -> Iterator[str]:
-    for name in dict.fromkeys((*before, *after)):
-        if name not in left_out and before.get(name) != after.get(name):
-            yield f"{name} {before.get(name, 'not set')} -> {after.get(name, 'not set')}"
+def _told(change: FactChange) -> str:
+    before, after = ("not set" if value is None else value for value in (change.before, change.after))
+    return f"{change.fact} {before} -> {after}"
 
 
 def _with_cause(point: ChangePoint, sentinels: Iterable[ChangePoint], facts: Facts) -> ChangePoint:

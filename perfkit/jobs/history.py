@@ -10,7 +10,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from perfkit.config import Project
-from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED, NotMeasuredError, UsageError
+from perfkit.errors import (
+    EXIT_NOT_MEASURED,
+    EXIT_PASS,
+    EXIT_REGRESSED,
+    NotMeasuredError,
+    RepositoryError,
+    UsageError,
+)
 from perfkit.history.alarms import find_creep, find_silence
 from perfkit.history.gates import gate_ratio
 from perfkit.history.machine import with_causes, without_machine
@@ -36,6 +43,7 @@ from perfkit.repo.author import author_name
 from perfkit.repo.commits import (
     changed_files,
     commit_facts,
+    commits_after,
     commits_between,
     commits_of,
     open_repository,
@@ -177,7 +185,7 @@ class _Reading:
             if (first := self.order.place(base)) <= begin and end <= (last := self.order.place(head))
         ]
         for _, run_id, base, head in sorted(around):
-            found = gate_ratio(self.ledger.times_of(run_id, trend.benchmark), base=base, head=head)
+            found = gate_ratio(run_id, trend.benchmark, self.ledger.times_of, base=base, head=head)
             if found is not None:
                 return found
         return None
@@ -199,7 +207,25 @@ class _Reading:
         tags = [
             self.order.place(sha) for sha in releases(self.project.root).values() if sha in self.order.places
         ]
-        return find_creep(self.gates, self.order, since=max(tags, default=-1.0), margin_of=self._margin)
+        return find_creep(
+            self.gates,
+            self.order,
+            since=max(tags, default=-1.0),
+            margin_of=self._margin,
+            commits_of=functools.cache(self._merged),
+        )
+
+    def _merged(self, first: str, last: str) -> frozenset[str] | None:
+        """Return the commits after the first up to the last one, None where HEAD does not come from that."""
+        return commits_after(self.project.root, first, last) if last in self._own else None
+
+    @functools.cached_property
+    def _own(self) -> frozenset[str]:
+        """The commits that HEAD comes from; none outside a repository."""
+        try:
+            return commits_of(self.project.root, "HEAD")
+        except RepositoryError:
+            return frozenset()
 
     def _margin(self, benchmark: str) -> float:
         # Few histories have gates enough to ask, and what gates import takes as long as all else.

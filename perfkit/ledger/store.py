@@ -32,7 +32,15 @@ from perfkit.ledger.summaries import (
     read_trends,
     timed_benchmarks,
 )
-from perfkit.records import IMPORT_PREFIX, Environment, Machine, Row, RunSummary
+from perfkit.records import (
+    IMPORT_PREFIX,
+    TYPICAL_TIME,
+    WALL_TIME,
+    Environment,
+    Machine,
+    Row,
+    RunSummary,
+)
 from perfkit.records.change_log import Measurements
 
 if TYPE_CHECKING:
@@ -175,13 +183,14 @@ class Ledger:
         return from_table(self._questions.rows("run_id = $run", run=found[0]))
 
     def times_of(self, run_id: str, benchmark: str) -> list[Row]:
-        """Return the rows of a benchmark's wall times in one run, in the order of recording.
+        """Return the rows of a benchmark's wall times in one run, those of typical calls too, as recorded.
 
         Raises:
             LedgerError: a file is damaged, or one that has such rows was written by a newer perfkit.
         """
-        wanted = """run_id = $run AND benchmark = $benchmark AND metric = 'time' AND NOT "exact" """
-        return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark))
+        wanted = 'run_id = $run AND benchmark = $benchmark AND metric IN ($time, $typical) AND NOT "exact"'
+        names = {"time": WALL_TIME.name, "typical": TYPICAL_TIME.name}
+        return from_table(self._questions.rows(wanted, run=run_id, benchmark=benchmark, **names))
 
     def timed_benchmarks(self) -> dict[str, int]:
         """Return the benchmarks that were timed at commits, with the number of those.

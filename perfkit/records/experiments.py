@@ -145,7 +145,10 @@ class Fingerprint:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One launch of one variant, in a fresh process; ``message`` says what failed, if anything did."""
+    """One launch of one variant, in a fresh process.
+
+    ``message`` says what failed, if anything did, or which responses were left out.
+    """
 
     variant: str
     block: int

@@ -255,6 +255,19 @@ def commits_between(start: Path, first: str, last: str) -> int | None:
     return None if counted is None else int(counted)
 
 
+def commits_after(start: Path, first: str, last: str) -> frozenset[str] | None:
+    """Return the commits after the first up to the last one.
+
+    None where the first is no ancestor of the last, and where git lacks either.
+    """
+    if not _are_hashes(first, last):
+        return None
+    listed = try_git(start, "rev-list", "--left-right", f"{first}...{last}")
+    if listed is None or "<" in listed:
+        return None
+    return frozenset(line.removeprefix(">") for line in listed.split())
+
+
 def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
     """Return the files that differ between two commits, None where git lacks one of them."""
     if not _are_hashes(first, last):

@@ -59,8 +59,8 @@ class Step:
 
     Attributes:
         place: The index of the first run after it.
-        before: The runs from the step before, or the beginning, up to it.
-        after: The runs from it to the next step, or the end.
+        before: The runs up to it from the step before, which may be the machine's, or from the beginning.
+        after: The runs from it to the next step, which may be the machine's, or to the end.
         ratio: After / before, right at the step; ``low`` to ``high`` is its interval at 95 %. It is of the
             level that drifts, so it differs from the ratio of the means where the trend drifts.
         chance: How probable so clear a step is in 100 runs that have none, at most; 0 of exact counts.
@@ -86,9 +86,10 @@ def find_steps(
 
     ``levels`` has a positive number for each run, in any unit, in commit order. ``exact`` says that they are
     counts which repeat to the digit: any lasting change of them is a step, and they may be zero.
-    ``occasions`` names for each run when it was measured: a step between two occasions counts only where
-    three occasions lie on either side of it, since the machine differs between occasions. ``chance`` is the
-    probability of any step in 100 runs that have none.
+    ``occasions`` names for each run when it was measured, since the machine differs between occasions. A
+    step counts only where it is likelier than one of the machine between two occasions by as much as it has
+    to be likelier than none. The machine is taken to make none where three occasions lie on either side, or
+    one has six runs on both. ``chance`` is the probability of any step in 100 runs that have none.
 
     Raises:
         ValueError: a level is not finite or not above zero, or there is not one occasion for each.
@@ -104,10 +105,18 @@ def find_steps(
         return ()
     logs = np.log(values)
     tamed = tame(logs - np.median(logs))
-    places = _search(tamed, _threshold(chance))
-    if occasions is not None:
-        places = [place for place in places if _is_beyond_occasions(occasions, place)]
-    return _describe(values, tamed, _pruned(tamed, places, _threshold(chance)))
+    threshold = _threshold(chance)
+    found = _pruned(tamed, _search(tamed, threshold), threshold)
+    steps = _describe(values, tamed, found)
+    if occasions is None or not found:
+        return steps
+    doubtful = _doubtful(occasions)
+    edges = [0, *(place for place, _ in found), len(values)]
+    return tuple(
+        step
+        for at, step in enumerate(steps)
+        if _is_likelier(tamed, *edges[at : at + 3], doubtful=doubtful, threshold=threshold)
+    )
 
 
 def tame(logs: FloatArray) -> FloatArray:
@@ -182,10 +191,13 @@ class _Drifts:
 
 
 @lru_cache(maxsize=32)
-def _drifts(length: int) -> _Drifts:
-    """Return the models for windows of ``length`` runs, with the level at their beginning not known."""
+def _drifts(length: int, shortest: int = SHORTEST) -> _Drifts:
+    """Return the models for windows of ``length`` runs, with the level at their beginning not known.
+
+    Their steps have at least ``shortest`` runs on either side.
+    """
     time = np.arange(1, length + 1)
-    after = (time[None, :] > np.arange(SHORTEST, length - SHORTEST + 1)[:, None]).astype(np.float64)
+    after = (time[None, :] > np.arange(shortest, length - shortest + 1)[:, None]).astype(np.float64)
     within, steps, errors, logs = [], [], [], []
     for drift in _DRIFTS:
         covariance = np.eye(length) + drift**2 * np.minimum.outer(time, time)
@@ -205,12 +217,13 @@ def _drifts(length: int) -> _Drifts:
     )
 
 
-def _clarity(windows: FloatArray) -> FloatArray:
+def _clarity(windows: FloatArray, shortest: int = SHORTEST) -> FloatArray:
     """Return twice the log ratio of the likelihoods with and without a step, by window and place.
 
-    Of the noise, level and strength of the drift each side has those that suit it best.
+    The first place has ``shortest`` runs before it, and the last one as many from it on. Of the noise, level
+    and strength of the drift each side has those that suit it best.
     """
-    model = _drifts(windows.shape[1])
+    model = _drifts(windows.shape[1], shortest)
     squares, steps = model.fit(windows)
     left = np.maximum(squares[:, :, None] - steps**2, model.least)
     with_step = (left * model.doubted_penalties[:, None]).min(axis=1)
@@ -353,11 +366,42 @@ def _stretch(values: FloatArray) -> Stretch:
     return Stretch(mean=float(values.mean()), sd=sd, runs=len(values))
 
 
-def _is_beyond_occasions(occasions: Sequence[Hashable], place: int) -> bool:
-    """Tell whether a step lies inside one occasion, or has three of them on either side."""
-    if occasions[place - 1] == occasions[place]:
+def _is_likelier(
+    logs: FloatArray, low: int, place: int, high: int, *, doubtful: IntArray, threshold: float
+) -> bool:
+    """Tell whether a step is far likelier than any that the machine may have made beside it.
+
+    Less would not do: outliers beside the end of an occasion move the place that suits the runs best. The
+    machine's step may have fewer than six runs on a side, since an occasion may be as short.
+    """
+    start, end = _window(low, place, high)
+    beside = doubtful[(start < doubtful) & (doubtful < end)]
+    if not len(beside):
         return True
-    return min(len(set(occasions[:place])), len(set(occasions[place:]))) >= _OCCASIONS
+    clarity = _clarity(logs[None, start:end], 1)[0]
+    return bool(clarity[place - start - 1] - clarity[beside - start - 1].max() >= threshold)
+
+
+def _doubtful(occasions: Sequence[Hashable]) -> IntArray:
+    """Return the places between two occasions at which the machine may have made a lasting step.
+
+    It has not where three occasions lie on either side, or where one occasion has six runs on both: of such
+    an occasion the runs on either side differ by something else.
+    """
+    numbers: dict[Hashable, int] = {}
+    codes = np.array([numbers.setdefault(occasion, len(numbers)) for occasion in occasions])
+    places = np.arange(1, len(codes))
+    first = np.sort(np.unique(codes, return_index=True)[1])
+    last = len(codes) - 1 - np.sort(np.unique(codes[::-1], return_index=True)[1])
+    before = (first[:_OCCASIONS] < places[:, None]).sum(axis=1)
+    after = (last[:_OCCASIONS] >= places[:, None]).sum(axis=1)
+    bridged = np.zeros(len(places), dtype=bool)
+    # Where a side has fewer than three occasions, these are the first or the last ones.
+    for code in {*codes[first[: _OCCASIONS - 1]], *codes[last[: _OCCASIONS - 1]]}:
+        earlier = np.cumsum(codes == code)
+        bridged |= np.minimum(earlier[:-1], earlier[-1] - earlier[:-1]) >= SHORTEST
+    is_doubtful = (codes[1:] != codes[:-1]) & (np.minimum(before, after) < _OCCASIONS) & ~bridged
+    return np.asarray(places[is_doubtful])
 
 
 def _repeats(values: FloatArray) -> bool:

@@ -86,7 +86,10 @@ class _Gate:
 
     @property
     def accused(self) -> set[str]:
-        return {name for name, found in self.comparisons.items() if found.verdict in _ACCUSING}
+        """The benchmarks that gate and were accused or praised; the others have no share of alpha."""
+        return {
+            name for name, found in self.comparisons.items() if found.gating and found.verdict in _ACCUSING
+        }
 
 
 def finished_cases(rows: Iterable[Row], study: str) -> frozenset[int]:

@@ -24,13 +24,11 @@ from perfkit.records.experiments import (
 )
 from perfkit.stats.crossing import crossing
 from perfkit.stats.interval import error_per_look, location_interval
-from perfkit.verdict.judge import LARGEST_LOG, interval_verdict
+from perfkit.verdict.judge import LARGEST_LOG, LEAST_SD, WELL_KNOWN, interval_verdict
 
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
 _FEWEST_BLOCKS = 2
-# From so many blocks on a tenth of them is left out at each end.
-_TRIMMED_FROM = 10
 # Numbers of blocks at which an experiment is judged, as far as it may run so many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
@@ -58,7 +56,8 @@ class Effect:
 
     ``value``, ``low`` and ``high`` are ratios (1.0 means no change), or differences where the response's
     scale says so; all are None where there were too few blocks. ``verdict`` is that of times and bytes.
-    ``blocks`` are those in which every trial it needs succeeded; ``left_out`` are variants that never did.
+    ``blocks`` are those in which every trial it needs succeeded; ``left_out`` are variants that never did, or
+    that failed where other pairs remained.
     """
 
     contrast: Contrast
@@ -153,8 +152,7 @@ def judged_blocks(record: ExperimentRecord) -> int:
 
 def finished_blocks(record: ExperimentRecord) -> int:
     """Return how many blocks have a trial of every variant; one that has failed needs no more."""
-    failed = {trial.variant for trial in record.trials if trial.status != "ok"}
-    names = {variant.name for variant in record.experiment.variants} - failed
+    names = {variant.name for variant in record.experiment.variants} - _failed(record.trials)
     seen: dict[int, set[str]] = {}
     for trial in record.trials:
         seen.setdefault(trial.block, set()).add(trial.variant)
@@ -166,9 +164,9 @@ def is_decided(record: ExperimentRecord) -> bool:
 
     That time is the one per sample where samples are known, else that of a step, else the total.
     """
-    found = main_effects(effects_of(record))
+    found, failed = main_effects(effects_of(record)), _failed(record.trials)
     # More blocks would say nothing about variants that failed.
-    effects = [effect for effect in found if effect.blocks or not effect.left_out]
+    effects = [effect for effect in found if _without(effect.contrast.pairs, failed)]
     return bool(effects) and all(effect.verdict not in {None, "INCONCLUSIVE"} for effect in effects)
 
 
@@ -275,10 +273,7 @@ def _measured_effect(
     margin: float,
 ) -> Effect:
     cells = _cells(trials, response, blocks)
-    never = sorted(
-        {name for pair in (*contrast.pairs, *contrast.against) for name in pair}
-        - {variant for found in cells.values() for variant in found}
-    )
+    never = _left_out(contrast, trials, cells)
     pairs, against = (_without(side, never) for side in (contrast.pairs, contrast.against))
     seen = [
         value
@@ -287,7 +282,8 @@ def _measured_effect(
     ]
     if len(seen) < _FEWEST_BLOCKS:
         return _unknown(contrast, response, len(seen), never)
-    interval = location_interval(seen, range(len(seen)), error=error, trimmed_from=_TRIMMED_FROM)
+    doubted = response in TIMES and len(seen) < WELL_KNOWN
+    interval = location_interval(seen, range(len(seen)), error=error, least_sd=LEAST_SD if doubted else 0.0)
     centre, half_width = float(interval.centre), float(interval.half_width)
     back: Callable[[float], float] = _ratio if response.scale == "ratio" else float
     low, high = back(centre - half_width), back(centre + half_width)
@@ -302,6 +298,25 @@ def _measured_effect(
         blocks=len(seen),
         left_out=tuple(never),
     )
+
+
+def _left_out(
+    contrast: Contrast, trials: Sequence[Trial], cells: Mapping[int, Mapping[str, float]]
+) -> list[str]:
+    """Return the variants that a contrast does without: they have no value, or failed.
+
+    One that failed runs no more, so that with it no later block would count. Where no pair is left without
+    it, the blocks before it failed are all there is.
+    """
+    names = {name for pair in (*contrast.pairs, *contrast.against) for name in pair}
+    never = names - {variant for found in cells.values() for variant in found}
+    lost = never | (names & _failed(trials))
+    sides = [side for side in (contrast.pairs, contrast.against) if side]
+    return sorted(lost if all(_without(side, lost) for side in sides) else never)
+
+
+def _failed(trials: Iterable[Trial]) -> set[str]:
+    return {trial.variant for trial in trials if trial.status != "ok"}
 
 
 def _counted_effect(contrast: Contrast, record: ExperimentRecord) -> Effect:

@@ -33,7 +33,10 @@ def trial_outcomes(experiment: Experiment, trial: Trial, *, version: str) -> lis
         failed = Outcome(benchmark=benchmark, metric=metric, status=trial.status, message=trial.message)
         return [(failed, placement)]
     return [
-        (Outcome(benchmark=benchmark, metric=_metric(name), values=(value,)), placement)
+        (
+            Outcome(benchmark=benchmark, metric=_metric(name), values=(value,), message=trial.message),
+            placement,
+        )
         for name, value in trial.responses.items()
     ]
 

@@ -28,6 +28,9 @@ from perfkit.stats.planning import deciding_look, expected_half_width
 
 # From so many launches on, their own scatter is known well enough to be believed however small it is.
 WELL_KNOWN = 10
+# What their deviation is taken to be at least until then, on the log scale: few launches that are slow by lot
+# may agree by chance.
+LEAST_SD = 0.01
 LARGEST_LOG = math.log(sys.float_info.max)
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from perfkit.records import Environment
+from perfkit.records import Environment, Machine
 from perfkit.records.surroundings import FactChange, Surroundings, Weight
 
 # These identify a machine.
 _IDENTITY = frozenset({"cpu", "logical_cpus", "ram_gib", "gpus"})
 # These are of the moment, or names.
 _PASSING = frozenset({"node", "load_1min"})
+# So end those facts of a device that are read anew around each launch.
+_OF_A_LAUNCH = ("_before", "_after", "_reserved_bytes")
 # Devices that differ by less are alike, in degrees and as a share of a clock.
 _OF_DEVICE, _NEAR_C, _NEAR_SHARE = "gpu", 5.0, 0.02
 _ORDER: tuple[Weight, ...] = ("forbids", "may matter", "means little")
@@ -33,6 +35,19 @@ def surrounding_changes(before: Surroundings, after: Surroundings) -> tuple[Fact
         *environment_changes(before.environment, after.environment),
     )
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.weight)))
+
+
+def lasting_changes(
+    before: tuple[Machine, Environment], after: tuple[Machine, Environment]
+) -> tuple[FactChange, ...]:
+    """Return the facts that differ and may explain a lasting change, those of the environments first.
+
+    The load of a moment, and what a device's temperature, clocks, power and memory were around one launch,
+    differ between any two runs and outlast neither.
+    """
+    software = environment_changes(before[1], after[1])
+    machine = _changes("machine", before[0].facts, after[0].facts)
+    return (*software, *(change for change in machine if not _is_passing(change.fact)))
 
 
 def _changes(
@@ -55,6 +70,11 @@ def _is_near(fact: str, old: str | None, new: str | None) -> bool:
     if "temperature" in fact:
         return difference <= _NEAR_C
     return ("_mhz_" in fact or "_power_w_" in fact) and difference <= _NEAR_SHARE * larger
+
+
+def _is_passing(fact: str) -> bool:
+    """Tell whether a fact of a machine is a name or of one moment."""
+    return fact in _PASSING or (fact.startswith(_OF_DEVICE) and fact.endswith(_OF_A_LAUNCH))
 
 
 def _weight(of: Literal["environment", "machine"], fact: str) -> Weight:

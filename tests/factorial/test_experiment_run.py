@@ -205,6 +205,28 @@ def test_a_layer_of_the_wrong_width_is_named(tmp_path: Path) -> None:
     assert "Linear(48, 16) was given 32 features: make it Linear(32, 16)" in problem.message
 
 
+def test_a_number_that_is_not_finite_costs_no_times(tmp_path: Path) -> None:
+    """A loss that diverged is told, and what else was measured is kept."""
+    (tmp_path / "training.py").write_text(TRAINING)
+    spec = TrialSpec(
+        task="time",
+        target=Target(name="train", place="training:train"),
+        arguments=({"steps": 4, "mistake": "diverged"},),
+        number=0,
+        root=str(tmp_path),
+        folder="",
+        returned={"accuracy": "accuracy"},
+        threads=1,
+    )
+
+    found = run_trial(spec, environment=os.environ, limit_s=100, seed=0)
+
+    assert found.problem is None
+    assert {"total_time", "step_time", "sample_time"} <= found.responses.keys()
+    assert "accuracy" not in found.responses
+    assert ("accuracy is nan, no finite number, and is left out",) == found.notes
+
+
 def test_a_process_that_is_killed_ran_out_of_memory(tmp_path: Path) -> None:
     """As the kernel leaves no other word."""
     problem = _look(tmp_path, mistake="died").problem

@@ -21,7 +21,7 @@ from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.jobs import history as jobs
 from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Row
+from perfkit.records import Environment, Machine, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.history import HistoryReport
 from perfkit.records.policies import JudgedPolicy
@@ -207,6 +207,28 @@ def test_another_kernel_is_named(scene: Scene) -> None:
     (point,) = scene.read().points
 
     assert ("environment", "system not set -> Linux 7") == (point.cause, point.detail)
+
+
+def test_what_a_device_did_around_one_launch_made_no_step(scene: Scene) -> None:
+    """Its temperature, power, clocks and memory differ between any two runs, and the commit is accused."""
+
+    def device(number: int) -> Machine:
+        names = ("temperature_c", "power_w", "sm_mhz", "memory_mhz")
+        facts = {
+            f"gpu0_{name}_{moment}": str(40 + 37 * number % 23)
+            for name in names
+            for moment in ("before", "after")
+        }
+        held = {"gpu0_held_back_after": "at its power cap"} if number % 2 else {}
+        facts |= {"gpu0_reserved_bytes": str(number), **held}
+        return replace(MACHINE, facts={**MACHINE.facts, **facts})
+
+    scene.measure(lambda number: 1.0 if number < 20 else 1.1, machine=device)
+
+    report = scene.read()
+
+    assert ["code"] == [point.cause for point in report.points]
+    assert 1 == history_exit_code(report)
 
 
 def test_environments_in_turns_are_trends_of_their_own(scene: Scene) -> None:
@@ -418,6 +440,68 @@ def test_losses_that_each_gate_let_pass_add_up_to_an_alarm(scene: Scene) -> None
     assert 1 == history_exit_code(report)
 
 
+def _change(scene: Scene, number: int, *ratios: float, amended: bool = False, merged: bool = True) -> None:
+    """Push a change so many times, each gated against where it begins, and merge the last push."""
+    git_, base = scene.repository.git.git, scene.repository.git.head.commit.hexsha
+    git_.checkout("--quiet", "-b", f"change-{number}")
+    rows: list[Row] = []
+    for push, ratio in enumerate(ratios):
+        if push and amended:
+            git_.reset("--quiet", "--hard", base)
+        head = scene.repository.commit({f"part{number}.py": f"N = {push}\n"}, f"Part {number}")
+        rows += _gate(base, head, ratio, run=f"gate-{number:06}-{push:06}", day=number)
+    Ledger(scene.ledger).append(rows)
+    git_.checkout("--quiet", "main")
+    if merged:
+        git_.merge("--quiet", "--no-ff", "-m", f"Merge {number}", f"change-{number}")
+
+
+@pytest.mark.parametrize("amended", [False, True])
+def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amended: bool) -> None:  # noqa: FBT001 (a parameter)
+    """Of the gates of one change that of its last push counts, whether the first is still there or not."""
+    for number in range(4):
+        _change(scene, number, 1.015, 1.0, amended=amended)
+
+    assert () == scene.read().creeps
+
+
+def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
+    """What was slower stayed outside, and others went on without it."""
+    for number in range(4):
+        _change(scene, number, 1.015, merged=False)
+        scene.repository.commit({"model.py": f"N = {number}\n"})
+
+    assert () == scene.read().creeps
+
+
+def test_changes_from_one_commit_both_add_their_loss(scene: Scene) -> None:
+    """Each gate measured one of them, and both were merged."""
+    base = scene.repository.git.head.commit.hexsha
+    for number in range(3):
+        for side in (2 * number, 2 * number + 1):
+            _change(scene, side, 1.01, merged=False)
+        scene.repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", f"change-{2 * number}")
+        scene.repository.git.git.merge("--quiet", "--no-ff", "-m", "Merge", f"change-{2 * number + 1}")
+
+    (creep,) = scene.read().creeps
+
+    assert base == creep.since
+    assert creep.low < 1.01**6 < creep.high
+
+
+def test_a_gate_against_a_release_counts_by_its_parts(scene: Scene) -> None:
+    """The same commits are not added twice."""
+    scene.gate(1.008)
+    Ledger(scene.ledger).append(
+        _gate(scene.shas[0], scene.shas[10], 1.008**10, run="gate-against-0001", day=11)
+    )
+
+    (creep,) = scene.read().creeps
+
+    assert (scene.shas[0], scene.shas[10]) == (creep.since, creep.until)
+    assert creep.low < 1.008**10 < creep.high
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_gates_without_a_loss_raise_no_alarm(scene: Scene, seed: int) -> None:
     """Their noise adds up, too, and the interval knows it."""
@@ -459,6 +543,17 @@ def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch:
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
 
     assert [(32, 0)] == [(one.days, one.commits) for one in scene.read().silences]
+
+
+def test_a_machine_whose_last_benchmark_was_measured_once_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the newest of the benchmarks that had been measured again and again."""
+    replace(scene, shas=scene.shas[:30]).measure(lambda _: 1.0)
+    scene.measure(lambda _: 1.0, name=OTHER, first=39)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    assert [(NAME, 42)] == [(one.benchmark, one.days) for one in scene.read().silences]
 
 
 def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:

@@ -11,6 +11,7 @@ from perfkit.errors import RepositoryError
 from perfkit.repo.commits import (
     changed_files,
     commit_facts,
+    commits_after,
     commits_between,
     commits_of,
     history_order,
@@ -168,6 +169,7 @@ def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:
     assert {} == commit_facts(tmp_path, ["f" * 40])
     assert {} == releases(tmp_path)
     assert commits_between(tmp_path, "a" * 40, "b" * 40) is None
+    assert commits_after(tmp_path, "a" * 40, "b" * 40) is None
     assert changed_files(tmp_path, "a" * 40, "b" * 40) is None
 
 
@@ -185,6 +187,21 @@ def test_commits_between_two_are_counted_with_those_of_branches(repository: Repo
     assert {"a", "b", "with | odd\nname"} == set(changed_files(repository.root, first, last) or ())
     assert 4 == len(commits_of(repository.root, "main"))
     assert 2 == len(commits_of(repository.root, "side"))
+
+
+def test_commits_after_one_are_those_of_its_descendant(repository: Repository) -> None:
+    """None where the one does not come from the other."""
+    first = repository.commit({"a": "1"})
+    repository.git.git.checkout("--quiet", "-b", "side")
+    side = repository.commit({"b": "1"})
+    repository.git.git.checkout("--quiet", "main")
+    second, last = repository.commit({"a": "2"}), repository.commit({"a": "3"})
+
+    assert frozenset({second, last}) == commits_after(repository.root, first, last)
+    assert frozenset() == commits_after(repository.root, last, last)
+    assert commits_after(repository.root, last, first) is None
+    assert commits_after(repository.root, side, last) is None
+    assert commits_after(repository.root, "--all", last) is None
 
 
 def test_releases_are_the_tags_that_head_comes_from(repository: Repository) -> None:

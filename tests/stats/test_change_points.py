@@ -201,6 +201,45 @@ def test_a_step_between_two_occasions_needs_three_on_either_side() -> None:
     assert [50] == [step.place for step in find_steps(levels, occasions=[run // 10 for run in range(RUNS)])]
 
 
+@pytest.mark.parametrize("apart", [1.5, 2.0, 3.0])
+@pytest.mark.parametrize("runs", [(50, 50), (95, 5), (92, 8)])
+def test_a_step_beside_the_end_of_an_occasion_is_none(runs: tuple[int, int], apart: float) -> None:
+    """Noise moves the clearest place into an occasion, or its six runs begin in the one before it."""
+    source = np.random.default_rng(1)
+    hours = [0] * runs[0] + [1] * runs[1]
+    series = 0.01 * source.standard_normal((60, RUNS)) + 0.01 * apart * np.array(hours)
+
+    claims = [find_steps(np.exp(one), occasions=hours) for one in series]
+
+    assert 0 == sum(map(bool, claims))
+
+
+def test_a_step_some_runs_into_an_occasion_is_found() -> None:
+    """The runs between the hour's beginning and the step say which of both it is."""
+    hours = [run // 50 for run in range(RUNS)]
+
+    (step,) = find_steps(_trend(steps={58: 1.05}), occasions=hours)
+
+    assert 58 == step.place
+
+
+def test_a_step_is_told_beside_one_of_the_machine() -> None:
+    """The machine differs from hour to hour, and the code in the first of these."""
+    hours = [run // 50 for run in range(RUNS)]
+
+    (step,) = find_steps(_trend(steps={30: 1.08, 50: 1.05}), occasions=hours)
+
+    assert (30, 30, 20) == (step.place, step.before.runs, step.after.runs)
+    assert step.low <= 1.08 <= step.high
+
+
+def test_occasions_that_take_turns_hide_no_step() -> None:
+    """An hour that has runs on either side of a step has not made it."""
+    levels = _trend(steps={50: 1.05})
+
+    assert [50] == [step.place for step in find_steps(levels, occasions=[run % 2 for run in range(RUNS)])]
+
+
 @pytest.mark.parametrize("levels", [[1.0, math.nan], [1.0, 0.0], [1.0, -1.0], [1.0, math.inf]])
 def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
     """Times that are not finite and above zero are a mistake of the caller."""

@@ -11,7 +11,7 @@ from synthetic import build_row
 
 from perfkit.records import Row
 from perfkit.records.comparisons import Policy
-from perfkit.records.policies import CalibrationPolicy, Rehearsal
+from perfkit.records.policies import CalibrationPolicy, Rehearsal, judged_policy
 from perfkit.verdict.calibration import calibration_of, finished_cases
 
 NAMES = ("b.py::test_a", "b.py::test_b")
@@ -87,6 +87,20 @@ def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
 
     assert found is not None
     assert (6, 1) == (found.accused.count, found.exit_code)
+
+
+def test_what_does_not_gate_is_not_held_against_alpha() -> None:
+    """It has no share of it."""
+    rows = [
+        replace(row, policy=replace(judged_policy(row), gating=row.outcome.benchmark.name == NAMES[0]))
+        for number in range(1, 7)
+        for row in _gate(number, ratios={NAMES[0]: 1.0, NAMES[1]: 1.1})
+    ]
+
+    found = calibration_of(rows, study="s", planned=6)
+
+    assert found is not None
+    assert (0, 0) == (found.accused.count, found.exit_code)
 
 
 def test_a_noisy_machine_leaves_too_much_open() -> None:

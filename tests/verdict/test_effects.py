@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -305,6 +306,22 @@ def test_a_level_that_failed_is_not_waited_for() -> None:
     assert is_decided(record)
 
 
+def test_a_variant_that_failed_later_is_left_out_where_others_remain() -> None:
+    """It runs no more, and the main effects go on without it, with the blocks before it failed as well."""
+    whole = _two_by_two(1.0, 4.0, 2.0, 2.0)
+    rest = {**whole, "precision=bf16, batch_size=8": None}
+    record = _record(PRECISIONS_AND_SIZES, whole, *[rest] * 6)
+    main, simple = (
+        _effect(effects_of(record), "main", "precision"),
+        _effect(effects_of(record), "simple", "precision", batch_size=8),
+    )
+
+    assert pytest.approx(2.0) == main.value
+    assert ("precision=bf16, batch_size=8",) == main.left_out
+    assert (7, 1) == (main.blocks, simple.blocks)
+    assert is_decided(record)
+
+
 def _stopped_as_it_runs(whole: ExperimentRecord) -> ExperimentRecord:
     """Return what an experiment would have measured: blocks until a look decides all."""
     variants = len(whole.experiment.variants)
@@ -350,6 +367,40 @@ def test_an_effect_of_ten_percent_is_found(verdict: str, ratio: float) -> None:
 
     assert 95 <= sum(verdict == effect.verdict for effect in effects)
     assert 95 <= covered
+
+
+def _by_lot(slow: float, blocks: int, seed: int) -> ExperimentRecord:
+    """Return an experiment of identical variants in which by lot exactly one of two trials is slow."""
+    source = random.Random(seed)  # noqa: S311 (noise, not a secret)
+    pairs = []
+    for _ in range(blocks):
+        seconds = [math.exp(source.gauss(0, 0.003)) for _ in range(2)]
+        seconds[source.randrange(2)] *= 1 + slow
+        pairs.append(dict(zip(("precision=default", "precision=bf16"), seconds, strict=True)))
+    record = _record(PRECISIONS, *pairs)
+    return replace(record, experiment=replace(record.experiment, alpha=0.01, margin=0.02, blocks=blocks))
+
+
+def test_trials_that_are_slow_by_lot_tell_no_variants_apart() -> None:
+    """All of few blocks may agree by chance, and still no more than one experiment of a hundred accuses."""
+    accused = sum(
+        effect.verdict in {"REGRESSED", "IMPROVED"}
+        for seed in range(400)
+        for effect in main_effects(effects_of(_stopped_as_it_runs(_by_lot(0.05, 20, seed))))
+    )
+
+    assert accused <= 4
+
+
+def test_a_block_that_contradicts_the_others_is_not_left_out() -> None:
+    """Nine of ten blocks in which bf16 is slow by 5 %, and one in which it is fast by as much."""
+    slower = {"precision=default": 1.0, "precision=bf16": 1.05}
+    faster = {"precision=default": 1.05, "precision=bf16": 1.0}
+
+    (effect,) = main_effects(effects_of(_record(PRECISIONS, *[slower] * 9, faster)))
+
+    assert pytest.approx(1.05**0.8) == effect.value
+    assert "INCONCLUSIVE" == effect.verdict
 
 
 def test_all_intervals_of_an_experiment_hold_together() -> None:

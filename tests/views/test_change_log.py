@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
@@ -14,10 +15,11 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 from perfkit.errors import ConfigError
 from perfkit.history.change_log import build_change_log, most_measured
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Row, Side, Source
+from perfkit.records import TYPICAL_TIME, Environment, Machine, Row, Side, Source
 from perfkit.records.change_log import Cell, ChangeLog, Column, GateRatio, History, Ratio
 from perfkit.records.comparisons import Policy, Verdict
-from perfkit.records.policies import JudgedPolicy
+from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.verdict.from_rows import comparison_of
 from perfkit.views.change_log import (
     format_gate_ratio,
     format_mean_sd,
@@ -142,6 +144,45 @@ def test_a_gate_shows_its_ratio_and_interval() -> None:
     assert f"(×1.031, {gate.low:.3f} to {gate.high:.3f})" in text
     assert "with 95 % confidence" in text
     assert " ± " not in text.partition("### ")[2]
+
+
+def test_a_gate_shows_the_ratio_that_its_verdict_rests_on() -> None:
+    """Where typical calls were timed apart, that of these or of all calls, as the verdict weighs them."""
+    rows = _gated(A, B, 1.10, 1.12)
+    typical = [
+        replace(
+            row,
+            outcome=replace(row.outcome, metric=TYPICAL_TIME, values=tuple(n / 1000 + 1 for n in range(5))),
+        )
+        for row in rows
+    ]
+    gate = _cell([*rows, *typical], 1).gate
+    alone = _cell(rows, 1).gate
+    found = comparison_of([*rows, *typical]).estimate
+
+    assert found is not None
+    assert gate is not None
+    assert (found.ratio, found.low, found.high) == (gate.ratio, gate.low, gate.high)
+    assert gate != alone
+
+
+def test_a_gate_that_went_on_shows_the_ratio_of_all_its_launches() -> None:
+    """A second gate of one pair continues the test of the first, and is not judged at an early look anew."""
+    first = _gated(A, B, 1.00, 1.04, run="first")
+    second = [
+        replace(
+            row,
+            recorded_at=row.recorded_at + timedelta(minutes=1),
+            policy=replace(judged_policy(row), continues=("first",)),
+        )
+        for row in _gated(A, B, 1.01, 1.03, run="second")
+    ]
+    gate = _cell([*first, *second], 1).gate
+    found = comparison_of(second, [first]).estimate
+
+    assert found is not None
+    assert gate is not None
+    assert (found.ratio, found.low, found.high) == (gate.ratio, gate.low, gate.high)
 
 
 def test_a_gate_that_needed_no_launch_leaves_the_cell_as_it_was() -> None:

@@ -92,7 +92,7 @@ def test_failures_come_before_results() -> None:
     assert "## What went wrong\n\n- precision=bf16: out of memory: no memory \\| left\n" in text
     assert "Total execution time = out of memory" in text
     assert "| Mixed precision (bf16) training | out of memory | out of memory | out of memory |" in text
-    assert "The effects leave out what was never measured: precision=bf16." in text
+    assert "The effects leave out what failed or was never measured: precision=bf16." in text
 
 
 def test_a_block_of_text_has_time_memory_and_number_of_trials() -> None:

@@ -341,13 +341,24 @@ def test_the_decision_is_one_plain_sentence(comparisons: list[Comparison], lines
     """It comes first; then what else there is, the exit code, and where to read on."""
     report = build_report(*comparisons)
     *said, closing = _decision(report)
+    of = " of those that gate" if {one.gating for one in comparisons} == {True, False} else ""
 
     assert lines == said
     assert closing.endswith(
         f"It took 41.3 s and ends with exit code {report.exit_code}."
-        " The probability of any wrong verdict is at most 1 %."
+        f" The probability of any wrong verdict{of} is at most 1 %."
         " Every word and number is explained in perfkit's docs/gate.md."
     )
+
+
+def test_the_error_is_that_of_the_benchmarks_that_gate() -> None:
+    """The others have no share of alpha."""
+    gates = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
+    shown = build_comparison("test_b", "UNCHANGED", 1.0, 0.99, 1.01, gating=False)
+
+    *_, closing = _decision(build_report(gates, shown))
+
+    assert " The probability of any wrong verdict of those that gate is at most 1 %. " in closing
 
 
 def _decision(report: GateReport) -> list[str]:

@@ -192,8 +192,8 @@ def test_a_comparison_says_that_it_was_not_interleaved() -> None:
     assert "widened by what occasions of the same code differ by" in words
     assert "note: left out, measured with uncommitted changes: 1 run" in words
     assert words.endswith(
-        "It ends with exit code 1. The probability of any wrong verdict is at most 1 %."
-        " Every word and number is explained in perfkit's docs/gate.md."
+        "It ends with exit code 1. The probability of any wrong verdict of this one comparison is at most"
+        " 1 %. Every word and number is explained in perfkit's docs/gate.md."
     )
 
 

@@ -20,6 +20,7 @@ from perfkit.views.experiment.wording import (
     head_lines,
     left_out_lines,
     mistake_text,
+    note_lines,
     single_run_lines,
 )
 from perfkit.views.gate.wording import percent
@@ -156,6 +157,7 @@ def _effects(record: ExperimentRecord, effects: Sequence[Effect], picture: str |
     yield from map(_effects_table, effect_tables(effects))
     yield _listed(map(escape, crossover_sentences(record, effects)))
     yield from map(escape, left_out_lines(effects))
+    yield _listed(map(escape, note_lines(record)))
     yield escape(guide_text(record))
 
 

@@ -29,6 +29,7 @@ from perfkit.views.experiment.wording import (
     head_lines,
     left_out_lines,
     mistake_text,
+    note_lines,
     single_run_lines,
 )
 from perfkit.views.names import BrokenName, NamedTable
@@ -50,6 +51,7 @@ def experiment_view(record: ExperimentRecord) -> RenderableType:
         *_caught(record),
         *_variants(record),
         *_lines(map(failure_text, failures(record))),
+        *_lines(note_lines(record)),
         *map(_effects_table, effect_tables(effects)),
         *_lines(crossover_sentences(record, effects)),
         *_lines(left_out_lines(effects)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -52,7 +53,15 @@ def left_out_lines(effects: Sequence[Effect]) -> Iterator[str]:
     """Yield a sentence on the variants that the effects leave out, where there are any."""
     names = sorted({name for effect in effects for name in effect.left_out})
     if names:
-        yield f"The effects leave out what was never measured: {'; '.join(names)}."
+        yield f"The effects leave out what failed or was never measured: {'; '.join(names)}."
+
+
+def note_lines(record: ExperimentRecord) -> Iterator[str]:
+    """Yield what was left out of trials that succeeded, each once for a variant."""
+    notes = Counter((trial.variant, trial.message) for trial in record.trials if trial.status == "ok")
+    for (variant, message), trials in notes.items():
+        if message is not None:
+            yield f"{variant}: {message} ({counted(trials, 'trial')})"
 
 
 def guide_text(record: ExperimentRecord) -> str:

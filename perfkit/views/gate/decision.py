@@ -163,7 +163,12 @@ def _sureness(report: GateReport | ApartReport) -> Iterator[str]:
 
 def _probability(report: GateReport | ApartReport) -> Iterator[str]:
     if report.comparisons or not report.exact:
-        yield f"The probability of any wrong verdict is at most {percent(report.policy.alpha)}."
+        # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
+        # does not gate has no share of it.
+        both = {comparison.gating for comparison in report.comparisons} == {True, False}
+        of = " of those that gate" if both else ""
+        of += " of this one comparison" if isinstance(report, ApartReport) else ""
+        yield f"The probability of any wrong verdict{of} is at most {percent(report.policy.alpha)}."
 
 
 def _time_taken(report: GateReport) -> str:
