@@ -10,8 +10,17 @@ from typing import Literal
 import pytest
 
 from perfkit.profiling.save import load_summary
-from perfkit.records import Balance, Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
-from perfkit.records.readings import PhaseMemory
+from perfkit.records import (
+    Balance,
+    Commit,
+    Environment,
+    LineTime,
+    Machine,
+    PassSummary,
+    ProfileEntry,
+    ProfileSummary,
+)
+from perfkit.records.readings import OperatorTime, PhaseMemory
 from perfkit.views.profile_report import render_report, waiting_share, warnings
 
 CLEAN = PassSummary(
@@ -202,3 +211,49 @@ device memory, most in a step                  tensors   reserved    unusable
         in report
     )
     assert "device memory" not in render_report(SUMMARY)
+
+
+BACKWARD = (
+    OperatorTime(name="MulBackward0", place="cpu", calls=4, own_s=0.7, cumulative_s=0.7),
+    OperatorTime(name="SumBackward0", place="cpu", calls=4, own_s=0.35, cumulative_s=0.35),
+)
+
+
+def test_backward_is_told_for_the_steps_that_the_trace_holds() -> None:
+    """A trace of all steps has the set-up's step in its seconds: it is divided by all of them, too."""
+    window = replace(SUMMARY, backward=BACKWARD)
+    everything = with_passes(CLEAN, replace(TORCH, profiled_from=0))
+
+    assert """\
+backward, by operator (torch pass)            calls     a step    share
+  MulBackward0                                    4     350 ms   35.0 %
+""" in render_report(window)
+    assert """\
+  MulBackward0                                    4     175 ms   20.0 %
+  SumBackward0                                    4    87.5 ms   10.0 %
+""" in render_report(replace(everything, backward=BACKWARD))
+
+
+def test_without_a_step_times_are_told_for_the_whole_run() -> None:
+    """A loop that calls no optimizer has a backward pass and lines, and no time a step."""
+    line = LineTime(file="loop.py", line=3, text="loss.backward()", hits=6, seconds=0.5)
+    lines = PassSummary(name="lines", total_s=2.0, step_s=(), samples=None)
+    passes = (replace(CLEAN, step_s=()), replace(TORCH, step_s=(), profiled_from=0), lines)
+
+    report = render_report(replace(SUMMARY, passes=passes, backward=BACKWARD, lines=(line,)))
+
+    assert (
+        """\
+backward, by operator (torch pass)            calls     in all    share
+  MulBackward0                                    4     700 ms        -
+  SumBackward0                                    4     350 ms        -
+"""
+        in report
+    )
+    assert (
+        """\
+lines, by time                                 hits     in all    share
+  loop.py:3 loss.backward()                       6     500 ms   25.0 %
+"""
+        in report
+    )
