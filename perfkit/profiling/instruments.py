@@ -38,6 +38,7 @@ from perfkit.profiling.workers import (
     time_workers,
 )
 from perfkit.records import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
+from perfkit.units import counted
 
 if TYPE_CHECKING:
     import torch
@@ -252,11 +253,14 @@ class TorchProfile(Clean):
         self.step_limit = None
         self.profiled_from = 0 if self._all else self._window.begin
         self._profiler = self._new_profiler()
+        self._is_running = False
+        # The first optimizer of a class settles what its steps call, and a module may make one when imported.
+        call_after_each_step(self._end_step)
 
     def run(self, call: _Call) -> object:
         """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
-        call_after_each_step(self._end_step)
         listen_to_phases(PhaseMarks())
+        self._is_running = True
         with self._profiler:
             return call()
 
@@ -264,7 +268,7 @@ class TorchProfile(Clean):
         """Write the trace and the table of operators.
 
         Raises:
-            NotMeasuredError: the target ended before the window began.
+            NotMeasuredError: the target ended before the window began, or torch.profiler has no trace.
         """
         watched = summary.steps - self.profiled_from
         if watched <= 0 and not self._all:
@@ -273,11 +277,20 @@ class TorchProfile(Clean):
                 f" {self.profiled_from + 1} on; use --trace-all, or make the clean pass as well"
             )
         trace, operators = f"{self._place.name}.trace.json.gz", f"{self._place.name}_ops.csv"
-        self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        try:
+            self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        except (AssertionError, RuntimeError, OSError) as error:
+            steps = counted(self._steps, "optimizer step")
+            raise NotMeasuredError(
+                f"torch.profiler could not write the trace of {steps} ({error});"
+                " choose --passes without torch to have the other passes"
+            ) from error
         write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
         return Findings(files=(trace, operators))
 
     def _end_step(self) -> None:
+        if not self._is_running:
+            return
         self._steps += 1
         self._profiler.step()
         if self._last is not None and self._steps >= self._last:
