@@ -31,6 +31,7 @@ from perfkit.profiling.own_code import OwnCode, find_own_code
 from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.trace import PhaseMarks, call_after_each_step, choose_window
 from perfkit.profiling.workers import (
+    TrainingBatches,
     end_workers,
     fetch_times,
     profile_workers,
@@ -134,6 +135,8 @@ class BalanceWatch(Clean):
         if spec.rank_place is not None:
             hook_collectives(self._clock)
         time_workers(self._folder)
+        self._batches = TrainingBatches()
+        self._batches.watch()
 
     def run(self, call: _Call) -> object:
         """Call, and note the phases that the user names too."""
@@ -144,6 +147,7 @@ class BalanceWatch(Clean):
     def end_step(self) -> None:
         """Close the step."""
         self._clock.end_step()
+        self._batches.end_step()
 
     def start_step(self) -> None:
         """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
@@ -153,11 +157,12 @@ class BalanceWatch(Clean):
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the clock has it all)
         """Return the phases, and how fast the loader's workers could have been."""
         end_workers()
-        times = fetch_times(self._folder)
+        times, batches = fetch_times(self._folder), self._batches.per_step
+        batch_s = times.batch_s if times else None
         return Findings(
             balance=replace(
                 self._clock.balance(),
-                loader_s=times.batch_s if times else None,
+                loader_s=None if batch_s is None or batches is None else batch_s * batches,
                 memory=self._memory.phases(),
             )
         )
