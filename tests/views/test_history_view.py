@@ -150,7 +150,7 @@ def test_a_name_in_a_command_is_quoted() -> None:
 
     text = _lines(_report(trends=many))
 
-    assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[40]'`" in text
+    assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[9]'`" in text
 
 
 def test_a_sparkline_shows_where_it_went() -> None:
