@@ -116,7 +116,7 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     told = page.text("#picked .compared")
     assert "% slower than A" in told
     assert "Software or settings differ: torch 2.8.0 → 2.9.1." in told
-    assert f"perfkit gate {sha_of(20)[:10]} {sha_of(50)[:10]}" in told
+    assert f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}" in told
     page.press("Escape")
     assert page.text("#picked") == ""
 

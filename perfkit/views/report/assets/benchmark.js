@@ -281,7 +281,7 @@
     box.append(element("h3", "A and B compared"), told, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
     const command = element("p", "Measured side by side: ", "small");
-    command.append(element("code", `perfkit gate ${a.sha.slice(0, 10)} ${b.sha.slice(0, 10)}`));
+    command.append(element("code", `perfkit gate --base ${a.sha.slice(0, 10)} --head ${b.sha.slice(0, 10)}`));
     box.append(command);
     if (setup.rangeUrl && a.sha !== b.sha) {
       const link = element("a", "Commits between A and B");
