@@ -23,7 +23,7 @@ from perfkit.records import (
 )
 from perfkit.records.phases import DATA, RANKS
 from perfkit.records.readings import OperatorTime, WaitTime
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 from perfkit.verdict.exact import SYNCS, TITLES
 from perfkit.views.counts import amount_text
 
@@ -110,7 +110,7 @@ def _headline(summary: ProfileSummary) -> str:
     if main.step_s:
         lines.append(f"  time per step     {human_seconds(main.typical_step_s)}  ({_basis(main)})")
     if main.sample_s is not None:
-        rate = f"{1 / main.sample_s:.0f} samples/s, {main.samples} samples"
+        rate = f"{human_calls(1 / main.sample_s)} samples/s, {main.samples} samples"
         lines.append(f"  time per sample   {human_seconds(main.sample_s)}  ({rate})")
     if main.data_wait_s is not None:
         lines.append(f"  waiting for data  {human_seconds(main.data_wait_s)}  ({_waiting(summary)})")
@@ -246,7 +246,7 @@ def _bound(summary: ProfileSummary, balance: Balance) -> str:
     if not loader_s or model_s <= 0:
         return ""
     word = "input-bound" if loader_s > model_s else "not input-bound"
-    delivered, taken = f"{each / loader_s:.0f} samples/s", f"{each / model_s:.0f}"
+    delivered, taken = f"{human_calls(each / loader_s)} samples/s", human_calls(each / model_s)
     return f"{word}: the loader could deliver {delivered}, the model takes {taken}"
 
 

@@ -17,6 +17,7 @@ from perfkit.records import (
     LineTime,
     Machine,
     PassSummary,
+    PhaseSeconds,
     ProfileEntry,
     ProfileSummary,
 )
@@ -131,6 +132,19 @@ def test_loading_in_process_is_said() -> None:
     """Without workers the wait is the loading itself, and the report says so."""
     summary = with_passes(replace(CLEAN, data_workers=0))
     assert "loaded in the process itself" in render_report(summary)
+
+
+def test_a_slow_loop_makes_samples_too() -> None:
+    """A rate below one a second has digits, and one of thousands has no decimals."""
+    waiting = PhaseSeconds(name="data wait", seconds=(40.0, 40.0, 40.0))
+    slow = replace(CLEAN, total_s=400.0, step_s=(100.0, 100.0, 100.0), samples=6, data_wait_s=90.0)
+    balance = Balance(step_s=(100.0, 100.0, 100.0), phases=(waiting,), loader_s=8.0)
+
+    report = render_report(replace(with_passes(slow), balance=balance))
+
+    assert "50.0 s  (0.02 samples/s, 6 samples)" in report
+    assert "not input-bound: the loader could deliver 0.25 samples/s, the model takes 0.0333" in report
+    assert "(4,000 samples/s, 8000 samples)" in render_report(with_passes(replace(CLEAN, samples=8000)))
 
 
 def test_unknown_is_left_out() -> None:

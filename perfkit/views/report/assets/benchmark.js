@@ -45,7 +45,7 @@
     if (Number.isNaN(value)) return "-";
     if (value === 0 && series.unit === "s") return "0 s";
     if (!unit) {
-      const told = Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toLocaleString("en");
+      const told = Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 4 });
       return ["", "1"].includes(series.unit) ? told : `${told} ${series.unit}`;
     }
     return `${digits(value / unit[1])} ${unit[0]}`;
