@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pstats
 import sys
@@ -44,7 +43,6 @@ from perfkit.units import counted
 if TYPE_CHECKING:
     import torch
 
-_MILLISECOND = 1e-3
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: so many steps tell growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
@@ -340,17 +338,13 @@ class LineProfile(Clean):
         return self._functions.profiler.runcall(call)
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:
-        """Write the table of lines, with times in milliseconds per step."""
+        """Write the tables of lines, with times in milliseconds a step, or in all where no step was seen."""
         name = f"{self._place.name}_lines.txt"
-        stream = io.StringIO()
-        steps = max(summary.steps, 1)
-        stream.write(f"Times are in milliseconds a step, of {steps}; hits are all of them.\n\n")
+        each = f"a step, of {summary.steps}" if summary.steps else "in all"
+        tables = lines_text(self._functions.profiler, own, steps=summary.steps)
+        text = f"Times are in milliseconds {each}; hits are all of them.\n\n{tables}"
+        self._place.with_name(name).write_text(text, encoding="utf-8")
         lines = line_times(self._functions.profiler, own)
-        if self._spec.target.is_notebook:
-            stream.write(lines_text(lines, steps=steps))
-        else:
-            self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
-        self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
         return Findings(files=(name,), lines=lines)
 
 
