@@ -24,7 +24,7 @@ def signed_seconds(seconds: float) -> str:
 
 
 def human_calls(calls: float) -> str:
-    """Return how often something is called: three digits, and whole numbers from a thousand on."""
+    """Return how often something is called or done: three digits, and whole numbers from a thousand on."""
     return f"{calls:.3g}" if calls < 999.5 else f"{calls:,.0f}"  # noqa: PLR2004 (rounds to a thousand)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pstats
 import sys
@@ -31,6 +30,7 @@ from perfkit.profiling.own_code import OwnCode, find_own_code
 from perfkit.profiling.pstats_text import filtered_text, full_text, portable, read_entries
 from perfkit.profiling.trace import PhaseMarks, call_after_each_step, choose_window
 from perfkit.profiling.workers import (
+    TrainingBatches,
     end_workers,
     fetch_times,
     profile_workers,
@@ -38,11 +38,11 @@ from perfkit.profiling.workers import (
     time_workers,
 )
 from perfkit.records import Balance, LineTime, MemoryProfile, PassSummary, ProfileEntry, RoleProfile
+from perfkit.units import counted
 
 if TYPE_CHECKING:
     import torch
 
-_MILLISECOND = 1e-3
 _REPEATED = 2
 # The memory pass looks at all new objects after each step: so many steps tell growth, and more take long.
 _MEMORY_STEPS, _MOST_MEMORY_STEPS = 12, 50
@@ -133,6 +133,8 @@ class BalanceWatch(Clean):
         if spec.rank_place is not None:
             hook_collectives(self._clock)
         time_workers(self._folder)
+        self._batches = TrainingBatches()
+        self._batches.watch()
 
     def run(self, call: _Call) -> object:
         """Call, and note the phases that the user names too."""
@@ -143,6 +145,7 @@ class BalanceWatch(Clean):
     def end_step(self) -> None:
         """Close the step."""
         self._clock.end_step()
+        self._batches.end_step()
 
     def start_step(self) -> None:
         """Begin a step, and set hooks in logging libraries that have been imported meanwhile."""
@@ -152,11 +155,12 @@ class BalanceWatch(Clean):
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:  # noqa: ARG002 (the clock has it all)
         """Return the phases, and how fast the loader's workers could have been."""
         end_workers()
-        times = fetch_times(self._folder)
+        times, batches = fetch_times(self._folder), self._batches.per_step
+        batch_s = times.batch_s if times else None
         return Findings(
             balance=replace(
                 self._clock.balance(),
-                loader_s=times.batch_s if times else None,
+                loader_s=None if batch_s is None or batches is None else batch_s * batches,
                 memory=self._memory.phases(),
             )
         )
@@ -252,11 +256,14 @@ class TorchProfile(Clean):
         self.step_limit = None
         self.profiled_from = 0 if self._all else self._window.begin
         self._profiler = self._new_profiler()
+        self._is_running = False
+        # The first optimizer of a class settles what its steps call, and a module may make one when imported.
+        call_after_each_step(self._end_step)
 
     def run(self, call: _Call) -> object:
         """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
-        call_after_each_step(self._end_step)
         listen_to_phases(PhaseMarks())
+        self._is_running = True
         with self._profiler:
             return call()
 
@@ -264,7 +271,7 @@ class TorchProfile(Clean):
         """Write the trace and the table of operators.
 
         Raises:
-            NotMeasuredError: the target ended before the window began.
+            NotMeasuredError: the target ended before the window began, or torch.profiler has no trace.
         """
         watched = summary.steps - self.profiled_from
         if watched <= 0 and not self._all:
@@ -273,11 +280,20 @@ class TorchProfile(Clean):
                 f" {self.profiled_from + 1} on; use --trace-all, or make the clean pass as well"
             )
         trace, operators = f"{self._place.name}.trace.json.gz", f"{self._place.name}_ops.csv"
-        self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        try:
+            self._profiler.export_chrome_trace(str(self._place.with_name(trace)))
+        except (AssertionError, RuntimeError, OSError) as error:
+            steps = counted(self._steps, "optimizer step")
+            raise NotMeasuredError(
+                f"torch.profiler could not write the trace of {steps} ({error});"
+                " choose --passes without torch to have the other passes"
+            ) from error
         write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
         return Findings(files=(trace, operators))
 
     def _end_step(self) -> None:
+        if not self._is_running:
+            return
         self._steps += 1
         self._profiler.step()
         if self._last is not None and self._steps >= self._last:
@@ -322,17 +338,13 @@ class LineProfile(Clean):
         return self._functions.profiler.runcall(call)
 
     def write(self, summary: PassSummary, own: OwnCode) -> Findings:
-        """Write the table of lines, with times in milliseconds per step."""
+        """Write the tables of lines, with times in milliseconds a step, or in all where no step was seen."""
         name = f"{self._place.name}_lines.txt"
-        stream = io.StringIO()
-        steps = max(summary.steps, 1)
-        stream.write(f"Times are in milliseconds a step, of {steps}; hits are all of them.\n\n")
+        each = f"a step, of {summary.steps}" if summary.steps else "in all"
+        tables = lines_text(self._functions.profiler, own, steps=summary.steps)
+        text = f"Times are in milliseconds {each}; hits are all of them.\n\n{tables}"
+        self._place.with_name(name).write_text(text, encoding="utf-8")
         lines = line_times(self._functions.profiler, own)
-        if self._spec.target.is_notebook:
-            stream.write(lines_text(lines, steps=steps))
-        else:
-            self._functions.profiler.print_stats(stream, output_unit=_MILLISECOND * steps)
-        self._place.with_name(name).write_text(stream.getvalue(), encoding="utf-8")
         return Findings(files=(name,), lines=lines)
 
 

@@ -15,6 +15,7 @@ from perfkit.processes.targets import load_function
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.targets import Target
 from perfkit.records import LineTime, ProfileEntry
+from perfkit.units import human_percent
 
 _MOST_FUNCTIONS = 5
 _IsWanted = Callable[[types.CodeType], bool]
@@ -126,16 +127,46 @@ def line_times(profiler: Any, own: OwnCode) -> tuple[LineTime, ...]:  # noqa: AN
     return tuple(sorted(found, key=lambda one: -one.seconds))
 
 
-def lines_text(lines: Sequence[LineTime], *, steps: int) -> str:
-    """Return a table of lines by file, with times in milliseconds a step.
+def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN401 (line_profiler has no types)
+    """Return a table for each function with the times of its lines in milliseconds, a step and a hit.
 
-    It is for the cells of a notebook: line_profiler prints the text of files only.
+    The table of line_profiler has one unit for all its times, so that it could not tell both; it also prints
+    the text of files only, and not that of cells.
     """
-    found = [f"{'file and line':<40}{'hits':>9}{'time':>12}  text"]
-    for one in sorted(lines, key=lambda line: (line.file, line.line)):
-        each_ms = one.seconds / steps / 1e-3
-        found.append(f"{f'{one.file}:{one.line}':<40}{one.hits:>9}{each_ms:>12.4g}  {one.text}".rstrip())
+    stats = profiler.get_stats()
+    return "\n".join(
+        _function_text(
+            function, [(line, hits, ticks * stats.unit) for line, hits, ticks in timings], own, steps
+        )
+        for function, timings in sorted(stats.timings.items())
+        if timings
+    )
+
+
+def _function_text(
+    function: tuple[str, int, str], timings: Sequence[tuple[int, int, float]], own: OwnCode, steps: int
+) -> str:
+    """Return the table of one function, from its first line to the last one that ran."""
+    file, begin, name = function
+    whole_s = sum(seconds for _, _, seconds in timings)
+    each, divisor = ("a step", steps) if steps else ("in all", 1)
+    numbers = {
+        line: f"{hits:>9}{_milliseconds(seconds / divisor):>12}{_milliseconds(seconds / hits):>12}"
+        f"{human_percent(seconds / whole_s if whole_s else None):>9}"
+        for line, hits, seconds in timings
+    }
+    found = [
+        f"Function: {name}, {_milliseconds(whole_s / divisor)} ms {each}",
+        f"{'file and line':<40}{'hits':>9}{f'ms {each}':>12}{'ms a hit':>12}{'share':>9}  text",
+    ]
+    for line in range(begin, max(numbers) + 1):
+        text = linecache.getline(file, line).rstrip()
+        found.append(f"{f'{own.shown(file)}:{line}':<40}{numbers.get(line, ''):<42}  {text}".rstrip())
     return "\n".join(found) + "\n"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds / 1e-3:.4g}"
 
 
 def _empty_cells(code: types.CodeType) -> tuple[types.CellType, ...] | None:

@@ -6,6 +6,7 @@ where to leave its results, and the function that it is started with tells what 
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import os
@@ -53,6 +54,45 @@ class FetchTimes:
     def batch_s(self) -> float | None:
         """Seconds to the next batch while all workers are at work; None where none made a batch."""
         return self.seconds / self.batches / self.workers if self.batches else None
+
+
+class TrainingBatches:
+    """Counts the batches that loaders give this process while gradients are on, and that a step follows."""
+
+    def __init__(self) -> None:
+        self._given = self._trained = self._steps = 0
+        self._is_nested = False
+
+    def watch(self) -> None:
+        """Count from now on; a loader inside of another's dataset gives nothing to the loop."""
+        import torch
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        call: Any = _BaseDataLoaderIter.__next__
+
+        @functools.wraps(call)
+        def counted(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
+            if self._is_nested:
+                return call(iterator)
+            self._is_nested = True
+            try:
+                batch = call(iterator)
+            finally:
+                self._is_nested = False
+            self._given += torch.is_grad_enabled()
+            return batch
+
+        _BaseDataLoaderIter.__next__ = counted  # type: ignore[method-assign,assignment]
+
+    def end_step(self) -> None:
+        """Note that a step followed."""
+        self._trained = self._given
+        self._steps += 1
+
+    @property
+    def per_step(self) -> float | None:
+        """Batches of a step: several where gradients are accumulated; None where none was seen."""
+        return self._trained / self._steps if self._trained else None
 
 
 def profile_workers(folder: Path) -> None:

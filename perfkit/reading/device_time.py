@@ -100,9 +100,13 @@ def gaps(
 
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
-    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised."""
+    """The runtime's calls of a trace: when each correlation was launched, and when hosts synchronised.
+
+    ``done`` are the correlations of what ran on any device: a process may launch work on several.
+    """
 
     begins: Mapping[int, float]
+    done: frozenset[int]
     kernel_launches: Sequence[Event]
     synchronisations: Sequence[tuple[float, float]]
 
@@ -122,7 +126,12 @@ class _Calls:
                         launches.append(event)
                 if _SYNCHRONISES.match(event.name):
                     synchronisations.append((event.begin_s, event.end_s))
-        return cls(begins=begins, kernel_launches=launches, synchronisations=_merged(synchronisations))
+        return cls(
+            begins=begins,
+            done=frozenset(one.correlation for one in timeline.device if one.correlation),
+            kernel_launches=launches,
+            synchronisations=_merged(synchronisations),
+        )
 
     def synchronises_at(self, moment_s: float) -> bool:
         """Tell whether a thread of the host stood in a synchronisation at a moment."""
@@ -132,11 +141,12 @@ class _Calls:
     def audit(self, events: Sequence[Event], window: Window) -> tuple[int, int, int]:
         """Return launches without a kernel, kernels without a launch, and launches, all of the window.
 
-        Kernels that were launched before the trace began are none of those without a launch.
+        The events are those of one device. A launch whose kernel is on no device may be any device's, and
+        counts for each. Kernels that were launched before the trace began are none of those without a launch.
         """
-        done = {one.correlation for one in events if one.correlation}
+        here = {one.correlation for one in events if one.correlation}
         launches = [one for one in self.kernel_launches if window.begin_s <= one.begin_s < window.end_s]
-        lost = sum(one.correlation not in done for one in launches)
+        lost = sum(one.correlation not in self.done for one in launches)
         first_s = min((one.begin_s for one in events if one.correlation in self.begins), default=None)
         unlaunched = sum(
             one.category not in _COPIES
@@ -146,7 +156,7 @@ class _Calls:
             and max(first_s, window.begin_s) < one.begin_s < window.end_s
             for one in events
         )
-        return lost, unlaunched, len(launches)
+        return lost, unlaunched, lost + sum(one.correlation in here for one in launches)
 
 
 def _merged(intervals: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -42,8 +42,8 @@ class Balance:
 
     ``step_s`` are the steps of the balance pass itself, hooks included; ``cost`` is their ratio to the steps
     of a loop without hooks that took turns with it, None where there was none. ``loader_s`` are the seconds
-    that the loader's workers took to make one step's batch, None where that was not measured. ``memory`` is
-    that of an accelerator by phase, nothing where none was in use.
+    that the loader's workers took to make all batches of a step, None where that was not measured. ``memory``
+    is that of an accelerator by phase, nothing where none was in use.
     """
 
     step_s: tuple[float, ...]

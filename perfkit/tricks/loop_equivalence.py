@@ -28,11 +28,12 @@ class _FirstStep:
         run_first_step(run, before=self._begin, after=self._end)
 
     def _begin(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
-        parameters = _parameters(optimizer)
-        self.gradients = [_copy(one.grad) for one in parameters if one.grad is not None]
-        self._before = [_copy(one) for one in parameters]
+        self.gradients = _gradients(optimizer)
+        self._before = [_copy(one) for one in _parameters(optimizer)]
 
     def _end(self, optimizer: Any) -> None:  # noqa: ANN401 (torch's own type)
+        # A closure, as LBFGS and Lightning have it, makes the gradients within the step.
+        self.gradients = self.gradients or _gradients(optimizer)
         after = [_copy(one) for one in _parameters(optimizer)]
         self.update = [new - old for new, old in zip(after, self._before, strict=True)]
 
@@ -52,8 +53,12 @@ class LoopComparison:
         with using(tricks) as used:
             new = _FirstStep(self._run)
         tolerance = max(trick_named(name).loop_tolerance for name in tricks)
-        if not once.gradients:
+        if not once.update:
             return _unknown("the loop takes no step of an optimizer: there is nothing to compare")
+        if not once.gradients:
+            return _unknown(
+                "the first step of the loop's optimizer has no gradients: there is nothing to compare"
+            )
         if _apart(once, again) > tolerance:
             return _unknown(
                 "two runs without it differ as well: let the loop draw from torch's global generator"
@@ -95,6 +100,10 @@ def _length(values: Sequence[Tensor]) -> float:
 
 def _parameters(optimizer: Any) -> list[Any]:  # noqa: ANN401 (torch's own types)
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _gradients(optimizer: Any) -> list[Tensor]:  # noqa: ANN401 (torch's own types)
+    return [_copy(one.grad) for one in _parameters(optimizer) if one.grad is not None]
 
 
 def _copy(values: Tensor) -> Tensor:

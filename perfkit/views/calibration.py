@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import math
 from collections.abc import Iterator, Mapping
 
@@ -57,11 +59,16 @@ def decision_sentence(found: Calibration) -> str:
 def offered_configuration(found: Calibration) -> str:
     """Return rules for the benchmarks whose margin is too narrow, or nothing where the margin suits all."""
     rules = [
-        f'[[tool.perfkit.rules]]\nmatch = "{one.benchmark}"\n{_offer(one.decidable)}'
+        f"[[tool.perfkit.rules]]\nmatch = {_matching(one.benchmark)}\n{_offer(one.decidable)}"
         for one in found.benchmarks
         if one.decidable is not None and one.decidable > found.margin
     ]
     return "\n\n".join(rules)
+
+
+def _matching(name: str) -> str:
+    """Return the glob that matches this name alone, as TOML: the brackets of parameters would be a set."""
+    return json.dumps(glob.escape(name), ensure_ascii=False)
 
 
 def _offer(decidable: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -168,7 +169,8 @@ def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> Renderable
     left = len(shown) - _MOST_BENCHMARKS
     if left <= 0:
         return table
-    more = f"and {left} more: name a benchmark, as in `perfkit history {names[shown[-1].benchmark]}`"
+    name = shlex.quote(names[shown[-1].benchmark])
+    more = f"and {left} more: name a benchmark, as in `perfkit history {name}`"
     return Group(table, Text(more, style="dim"))
 
 

@@ -22,8 +22,8 @@ from perfkit.records import (
     RankProfile,
 )
 from perfkit.records.phases import DATA, RANKS
-from perfkit.records.readings import WaitTime
-from perfkit.units import counted, human_bytes, human_percent, human_seconds
+from perfkit.records.readings import OperatorTime, WaitTime
+from perfkit.units import counted, human_bytes, human_calls, human_percent, human_seconds
 from perfkit.verdict.exact import SYNCS, TITLES
 from perfkit.views.counts import amount_text
 
@@ -110,7 +110,7 @@ def _headline(summary: ProfileSummary) -> str:
     if main.step_s:
         lines.append(f"  time per step     {human_seconds(main.typical_step_s)}  ({_basis(main)})")
     if main.sample_s is not None:
-        rate = f"{1 / main.sample_s:.0f} samples/s, {main.samples} samples"
+        rate = f"{human_calls(1 / main.sample_s)} samples/s, {main.samples} samples"
         lines.append(f"  time per sample   {human_seconds(main.sample_s)}  ({rate})")
     if main.data_wait_s is not None:
         lines.append(f"  waiting for data  {human_seconds(main.data_wait_s)}  ({_waiting(summary)})")
@@ -246,7 +246,7 @@ def _bound(summary: ProfileSummary, balance: Balance) -> str:
     if not loader_s or model_s <= 0:
         return ""
     word = "input-bound" if loader_s > model_s else "not input-bound"
-    delivered, taken = f"{each / loader_s:.0f} samples/s", f"{each / model_s:.0f}"
+    delivered, taken = f"{human_calls(each / loader_s)} samples/s", human_calls(each / model_s)
     return f"{word}: the loader could deliver {delivered}, the model takes {taken}"
 
 
@@ -291,15 +291,20 @@ def _backward(summary: ProfileSummary) -> str:
     traced = summary.pass_named("torch")
     if traced is None or not summary.backward:
         return ""
-    watched = traced.typical_steps
-    whole_s, steps = sum(watched), max(len(watched), 1)
-    head = f"{'backward, by operator (torch pass)':<{_NAME_COLUMNS}}{'calls':>8}{'a step':>11}{'share':>9}"
-    rows = (
+    # The operators' seconds are of all steps that the trace holds, the set-up's too.
+    watched_s = traced.step_s[traced.profiled_from :]
+    title, each = "backward, by operator (torch pass)", _each(len(watched_s))
+    head = f"{title:<{_NAME_COLUMNS}}{'calls':>8}{each:>11}{'share':>9}"
+    return "\n".join((head, *(_backward_line(node, watched_s) for node in summary.backward[:_ENTRIES])))
+
+
+def _backward_line(node: OperatorTime, watched_s: Sequence[float]) -> str:
+    whole_s = sum(watched_s)
+    return (
         f"  {_shortened(node.name):<{_NAME_COLUMNS - 2}}{node.calls:>8}"
-        f"{human_seconds(node.cumulative_s / steps):>11}{human_percent(node.cumulative_s / whole_s):>9}"
-        for node in summary.backward[:_ENTRIES]
+        f"{human_seconds(node.cumulative_s / max(len(watched_s), 1)):>11}"
+        f"{human_percent(node.cumulative_s / whole_s if whole_s else None):>9}"
     )
-    return "\n".join((head, *rows))
 
 
 def _lines(summary: ProfileSummary) -> str:
@@ -308,13 +313,18 @@ def _lines(summary: ProfileSummary) -> str:
     if timed is None or not summary.lines:
         return ""
     steps = max(timed.steps, 1)
-    head = f"{'lines, by time':<{_NAME_COLUMNS}}{'hits':>8}{'a step':>11}{'share':>9}"
+    head = f"{'lines, by time':<{_NAME_COLUMNS}}{'hits':>8}{_each(timed.steps):>11}{'share':>9}"
     rows = (
         f"  {_shortened(f'{Path(one.file).name}:{one.line} {one.text}'):<{_NAME_COLUMNS - 2}}{one.hits:>8}"
         f"{human_seconds(one.seconds / steps):>11}{human_percent(one.seconds / timed.total_s):>9}"
         for one in summary.lines[:_ENTRIES]
     )
     return "\n".join((head, *rows))
+
+
+def _each(steps: int) -> str:
+    """Return what times are told for: a step, or the whole run where no step was seen."""
+    return "a step" if steps else "in all"
 
 
 def _memory_tables(summary: ProfileSummary) -> Iterator[str]:

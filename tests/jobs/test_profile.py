@@ -348,6 +348,21 @@ def test_lines_are_timed(demo: Demo) -> None:
     assert "8" == line.split()[1]
 
 
+def test_times_of_lines_are_told_for_a_step_and_for_a_hit(demo: Demo) -> None:
+    """A line that is hit once a step has one number for both, whatever the number of steps."""
+    text = demo.artifact("_lines.txt").read_text()
+    function, head, *rows = text[text.index("Function: mean_square") :].splitlines()
+
+    assert re.fullmatch(r"Function: mean_square, [\d.]+ ms a step", function)
+    assert "file and line hits ms a step ms a hit share text" == " ".join(head.split())
+    places = [row.split()[0] for row in rows[:3]]
+    assert ["demo/loss.py:2", "demo/loss.py:3", "demo/loss.py:4"] == places
+    assert rows[0].endswith("def mean_square(values):")
+    for row in rows[1:3]:
+        _, hits, of_step, of_hit, *_ = row.split()
+        assert ("8", of_hit) == (hits, of_step)
+
+
 def test_clean_pass_becomes_ledger_rows(demo: Demo) -> None:
     """Step times and the total are rows of one run, raw and in order."""
     rows = {row.outcome.metric.name: row for row in Ledger(demo.project.ledger_path).rows()}

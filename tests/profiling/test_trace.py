@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.profiling.exchange import PassSpec
+from perfkit.errors import NotMeasuredError
+from perfkit.profiling import instruments
+from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, run_pass
+from perfkit.profiling.own_code import find_own_code
 from perfkit.profiling.targets import Target
 from perfkit.profiling.trace import Window, choose_window
 from perfkit.reading.files import read_profile
 from perfkit.reading.names import CodeNames
+from perfkit.records import PassSummary
 
 NAMED = """
 import time
@@ -46,6 +50,39 @@ def main():
 """
 
 
+MADE_ON_IMPORT = """
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer.step()
+
+
+def main():
+    for _ in range(8):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+"""
+
+
+def _traced(root: Path, loop: str, launcher: PassLauncher) -> PassResult:
+    """Return what the torch pass gives of a module whose function ``main`` makes eight steps."""
+    (root / "pass").mkdir()
+    (root / "loop.py").write_text(loop)
+    spec = PassSpec(
+        name="torch",
+        target=Target(name="train", place="loop:main"),
+        arguments=(),
+        root=str(root),
+        own=(),
+        folder=str(root / "pass"),
+        artifact="profile",
+        known_steps=8,
+        from_root=True,
+    )
+    return run_pass(spec, lambda _: None, launcher)
+
+
 @pytest.mark.parametrize("steps", [None, 5, 1000])
 def test_a_long_loop_has_a_full_window(steps: int | None) -> None:
     """The set-up passes by, one step warms up, three are kept."""
@@ -67,21 +104,7 @@ def test_begin_counts_the_steps_not_kept() -> None:
 
 def test_phases_that_the_user_names_are_ranges_of_the_trace(tmp_path: Path, launcher: PassLauncher) -> None:
     """Each has the time that no other known phase has, the inner one its own, as in a balance pass."""
-    (tmp_path / "pass").mkdir()
-    (tmp_path / "loop.py").write_text(NAMED)
-    spec = PassSpec(
-        name="torch",
-        target=Target(name="train", place="loop:main"),
-        arguments=(),
-        root=str(tmp_path),
-        own=(),
-        folder=str(tmp_path / "pass"),
-        artifact="profile",
-        known_steps=8,
-        from_root=True,
-    )
-
-    result = run_pass(spec, lambda _: None, launcher)
+    result = _traced(tmp_path, NAMED, launcher)
 
     assert result.problem is None, result.problem
     reading = read_profile(tmp_path / "pass/profile.trace.json.gz", CodeNames())
@@ -90,3 +113,40 @@ def test_phases_that_the_user_names_are_ranges_of_the_trace(tmp_path: Path, laun
     assert 3 * 0.002 <= seconds["sampling"] < seconds["mining"]
     assert min(seconds["backward"], seconds["optimizer"]) > 0
     assert pytest.approx(reading.total_s) == sum(seconds.values())
+
+
+def test_the_steps_of_an_optimizer_that_was_made_on_import_are_seen(
+    tmp_path: Path, launcher: PassLauncher
+) -> None:
+    """A module may make its optimizer, and even a step, before its function is called."""
+    result = _traced(tmp_path, MADE_ON_IMPORT, launcher)
+
+    assert result.problem is None, result.problem
+    assert result.summary is not None
+    assert (5, 2) == (result.summary.steps, result.summary.profiled_from)
+    reading = read_profile(tmp_path / "pass/profile.trace.json.gz", CodeNames())
+    assert reading.steps is not None
+    assert 3 == reading.steps.count
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what torch says, and how to have the rest of the profile."""
+    spec = PassSpec(
+        name="torch",
+        target=Target(name="train", place="loop:main"),
+        arguments=(),
+        root=str(tmp_path),
+        own=(),
+        folder=str(tmp_path / "missing"),
+        artifact="profile",
+        trace_all=True,
+    )
+    monkeypatch.setattr(instruments, "call_after_each_step", lambda _: None)
+    watch = instruments.TorchProfile(spec)
+    watch.run(lambda: None)
+    summary = PassSummary(name="torch", total_s=1.0, step_s=(), samples=None)
+
+    with pytest.raises(NotMeasuredError, match=r"could not write the trace of 0 optimizer steps.*--passes"):
+        watch.write(summary, find_own_code((), root=tmp_path, script=None))

@@ -10,6 +10,7 @@ import pytest
 from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, run_pass
 from perfkit.profiling.targets import Target
+from perfkit.profiling.workers import fetch_times
 from perfkit.records import PassName
 
 TRAINING = """
@@ -42,8 +43,26 @@ def main():
 """
 
 
+ACCUMULATING = """
+    accumulated = 0
+    with torch.no_grad():
+        for batch in loader:
+            (parameter * batch).sum()
+    for _ in range(2):
+        for batch in loader:
+            (parameter * batch).sum().backward()
+            accumulated += 1
+            if accumulated % 3 == 0:
+                optimizer.step()
+"""
+
+
 def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay: bool) -> PassResult:
-    (root / "numbers_loop.py").write_text(TRAINING.format(start=start, stay=stay))
+    return _run_loop(root, name, launcher, TRAINING.format(start=start, stay=stay))
+
+
+def _run_loop(root: Path, name: PassName, launcher: PassLauncher, loop: str) -> PassResult:
+    (root / "numbers_loop.py").write_text(loop)
     (root / "folder").mkdir()
     spec = PassSpec(
         name=name,
@@ -91,3 +110,20 @@ def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLaunc
     assert None is result.problem
     assert result.balance is not None
     assert 0 < (result.balance.loader_s or 0) < 1
+
+
+def test_a_step_that_accumulates_takes_several_batches_of_the_workers(
+    tmp_path: Path, launcher: PassLauncher
+) -> None:
+    """The loader's seconds are those of all batches of a step; those of an evaluation are in no step."""
+    setup = TRAINING.format(start="fork", stay=False).partition("    for _ in range(2):")[0]
+
+    result = _run_loop(tmp_path, "balance", launcher, setup + ACCUMULATING)
+
+    assert None is result.problem
+    assert result.balance is not None
+    assert 4 == len(result.balance.step_s)
+    times = fetch_times(tmp_path / "folder")
+    assert times is not None
+    assert times.batch_s is not None
+    assert pytest.approx(3 * times.batch_s) == result.balance.loader_s

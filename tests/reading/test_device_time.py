@@ -101,6 +101,25 @@ def test_a_trace_that_lost_work_says_so() -> None:
     assert 1 == _read(whole).devices[0].short_kernels
 
 
+def test_what_was_launched_on_another_device_is_not_lost() -> None:
+    """Each launch counts for the device that its kernel is on, and one whose kernel is lost for both."""
+    first = [*_launched(1, 10, 20, 6), *_launched(2, 100, 110, 6), *_launched(3, 200, 210, 6)]
+    launch, kernel = _launched(4, 30, 40, 6)
+    second = [launch, kernel | {"pid": 1, "tid": 7}]
+    lost = [_event("cudaLaunchKernel", "cuda_runtime", 300, 2, correlation=5)]
+
+    whole, incomplete = _read([*_STEP, *first, *second]), _read([*_STEP, *first, *second, *lost])
+
+    assert [(3, 0, 3), (1, 0, 1)] == [_audit(one) for one in whole.devices]
+    assert [] == [one for one in whole.warnings if "INCOMPLETE" in one]
+    assert [(4, 1, 3), (2, 1, 1)] == [_audit(one) for one in incomplete.devices]
+    assert "1 of 4 launches have no kernel" in " ".join(incomplete.warnings)
+
+
+def _audit(one: DeviceTime) -> tuple[int, int, int]:
+    return one.launches, one.launches_without_kernel, one.kernels
+
+
 def test_work_that_was_launched_before_the_trace_is_not_lost() -> None:
     """A profiler begins in the middle of things."""
     early = _event("gemm", "kernel", 1, 3, correlation=99)

@@ -104,6 +104,46 @@ def test_a_loop_without_steps_tells_nothing() -> None:
     assert "takes no step of an optimizer" in found.problem
 
 
+def test_a_step_without_gradients_tells_nothing() -> None:
+    """It is no loop without steps."""
+    parameter = nn.Parameter(torch.ones(1))
+
+    found = LoopComparison(SGD([parameter], lr=0.1).step).with_tricks(["sgd_fused"])
+
+    assert not found.equal
+    assert "has no gradients" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "trick", "used"), [(SGD, "sgd_fused", True), (torch.optim.LBFGS, "sgd_fused", False)]
+)
+def test_a_step_may_make_its_gradients_itself(
+    optimizer: type[torch.optim.Optimizer],
+    trick: str,
+    used: bool,  # noqa: FBT001 (a case)
+) -> None:
+    """A closure that a step is given runs the model, as LBFGS and Lightning want it."""
+
+    def run() -> None:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        made = optimizer(model.parameters(), lr=0.1)  # type: ignore[call-arg]
+        values = torch.randn(8, 4)
+
+        def closure() -> torch.Tensor:
+            made.zero_grad()
+            loss: torch.Tensor = model(values).square().mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        for _ in range(3):
+            made.step(closure)  # type: ignore[arg-type]
+
+    found = LoopComparison(run).with_tricks([trick])
+
+    assert (True, used, "") == (found.equal, found.used, found.problem)
+
+
 def test_the_loop_is_left_before_its_second_step() -> None:
     """What follows is not waited for, however long it is."""
     steps: list[int] = []

@@ -68,6 +68,29 @@ def test_a_count_is_shown_at_each_line_that_adds_to_it() -> None:
     assert lines[1].startswith("::error title=perfkit::")
 
 
+def test_a_count_is_told_in_its_unit_and_never_rounded_to_no_move() -> None:
+    """A tracked number has its digits, bytes have their unit, and a small move is told by itself."""
+    tracked = build_count("test_a", "tracked", 0.71, 0.93, unit="")
+    peak = build_count("test_a", "peak", 4096.0, 3 * 2**20, unit="B")
+    grown = replace(build_count("test_a", "peak", 3 * 2**20, 3 * 2**20 + 64, unit="B"), verdict="REGRESSED")
+
+    lines = annotation_lines(replace(build_report(), exact=(tracked, peak, grown)))
+
+    assert lines[0].endswith("REGRESSED, from 0.71 to 0.93")
+    assert lines[1].endswith("REGRESSED, from 4.00 KiB to 3.00 MiB")
+    assert lines[2].endswith("REGRESSED, +64 B of 3.00 MiB")
+
+
+def test_a_count_that_could_not_be_decided_is_a_warning() -> None:
+    """As a time is; with causes, too."""
+    cause = MovedCause(what="aten::mul", place="src/a.py:3", base=0.0, head=2.0)
+    unsettled = replace(build_count("test_a", "operators", 10.0, 12.0, cause), verdict="INCONCLUSIVE")
+
+    lines = annotation_lines(replace(build_report(), exact=(unsettled, replace(unsettled, causes=()))))
+
+    assert ["::warning file=src/a.py", "::warning title=perfkit"] == [line[:23] for line in lines]
+
+
 def test_what_passes_has_no_annotation() -> None:
     """New, skipped and unchanged benchmarks are no findings."""
     report = build_report(

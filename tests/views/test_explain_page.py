@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -85,6 +86,19 @@ def test_the_page_says_what_moved(found: Difference) -> None:
     for said in ("a step takes longer", "2 steps against 50", HOSTILE, "was old_name train.py:1", "+30.0 ms"):
         assert said in text
     assert "through torch.dist" in text
+
+
+def test_what_no_part_explains_has_a_row(found: Difference) -> None:
+    """The page and the table say what the parts lack, as the terminal does, and else say nothing."""
+    (section,) = found.sections
+    whole = replace(section.whole, head_s=0.05)
+    lacking = replace(found, sections=(replace(section, whole=whole),))
+    outline = Outline()
+    outline.feed(difference_page(lacking))
+
+    assert "remainder: what no part explains +10.0 ms all" in " ".join(" ".join(outline.words).split())
+    assert "| remainder: what no part explains |  |  | +10.0 ms |  |" in difference_markdown(lacking)
+    assert "remainder" not in difference_page(found) + difference_markdown(found)
 
 
 def test_bars_are_of_one_scale(found: Difference) -> None:

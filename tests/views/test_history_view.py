@@ -143,6 +143,16 @@ def test_texts_of_others_cannot_steer_the_terminal() -> None:
     assert all(len(line) <= WIDTH for line in text.splitlines())
 
 
+def test_a_name_in_a_command_is_quoted() -> None:
+    """The brackets of parameters are a pattern to a shell."""
+    one = trend(steps={}, runs=12)
+    many = tuple(replace(one, benchmark=f"b.py::test_x[{number}]") for number in range(41))
+
+    text = _lines(_report(trends=many))
+
+    assert "and 1 more: name a benchmark, as in `perfkit history 'test_x[9]'`" in text
+
+
 def test_a_sparkline_shows_where_it_went() -> None:
     """Noise of less than a percent is drawn flat."""
     assert "▁▁▁▁" == sparkline([1.0, 1.0005, 1.0, 1.001])

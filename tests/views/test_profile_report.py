@@ -10,8 +10,18 @@ from typing import Literal
 import pytest
 
 from perfkit.profiling.save import load_summary
-from perfkit.records import Balance, Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
-from perfkit.records.readings import PhaseMemory
+from perfkit.records import (
+    Balance,
+    Commit,
+    Environment,
+    LineTime,
+    Machine,
+    PassSummary,
+    PhaseSeconds,
+    ProfileEntry,
+    ProfileSummary,
+)
+from perfkit.records.readings import OperatorTime, PhaseMemory
 from perfkit.views.profile_report import render_report, waiting_share, warnings
 
 CLEAN = PassSummary(
@@ -124,6 +134,19 @@ def test_loading_in_process_is_said() -> None:
     assert "loaded in the process itself" in render_report(summary)
 
 
+def test_a_slow_loop_makes_samples_too() -> None:
+    """A rate below one a second has digits, and one of thousands has no decimals."""
+    waiting = PhaseSeconds(name="data wait", seconds=(40.0, 40.0, 40.0))
+    slow = replace(CLEAN, total_s=400.0, step_s=(100.0, 100.0, 100.0), samples=6, data_wait_s=90.0)
+    balance = Balance(step_s=(100.0, 100.0, 100.0), phases=(waiting,), loader_s=8.0)
+
+    report = render_report(replace(with_passes(slow), balance=balance))
+
+    assert "50.0 s  (0.02 samples/s, 6 samples)" in report
+    assert "not input-bound: the loader could deliver 0.25 samples/s, the model takes 0.0333" in report
+    assert "(4,000 samples/s, 8000 samples)" in render_report(with_passes(replace(CLEAN, samples=8000)))
+
+
 def test_unknown_is_left_out() -> None:
     """What was not seen is no zero: no samples, no wait, no line."""
     text = render_report(with_passes(replace(CLEAN, samples=None, data_wait_s=None, data_workers=None)))
@@ -202,3 +225,49 @@ device memory, most in a step                  tensors   reserved    unusable
         in report
     )
     assert "device memory" not in render_report(SUMMARY)
+
+
+BACKWARD = (
+    OperatorTime(name="MulBackward0", place="cpu", calls=4, own_s=0.7, cumulative_s=0.7),
+    OperatorTime(name="SumBackward0", place="cpu", calls=4, own_s=0.35, cumulative_s=0.35),
+)
+
+
+def test_backward_is_told_for_the_steps_that_the_trace_holds() -> None:
+    """A trace of all steps has the set-up's step in its seconds: it is divided by all of them, too."""
+    window = replace(SUMMARY, backward=BACKWARD)
+    everything = with_passes(CLEAN, replace(TORCH, profiled_from=0))
+
+    assert """\
+backward, by operator (torch pass)            calls     a step    share
+  MulBackward0                                    4     350 ms   35.0 %
+""" in render_report(window)
+    assert """\
+  MulBackward0                                    4     175 ms   20.0 %
+  SumBackward0                                    4    87.5 ms   10.0 %
+""" in render_report(replace(everything, backward=BACKWARD))
+
+
+def test_without_a_step_times_are_told_for_the_whole_run() -> None:
+    """A loop that calls no optimizer has a backward pass and lines, and no time a step."""
+    line = LineTime(file="loop.py", line=3, text="loss.backward()", hits=6, seconds=0.5)
+    lines = PassSummary(name="lines", total_s=2.0, step_s=(), samples=None)
+    passes = (replace(CLEAN, step_s=()), replace(TORCH, step_s=(), profiled_from=0), lines)
+
+    report = render_report(replace(SUMMARY, passes=passes, backward=BACKWARD, lines=(line,)))
+
+    assert (
+        """\
+backward, by operator (torch pass)            calls     in all    share
+  MulBackward0                                    4     700 ms        -
+  SumBackward0                                    4     350 ms        -
+"""
+        in report
+    )
+    assert (
+        """\
+lines, by time                                 hits     in all    share
+  loop.py:3 loss.backward()                       6     500 ms   25.0 %
+"""
+        in report
+    )

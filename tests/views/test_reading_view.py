@@ -61,7 +61,7 @@ TRACE = Reading(
         OperatorTime(name="aten::conv2d", place="cpu", calls=318, own_s=0.3, cumulative_s=0.4),
         OperatorTime(name=f"void {LONG}<float>", place="device", calls=9, own_s=0.5, cumulative_s=0.5),
     ),
-    phases=(PhaseTime(name="data wait", seconds=0.416), PhaseTime(name="residual", seconds=0.633)),
+    phases=(PhaseTime(name="data wait", seconds=0.416), PhaseTime(name="residual", seconds=0.6333187)),
     device_busy_s=0.63,
     world_size=8,
 )
@@ -111,6 +111,15 @@ def test_waits_and_phases_have_a_share() -> None:
     wait = "the loader's workers lock.acquire 343 310 s 155 s 94.3 %"
     assert wait == line_with(shown(CPROFILE), "the loader's workers")
     assert "data wait 69.3 ms 39.6 %" == line_with(shown(TRACE), "data wait")
+
+
+def test_phases_of_another_pass_are_shares_of_their_own_sum() -> None:
+    """A saved profile has phases of one pass beside the whole time of another: they add up all the same."""
+    phases = (PhaseTime(name="forward", seconds=3.0), PhaseTime(name="residual", seconds=1.0))
+    text = shown(replace(TRACE, total_s=8.0, phases=phases))
+
+    assert "forward 500 ms 75.0 %" == line_with(text, "forward")
+    assert "residual 167 ms 25.0 %" == line_with(text, "residual")
 
 
 @pytest.mark.parametrize("reading", [CPROFILE, TRACE], ids=["function", "kernel"])

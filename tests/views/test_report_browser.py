@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from browser import Page, browser_programs, opened_browser
-from synthetic_history import hostile_site, large_site, lively_site, sha_of
+from synthetic_history import history, hostile_site, large_site, lively_site, sha_of, trend
 
+from perfkit.records.results import Metric
 from perfkit.records.site import Site
 from perfkit.views.report.pages import site_files, slug_of
 
@@ -116,7 +117,7 @@ def test_two_clicks_compare_two_runs(page: Page, lively: Path) -> None:
     told = page.text("#picked .compared")
     assert "% slower than A" in told
     assert "Software or settings differ: torch 2.8.0 → 2.9.1." in told
-    assert f"perfkit gate {sha_of(20)[:10]} {sha_of(50)[:10]}" in told
+    assert f"perfkit gate --base {sha_of(20)[:10]} --head {sha_of(50)[:10]}" in told
     page.press("Escape")
     assert page.text("#picked") == ""
 
@@ -174,6 +175,16 @@ def test_metrics_and_machines_are_shown_apart(page: Page, lively: Path) -> None:
     assert "1,302" in page.text(".summary:not([data-other])")
     assert "5.0 % more" in page.text(".steps")
     assert "slower" not in page.text(".steps")
+
+
+def test_a_small_number_without_a_unit_keeps_its_digits(page: Page, tmp_path: Path) -> None:
+    """What a benchmark tracks may be an error of 0.00031, which is not 0."""
+    tracked = trend(metric=Metric(name="tracked", unit=""), level=0.00031, noise=0.0, runs=12)
+    page.open(_written(Site(project="small", history=history([tracked])), tmp_path) / TRIPLET)
+
+    assert "0.00031" in page.text(".summary:not([data-other])")
+    page.click("#chart", *_place(page, 5, 12))
+    assert "mean\n0.00031" in page.text("#picked")
 
 
 def test_the_table_has_all_runs_a_hundred_at_a_time(page: Page, large: Path) -> None:

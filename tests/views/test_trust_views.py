@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
+import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -110,6 +113,20 @@ def test_margins_are_offered_where_the_given_one_is_too_narrow() -> None:
         '[[tool.perfkit.rules]]\nmatch = "benchmarks/bench_2.py::test_2"\ngate = false'
     ) == offered
     assert "" == offered_configuration(_calibration())
+
+
+def test_an_offered_rule_matches_the_benchmark_that_it_is_for() -> None:
+    """The brackets of parameters are no set of signs, and whatever stands in them is right TOML."""
+    name = 'bench_a.py::test_x[200-"a*"-\\xe4]'
+    found = _calibration(decidable=(0.021,))
+    (one,) = found.benchmarks
+
+    offered = offered_configuration(replace(found, benchmarks=(replace(one, benchmark=name),)))
+
+    (rule,) = tomllib.loads(offered)["tool"]["perfkit"]["rules"]
+    assert fnmatch.fnmatchcase(name, rule["match"])
+    assert not fnmatch.fnmatchcase(name.replace("a*", "ab"), rule["match"])
+    assert "3%" == rule["margin"]
 
 
 def _fitness(*, fit: bool, noises: int = 2) -> Fitness:

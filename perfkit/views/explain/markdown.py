@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from perfkit.records.differences import Amount, Difference, Part, Section, Unit
 from perfkit.units import human_seconds, signed_seconds
-from perfkit.views.explain.terminal import MOST_PARTS, calls_text, shown_parts, telling_callees
+from perfkit.views.explain.terminal import (
+    MOST_PARTS,
+    REMAINDER,
+    calls_text,
+    shown_parts,
+    shown_remainder,
+    telling_callees,
+)
 from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
 
 _HEADINGS = ("base", "head", "moved", "calls")
@@ -21,7 +28,7 @@ def difference_markdown(difference: Difference) -> str:
 
 
 def section_rows(section: Section, unit: Unit, most: int = MOST_PARTS) -> list[str]:
-    """Return a table of the parts that moved most, the sum of the rest, and the whole."""
+    """Return a table of what moved most, the sum of the rest, what no part explains, and the whole."""
     shown, rest, count = shown_parts(section, most)
     rows = []
     for part in shown:
@@ -29,6 +36,9 @@ def section_rows(section: Section, unit: Unit, most: int = MOST_PARTS) -> list[s
         rows += [[f"through {escape(one.name)}", *_cells(one.amount)] for one in telling_callees(part)]
     if count:
         rows.append([f"{count} more", *_cells(rest)])
+    remainder = shown_remainder(section)
+    if remainder:
+        rows.append([REMAINDER, "", "", remainder, ""])
     rows.append(["**all**", *_cells(section.whole)])
     return [*table_head([f"{section.title}, a {unit}", *_HEADINGS]), *map(table_row, rows)]
 

@@ -10,7 +10,13 @@ from perfkit.records import SIDES, Side
 from perfkit.records.differences import Amount, Difference, FlameFrame, Part, Section
 from perfkit.units import human_seconds, signed_seconds
 from perfkit.views.explain.flames import ROW_PX, drawn_flames, of_side
-from perfkit.views.explain.terminal import calls_text, shown_parts, telling_callees
+from perfkit.views.explain.terminal import (
+    REMAINDER,
+    calls_text,
+    shown_parts,
+    shown_remainder,
+    telling_callees,
+)
 from perfkit.views.palette import DARK, LIGHT
 
 _TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -91,6 +97,10 @@ def _drawn(section: Section) -> _Drawn:
     rows = [row for part in shown for row in _rows(part, colours[id(part)], largest)]
     if count:
         rows.append(_row(f"{count} more, together", rest, colour=_REST_COLOUR))
+    remainder = shown_remainder(section)
+    if remainder:
+        way = _way(section.remainder_s)
+        rows.append(_Row(name=REMAINDER, base="", head="", moved=remainder, calls="", way=way))
     rows.append(_row("all", section.whole, kind="sum"))
     return _Drawn(
         title=section.title,
@@ -136,13 +146,17 @@ def _row(
         head=human_seconds(amount.head_s),
         moved=signed_seconds(amount.moved_s),
         calls=calls_text(amount).replace("->", "→"),
-        way="worse" if amount.moved_s > 0 else "better",
+        way=_way(amount.moved_s),
         kind=kind,
         place=part.place if part else "",
         was=part.was if part else "",
         width=_percent(abs(amount.moved_s), largest) if largest else "",
         colour=colour,
     )
+
+
+def _way(moved_s: float) -> str:
+    return "worse" if moved_s > 0 else "better"
 
 
 def _percent(part: float, whole: float) -> str:

@@ -17,6 +17,7 @@ from perfkit.views.names import Folded, NamedTable, without_folders
 # The columns of numbers leave so much for a name and its place.
 _NAME_COLUMNS = 44
 MOST_PARTS = 10
+REMAINDER = "remainder: what no part explains"
 # A part that moved by a smaller share of the whole is in the line of the rest.
 _WORTH_SHOWING = 0.002
 # A callee is shown that took at least this share of a function's move, and so many at most.
@@ -54,6 +55,11 @@ def shown_parts(section: Section, most: int = MOST_PARTS) -> tuple[Sequence[Part
     return shown, amount, len(rest)
 
 
+def shown_remainder(section: Section) -> str:
+    """Return what the whole moved beyond its parts, an empty text where that is next to nothing."""
+    return signed_seconds(section.remainder_s) if abs(section.remainder_s) >= _least(section) > 0 else ""
+
+
 def _least(section: Section) -> float:
     return _WORTH_SHOWING * max(section.whole.base_s, section.whole.head_s)
 
@@ -83,10 +89,9 @@ def section_table(section: Section, most: int = MOST_PARTS) -> Table:
             table.add_row(Text(f"  through {callee.name}", style="dim"), *_cells(callee.amount), style="dim")
     if count:
         table.add_row(Text(f"{count} more, together", style="dim"), *_cells(rest))
-    if abs(section.remainder_s) >= _least(section) > 0:
-        table.add_row(
-            Text("remainder: what no part explains"), "", "", signed_seconds(section.remainder_s), ""
-        )
+    remainder = shown_remainder(section)
+    if remainder:
+        table.add_row(Text(REMAINDER), "", "", remainder, "")
     table.add_row(Text("all", style="bold"), *_cells(section.whole))
     return table
 

@@ -9,6 +9,7 @@ from perfkit.errors import EXIT_PASS
 from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport
 from perfkit.verdict.exact import TITLES
 from perfkit.verdict.exit_code import exit_code
+from perfkit.views.counts import amount_text, signed_amount
 from perfkit.views.gate.wording import decides, details, slower_text, slowest_part
 from perfkit.views.names import short_names
 
@@ -37,8 +38,11 @@ def _fails(found: Comparison | ExactComparison) -> bool:
     return found.verdict not in {"NEW", "SKIPPED"} and exit_code((found,)) != EXIT_PASS
 
 
+def _level(found: Comparison | ExactComparison) -> str:
+    return "warning" if found.verdict in {"INCONCLUSIVE", "NOT REACHED"} else "error"
+
+
 def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> str:
-    level = "warning" if found.verdict in {"INCONCLUSIVE", "NOT REACHED"} else "error"
     if found.verdict == "REGRESSED" and found.estimate is not None:
         said = f"{name} is {slower_text(found.estimate)}"
     else:
@@ -46,7 +50,7 @@ def _of_time(found: Comparison, name: str, explanation: Explanation | None) -> s
     part = slowest_part(explanation)
     if part is not None:
         said += f"; most of it in {part.name}"
-    return _command(level, said, part.place if part else _own_place(found))
+    return _command(_level(found), said, part.place if part else _own_place(found))
 
 
 def _own_place(found: Comparison) -> str:
@@ -62,12 +66,20 @@ def _of_count(count: ExactComparison) -> Iterator[str]:
     name = count.benchmark.name.rpartition("::")[2]
     said = f"{name}: {TITLES.get(count.metric.name, count.metric.name)} {count.verdict}"
     if count.base is not None and count.head is not None:
-        said += f", from {count.base:,.0f} to {count.head:,.0f}"
+        said += f", {_move(count.base, count.head, count.metric.unit)}"
     places = [cause for cause in count.causes if cause.head > cause.base and _PLACE.search(cause.place)]
     if not places:
-        yield _command("error", said, None)
+        yield _command(_level(count), said, None)
     for cause in places[:3]:
-        yield _command("error", f"{said}; {cause.what}", cause.place)
+        yield _command(_level(count), f"{said}; {cause.what}", cause.place)
+
+
+def _move(base: float, head: float, unit: str) -> str:
+    """Return both amounts, or by how much they differ where they look alike when they are rounded."""
+    before, after = amount_text(base, unit), amount_text(head, unit)
+    return (
+        f"from {before} to {after}" if before != after else f"{signed_amount(head - base, unit)} of {before}"
+    )
 
 
 def _command(level: str, text: str, place: str | None) -> str:

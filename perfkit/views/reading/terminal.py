@@ -131,8 +131,10 @@ def _phases(reading: Reading) -> Table | None:
     if not reading.phases:
         return None
     table = _table("a step is made of", "a step", "share")
+    # A saved profile has its phases from another pass than its functions: they are parts of their own sum.
+    whole_s = sum(phase.seconds for phase in reading.phases)
     for phase in reading.phases:
-        share = _share(reading, phase.seconds)
+        share = human_percent(phase.seconds / whole_s if whole_s else None)
         table.add_row(Text(phase.name), human_seconds(_each(reading, phase.seconds)), share)
     return table
 

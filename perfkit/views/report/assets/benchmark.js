@@ -45,7 +45,7 @@
     if (Number.isNaN(value)) return "-";
     if (value === 0 && series.unit === "s") return "0 s";
     if (!unit) {
-      const told = Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(4)).toLocaleString("en");
+      const told = Number.isInteger(value) ? value.toLocaleString("en") : value.toLocaleString("en", { maximumSignificantDigits: 4 });
       return ["", "1"].includes(series.unit) ? told : `${told} ${series.unit}`;
     }
     return `${digits(value / unit[1])} ${unit[0]}`;
@@ -281,7 +281,7 @@
     box.append(element("h3", "A and B compared"), told, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
     const command = element("p", "Measured side by side: ", "small");
-    command.append(element("code", `perfkit gate ${a.sha.slice(0, 10)} ${b.sha.slice(0, 10)}`));
+    command.append(element("code", `perfkit gate --base ${a.sha.slice(0, 10)} --head ${b.sha.slice(0, 10)}`));
     box.append(command);
     if (setup.rangeUrl && a.sha !== b.sha) {
       const link = element("a", "Commits between A and B");
