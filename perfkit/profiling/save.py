@@ -21,6 +21,20 @@ def encode_summary(summary: ProfileSummary) -> bytes:
     return msgspec.json.format(msgspec.json.encode(summary)) + b"\n"
 
 
+def may_be_summary(file: Path) -> bool:
+    """Tell whether a file of JSON is a saved summary, or a damaged one, and not some other document.
+
+    Flame graphs and what other commands write may lie beside profiles.
+    """
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+    except msgspec.ValidationError:
+        return False
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return "schema_version" in found and "passes" in found
+
+
 def load_summary(file: Path) -> ProfileSummary:
     """Read a saved summary.
 

@@ -118,7 +118,8 @@ def bisection_markdown(report: BisectionReport) -> str:
         lines.append("")
     lines += [f"- {escape(line)}" for line in (*_skipped_lines(report), *report.notes)]
     lines += ["", *(escape(line) for line in _closing(report))]
-    lines.append(f"Benchmark {code(report.benchmark.name)}, {_commit(report.good)} to {_commit(report.bad)}")
+    ends = f"{_commit(report.good)} to {_commit(report.bad)}"
+    lines.append(f"Benchmark {code(report.benchmark.name)}, {escape(ends)}")
     return "\n".join(lines) + "\n"
 
 

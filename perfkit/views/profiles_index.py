@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.records import ProfileSummary
 from perfkit.units import human_percent, human_seconds
-from perfkit.views.markdown_table import cell_code, escape, table_head, table_row
+from perfkit.views.markdown_table import cell_code, code, escape, table_head, table_row
 from perfkit.views.profile_report import waiting_share
 
 _COLUMNS = (
@@ -21,7 +21,8 @@ def render_index(summaries: Sequence[ProfileSummary], *, damaged: Mapping[str, s
     """Return the table, oldest profile first; ``damaged`` maps names of unreadable files to the reason."""
     ordered = sorted(summaries, key=lambda summary: (summary.recorded_at, summary.name))
     rows = [*table_head(_COLUMNS), *(table_row(_cells(summary)) for summary in ordered)]
-    notes = [f"- `{name}` cannot be read: {reason}" for name, reason in sorted((damaged or {}).items())]
+    unread = sorted((damaged or {}).items())
+    notes = [f"- {code(name)} cannot be read: {escape(reason)}" for name, reason in unread]
     return "\n".join(rows + ([""] if notes else []) + notes)
 
 

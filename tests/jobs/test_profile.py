@@ -125,6 +125,7 @@ def make_project(root: Path) -> Project:
         "glob.py": "raise RuntimeError",
         "profiles/README.md": "# My profiles\n\nmy note\n",
         "profiles/old.json": "{half",
+        "profiles/flame.speedscope.json": '{"profiles": []}',
     }
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -381,6 +382,7 @@ def test_index_keeps_notes_and_names_damaged_files(demo: Demo) -> None:
     assert index.startswith("# My profiles\n\nmy note\n")
     assert "| first_profile |" in index
     assert "`old.json` cannot be read" in index
+    assert "flame.speedscope.json" not in index
 
 
 def test_snakeviz_serves_the_profile(demo: Demo) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.profiling.save import encode_summary, load_summary
+from perfkit.profiling.save import encode_summary, load_summary, may_be_summary
 from perfkit.records import Commit, Environment, Machine, PassSummary, ProfileEntry, ProfileSummary
 
 SUMMARY = ProfileSummary(
@@ -55,3 +55,23 @@ def test_missing_file_is_told(tmp_path: Path) -> None:
     """A file that is not there cannot be read."""
     with pytest.raises(UsageError, match="cannot read"):
         load_summary(tmp_path / "x.json")
+
+
+def test_other_documents_are_no_profiles(tmp_path: Path) -> None:
+    """A flame graph, a list and what another command wrote are not damaged; half a file may be."""
+    whole = encode_summary(SUMMARY)
+    documents = {
+        "profile": (whole, True),
+        "half": (whole[:100], True),
+        "half a number": (b"1.", True),
+        "speedscope": (b'{"$schema": "x", "profiles": []}', False),
+        "bisect": (b'{"schema": {}, "schema_version": 1}', False),
+        "list": (b"[1]", False),
+    }
+    for name, (data, _) in documents.items():
+        (tmp_path / name).write_bytes(data)
+
+    assert {name: told for name, (_, told) in documents.items()} == {
+        name: may_be_summary(tmp_path / name) for name in documents
+    }
+    assert may_be_summary(tmp_path / "missing")

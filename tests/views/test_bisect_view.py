@@ -156,6 +156,17 @@ def test_causes_of_a_count_and_skipped_commits_are_told() -> None:
     assert 'skipped bbbbbbbbbb "Change b": no module' in _shown(MANY)
 
 
+def test_subjects_are_no_markup() -> None:
+    """Neither where a commit is described nor in the line of what was searched."""
+    good, bad = (replace(commit, subject="*<img src=x>* @ada") for commit in (COMMITS[0], COMMITS[3]))
+
+    text = bisection_markdown(replace(REPORT, good=good, bad=bad))
+
+    assert text.endswith(f'to {bad.sha[:10]} "{escape(bad.subject or "")}"\n')
+    assert "<img" not in text.replace(r"\<img", "")
+    assert "@ada" not in text
+
+
 def test_each_pair_has_a_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     """Launches of the same pair add none; a commit that is counted alone is named once."""
     with BisectLine() as line:

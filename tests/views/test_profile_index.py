@@ -64,6 +64,13 @@ def test_damaged_files_are_named() -> None:
     )
 
 
+def test_names_and_reasons_of_damaged_files_are_no_markup() -> None:
+    """Whatever a file is called, and whatever is in it."""
+    (line,) = render_index([], damaged={"a`b.json": "no <b>"}).splitlines()[2:][-1:]
+
+    assert "- `` a`b.json `` cannot be read: no \\<b>" == line
+
+
 def test_a_pipe_does_not_break_the_table() -> None:
     """A vertical bar in an argument is escaped."""
     assert r"a\|b" in render_index([replace(SUMMARY, arguments=("a|b",))])

@@ -11,7 +11,7 @@ from pathlib import Path
 from perfkit.errors import UsageError
 from perfkit.jobs.profiles.settle import ENDINGS, SettledProfile
 from perfkit.jobs.text_files import read_text, replace_text
-from perfkit.profiling.save import load_summary
+from perfkit.profiling.save import load_summary, may_be_summary
 from perfkit.records import ProfileSummary
 from perfkit.temporary import temporary_folder
 from perfkit.views.markers import replace_between_markers
@@ -74,10 +74,10 @@ def list_in_index(run: SettledProfile) -> None:
 
 
 def saved_profiles(folder: Path) -> tuple[list[ProfileSummary], dict[str, str]]:
-    """Return the profiles saved in a folder, by name, and for each unreadable file the reason."""
+    """Return the profiles saved in a folder, by name, and for each unreadable one the reason."""
     summaries: list[ProfileSummary] = []
     damaged: dict[str, str] = {}
-    for file in sorted(folder.glob("*.json")):
+    for file in filter(may_be_summary, sorted(folder.glob("*.json"))):
         try:
             summaries.append(load_summary(file))
         except UsageError as error:

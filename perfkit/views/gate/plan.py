@@ -77,7 +77,7 @@ def _sections(plan: GatePlan) -> Iterator[Text | Table | Group]:
 
 
 def _markdown(plan: GatePlan) -> Iterator[str]:
-    yield from (f"## perfkit gate: plan{f' against {plan.release}' if plan.release else ''}", "")
+    yield from (f"## perfkit gate: plan{f' against {escape(plan.release)}' if plan.release else ''}", "")
     yield from (escape(plan_sentence(plan)), "", *(f"- {escape(line)}" for line in _sides(plan)), "")
     if plan.benchmarks:
         names = _names(plan)
