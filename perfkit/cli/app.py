@@ -107,6 +107,9 @@ def _quiet_option() -> Any:  # noqa: ANN401 (likewise)
 def _escaping() -> Iterator[None]:
     try:
         yield
+    except typer.Abort as error:
+        # A question was answered by Ctrl-C or Ctrl-D.
+        raise _EscapedError(KeyboardInterrupt()) from error
     except (OSError, EOFError, KeyboardInterrupt) as error:
         raise _EscapedError(error) from error
 

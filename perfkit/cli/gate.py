@@ -187,15 +187,32 @@ def gate(
     environments: dict[Side, list[str]] = {"base": base_with or [], "head": head_with or []}
     with_packages = {f"--{side}-with": bool(wanted) for side, wanted in environments.items()}
     _refuse_together(
+        *(
+            {option: given, "--from-ledger": from_ledger is not None}
+            for option, given in {
+                "--target": target is not None,
+                "--plan": plan,
+                "--against": bool(against),
+                "--against-release": against_release,
+                **with_packages,
+                "--base": base is not None,
+                "--head": head is not None,
+                "--benchmarks": benchmarks is not None,
+                "--select": select is not None,
+                "--margin": margin is not None,
+                "--alpha": alpha is not None,
+                "--budget": budget is not None,
+                "--as-is": as_is,
+                "--exact-only": exact_only,
+                "--instructions": instructions,
+                "--seed": seed != 0,
+            }.items()
+        ),
         {"--target": target is not None, "--benchmarks": benchmarks is not None},
         {"--target": target is not None, "--select": select is not None},
-        {"--target": target is not None, "--from-ledger": from_ledger is not None},
-        {"--plan": plan, "--from-ledger": from_ledger is not None},
         {"--plan": plan, "--exact-only": exact_only},
         {"--plan": plan, "--instructions": instructions},
         {"--fail-fast": fail_fast, "--exact-only": exact_only},
-        {"--against": bool(against), "--from-ledger": from_ledger is not None},
-        {"--against-release": against_release, "--from-ledger": from_ledger is not None},
         {"--against-release": against_release, "--against": against is not None},
         *(
             {option: given, other: bool(value)}
@@ -203,7 +220,6 @@ def gate(
             for other, value in (
                 ("--against", against),
                 ("--against-release", against_release),
-                ("--from-ledger", from_ledger),
                 ("--plan", plan),
             )
         ),

@@ -124,9 +124,12 @@ def ignore(
 def _state(subject: str, state: Any, reason: str, ledger: str | None, json: str | None) -> None:  # noqa: ANN401
     from perfkit.config import load_project
     from perfkit.jobs.history import state_point
+    from perfkit.ledger.remote import mirrored_url, told_place
 
     project = load_project(Path.cwd())
     place = ledger_at(ledger or project.ledger_place, to_read=True)
     stated = state_point(project=project, ledger=place, subject=subject, state=state, reason=reason)
-    told = f"{stated.state.subject}: {state}\n{stated.file}: commit this file with your code"
+    shared = mirrored_url(stated.file.parent.parent)
+    kept = told_place(stated.file) if shared else f"{stated.file}: commit this file with your code"
+    told = f"{stated.state.subject}: {state}\n{kept}"
     tell(told, stated.state, json=json)

@@ -9,6 +9,7 @@ import typer
 
 from perfkit.cli.options import JsonOption, LedgerOption, examples, ledger_at
 from perfkit.cli.output import stages, tell
+from perfkit.errors import UsageError
 
 _log = typer.Typer(
     invoke_without_command=True,
@@ -37,7 +38,14 @@ def log(
     json: JsonOption = None,
 ) -> None:
     """Render the perf-change log: a row per commit with (mean, sd) of each configured benchmark."""
-    if context.invoked_subcommand is not None:
+    command = context.invoked_subcommand
+    if command is not None:
+        given = {"--check": check, "--out": out, "--ledger": ledger, "--json": json}
+        for option in (option for option, value in given.items() if value):
+            raise UsageError(
+                f"{option} belongs behind the command, or to `perfkit log` alone;"
+                f" see `perfkit log {command} --help`"
+            )
         return
     from perfkit.config import load_project
     from perfkit.jobs.log import render_log

@@ -49,7 +49,7 @@ class Cures:
         wanted = list(_wanted(message, top))
         if not wanted:
             return _not_installed(message, top)
-        ignored = [] if found.kind == "directory" else ignored_files(found.source, _patterns(wanted))
+        ignored = [] if found.kind == "directory" else ignored_files(top, _patterns(wanted))
         compiled = [name for name in ignored if name.endswith(_COMPILED)]
         if compiled or any(_has_sources(top, place) for place in wanted):
             return self._build(compiled, top)

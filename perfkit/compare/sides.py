@@ -24,7 +24,7 @@ from perfkit.measure.lockstep.schedule import Slot
 from perfkit.records import SIDES, Side
 from perfkit.records.comparisons import TARGET_FILE
 from perfkit.repo.changed_code import ChangedCode, changed_code
-from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.checkout import Generated, Roots, checkouts
 from perfkit.repo.commands import outside_repository
 from perfkit.repo.environments import Environments
 from perfkit.repo.overlay import overlay
@@ -169,10 +169,9 @@ def open_sides(
         RepositoryError: a side cannot be laid out.
         UsageError: neither side has the path that was asked for.
     """
-    config = project.config
     interpreters = {side: one.interpreter for side, one in environments.items()}
     pythons = {side: one.python for side, one in interpreters.items()}
-    with checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare, pythons=pythons) as laid:
+    with checkouts(pair, generated=Generated.of(project), pythons=pythons) as laid:
         roots = project_roots(project, pair, laid)
         for side in SIDES:
             overlay(scope.files, source=scope.files_from, target=roots.root(side))
@@ -198,7 +197,7 @@ def open_sides(
             environment=environment,
             as_is=scope.as_is,
             seed=scope.seed,
-            preload=config.gate.preload,
+            preload=project.config.gate.preload,
             launches_per_preloader=1 if trees.apart else LAUNCHES_PER_PRELOADER,
             cores=usable_cpus(),
         ) as launcher:

@@ -19,11 +19,10 @@ from perfkit.measure.clock import utc_now
 from perfkit.measure.launches import LaunchResult, Slot, launch_environment, plan_launches, run_launch
 from perfkit.records import SIDES, Benchmark, Commit, Outcome, Placement, Row
 from perfkit.records.tasks import Task
+from perfkit.repo.checkout import Generated, lay_out_commit
 from perfkit.repo.commands import list_with_git
 from perfkit.repo.commits import open_repository, resolve
-from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
 from perfkit.repo.overlay import overlay
-from perfkit.repo.preparing import prepare_root
 from perfkit.repo.worktrees import add_worktree, worktree_folder
 from perfkit.temporary import temporary_folder
 
@@ -189,7 +188,7 @@ def measure_commit(doing: Doing) -> None:
     with run, worktree_folder([top]) as folder:
         with collected:
             try:
-                root = _laid_out(task, top, folder)
+                root = _laid_out(doing, commit, top, folder)
             except (RepositoryError, NotMeasuredError, ConfigError) as error:
                 collected.owe(Benchmark(name=task.benchmarks, version=""), slots[0], str(error))
                 return
@@ -210,18 +209,15 @@ def _terms(task: Task) -> LaunchTerms:
     )
 
 
-def _laid_out(task: Task, top: Path, folder: Path) -> Path:
+def _laid_out(doing: Doing, commit: Commit, top: Path, folder: Path) -> Path:
     """Check a commit out, make it ready, lay the benchmarks over it, and return its project folder."""
-    tree = folder / task.commits[0][:12]
-    add_worktree(top, task.commits[0], tree)
-    bring_versions(top, tree)
-    for key in ("copy", "link"):
-        patterns = filter(None, task.settings.get(key, "").split("\n"))
-        bring_generated(tuple(patterns), key="copy" if key == "copy" else "link", source=top, root=tree)
-    command = task.settings.get("prepare")
-    if command:
-        prepare_root(command, side="head", root=tree, commit=task.commits[0])
-    list(write_missing_versions(tree))
+    task, tree = doing.task, folder / commit.sha[:12]
+    copy, link = (tuple(filter(None, task.settings.get(key, "").split("\n"))) for key in ("copy", "link"))
+    generated = Generated(
+        project=top / task.code.folder, copy=copy, link=link, prepare=task.settings.get("prepare")
+    )
+    for sentence in lay_out_commit(top, commit, tree, generated):
+        doing.say(f"{commit.sha[:10]}: {sentence}")
     if task.code.overlay is not None:
         today = folder / "today"
         add_worktree(top, task.code.overlay, today)

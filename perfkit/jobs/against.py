@@ -154,7 +154,7 @@ def _notes(release: _Release | None) -> tuple[str, ...]:
 
 def _told(error: PerfkitError, release: _Release, report: GateReport) -> PerfkitError:
     """Return an error that names its comparison; it does not hide what the one before it decided."""
-    told = type(error)(f"against {release.name}: {error}")
+    told = PerfkitError(f"against {release.name}: {error}")
     interrupted = error.exit_code == EXIT_INTERRUPTED
     told.exit_code = error.exit_code if interrupted else worst((report.exit_code, error.exit_code))
     for note in getattr(error, "__notes__", ()):

@@ -6,6 +6,7 @@ an engine, and a run of its own: what the ledger has already is passed over, and
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import time
@@ -22,18 +23,20 @@ from perfkit.errors import NotMeasuredError, RepositoryError, RunInterruptedErro
 from perfkit.history.gaps import Gaps, Levels
 from perfkit.identity import new_run_id
 from perfkit.jobs.engines import HERE, EngineChoice, needed_code, open_engine
-from perfkit.jobs.history import points_beginning, read_history
+from perfkit.jobs.history import points_beginning, stepped_histories
 from perfkit.jobs.measuring import measuring
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
 from perfkit.measure.clock import utc_now
 from perfkit.measure.launches import Slot, plan_launches
-from perfkit.records import Commit, Row
+from perfkit.records import Benchmark, Commit, Row
+from perfkit.records.history import ChangePoint
 from perfkit.records.tasks import Code, MachineClass, Task
+from perfkit.repo.checkout import Generated, lay_out_commit
 from perfkit.repo.commits import COMMIT_VARIABLE, history_order, open_repository, resolve
 from perfkit.repo.ranges import all_commits_in, commits_in, each_nth, is_range, tagged_commits
 from perfkit.repo.todays import benchmark_files, benchmark_versions, commit_of_files
-from perfkit.repo.worktrees import worktrees
+from perfkit.repo.worktrees import worktree_folder
 from perfkit.units import counted, human_seconds
 
 _SHA_DIGITS = 10
@@ -136,13 +139,19 @@ def run_backfill(
     terms = LaunchTerms(
         benchmarks=request.benchmarks, select=request.select, limit_s=project.config.backfill.limit
     )
-    with measuring(say, wait_s=request.wait_s) as waited_s, worktrees(repository, shas) as roots:
+    top = Path(str(repository.working_tree_dir)).resolve()
+    with measuring(say, wait_s=request.wait_s) as waited_s, worktree_folder([top]) as folder:
+        roots, failed = _laid_out(commits, project, top, folder, say)
         run = ledger.run(source="backfill", run_id=new_run_id(), recorded_at=utc_now())
         collected = Collected(run, commits=commits, seed=request.seed)
         try:
             with run, collected:
-                for number, slot in enumerate(slots, start=1):
-                    progress(number, len(slots), slot)
+                for slot in slots:
+                    if slot.sha in failed and slot.launch == 0:
+                        collected.owe(Benchmark(name=request.benchmarks, version=""), slot, failed[slot.sha])
+                measured = [slot for slot in slots if slot.sha in roots]
+                for number, slot in enumerate(measured, start=1):
+                    progress(number, len(measured), slot)
                     collected.measure(slot, roots[slot.sha], terms)
         except KeyboardInterrupt:
             raise RunInterruptedError(f"interrupted; {run.kept}") from None
@@ -155,6 +164,26 @@ def run_backfill(
         failures=collected.failures,
         waited_s=waited_s,
     )
+
+
+def _laid_out(
+    commits: Sequence[Commit], project: Project, top: Path, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, Path], dict[str, str]]:
+    """Lay commits out on paths of equal length; return the project's place in each, and why others failed."""
+    prepared = _prepare_commands(project, [commit.sha for commit in commits])
+    roots: dict[str, Path] = {}
+    failed: dict[str, str] = {}
+    for commit in commits:
+        root, short = folder / commit.sha[:_SHA_DIGITS], commit.sha[:_SHA_DIGITS]
+        generated = dataclasses.replace(Generated.of(project), prepare=prepared.get(commit.sha))
+        try:
+            for sentence in lay_out_commit(top, commit, root, generated):
+                say(f"{short}: {sentence}")
+        except (RepositoryError, NotMeasuredError) as error:
+            failed[commit.sha] = str(error)
+        else:
+            roots[commit.sha] = root / project.root.relative_to(top)
+    return roots, failed
 
 
 def run_range_backfill(
@@ -219,7 +248,8 @@ def _chosen_commits(request: BackfillRequest, project: Project) -> tuple[str, ..
             inside = tuple(sha for sha in inside if sha in tagged)
         found += each_nth(inside, choice.every or 1)
     if not found:
-        raise RepositoryError(f"no commit of {', '.join(request.commits)} has a tag; leave out --tags")
+        where = ", ".join((*request.commits, *filter(None, [choice.around])))
+        raise RepositoryError(f"no commit of {where} has a tag; leave out --tags")
     order = history_order(root, set(found), also=set(found))
     return tuple(sorted(set(found), key=order.__getitem__))
 
@@ -229,7 +259,9 @@ def _around(request: BackfillRequest, project: Project) -> Iterator[str]:
     point = request.choice.around
     if point is None:
         return
-    meant = points_beginning(point, read_history(project, request.ledger).points)
+    meant: dict[str, ChangePoint] = {}
+    for report in stepped_histories(project, request.ledger):
+        meant |= points_beginning(point, report.points)
     if len(meant) != 1:
         raise UsageError(f'--around "{point}" names no one change point; `perfkit history` lists their ids')
     (one,) = meant.values()

@@ -27,7 +27,7 @@ from perfkit.records.differences import Difference, FlameFrame
 from perfkit.records.memory import MemorySnapshot
 from perfkit.records.progress import Voice
 from perfkit.records.readings import Reading, StepTimes
-from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.checkout import Generated, Roots, checkouts
 from perfkit.repo.project_roots import project_roots
 from perfkit.repo.sides import SidePair, is_shallow, names_commit, resolve_sides
 from perfkit.temporary import temporary_folder
@@ -199,10 +199,9 @@ def explain_commits(request: ExplainRequest, *, project: Project, voice: Voice) 
     pair = resolve_sides(project.root, base=request.base, head=request.head, ignored=project.output_paths)
     for remark in pair.remarks:
         voice.say(remark)
-    config = project.config
     with (
         measuring(voice.say, wait_s=request.wait_s),
-        checkouts(pair, copy=config.copy, link=config.link, prepare=config.prepare) as laid,
+        checkouts(pair, generated=Generated.of(project)) as laid,
         temporary_folder() as folder,
         PassLauncher() as launcher,
     ):

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from perfkit.config import Project
+from perfkit.config import COUNTS, Project
 from perfkit.errors import (
     EXIT_NOT_MEASURED,
     EXIT_PASS,
@@ -39,6 +39,7 @@ from perfkit.records.history import (
     State,
     Trend,
 )
+from perfkit.records.results import WALL_TIME
 from perfkit.repo.author import author_name
 from perfkit.repo.commits import (
     changed_files,
@@ -54,6 +55,8 @@ from perfkit.units import counted
 
 # A change of these alone makes no code slower.
 _TEXTS = (".md", ".rst", ".txt")
+# The metrics whose histories have change points that a person can name.
+STEPPED = (WALL_TIME.name, *COUNTS)
 _FEWEST_DIGITS = 4
 
 
@@ -349,10 +352,12 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
     """
     if not reason.strip():
         raise UsageError('say why: `perfkit history accept POINT --reason "text"`')
-    report = read_history(project, ledger)
-    points = sorted({one.point_id for one in report.points if one.point_id.startswith(subject)})
-    benchmarks = sorted({one.benchmark for one in report.trends if one.benchmark.endswith(subject)})
-    meant = points if len(subject) >= _FEWEST_DIGITS and points else benchmarks
+    points: set[str] = set()
+    benchmarks: set[str] = set()
+    for report in stepped_histories(project, ledger):
+        points |= points_beginning(subject, report.points).keys()
+        benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
+    meant = sorted(points or benchmarks)
     if len(meant) != 1:
         found = (
             f"it could mean {', '.join(meant[:3])}"
@@ -368,6 +373,23 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
         recorded_at=utc_now(),
     )
     return Stated(state=kept, file=keep_state(ledger, kept))
+
+
+def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
+    """Yield the history of each metric whose change points a person can name and that the ledger has.
+
+    Raises:
+        LedgerError: a ledger file cannot be read.
+        NotMeasuredError: the ledger has none of them.
+    """
+    lacks: list[NotMeasuredError] = []
+    for metric in STEPPED:
+        try:
+            yield read_history(project, ledger, HistoryRequest(metric=metric))
+        except NotMeasuredError as error:
+            lacks.append(error)
+    if len(lacks) == len(STEPPED):
+        raise lacks[0]
 
 
 def history_exit_code(report: HistoryReport) -> int:

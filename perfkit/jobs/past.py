@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from perfkit.errors import PerfkitError
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Here, Wanted
 from perfkit.records.comparisons import GateReport
@@ -35,7 +34,7 @@ def with_past(report: GateReport, *, ledger: Path, root: Path) -> GateReport:
     )
     try:
         trends = _in_order(ledger, here, root, before=report.recorded_at)
-    except PerfkitError as error:
+    except Exception as error:  # noqa: BLE001 (no picture may cost a verdict)
         return replace(report, notes=(*report.notes, f"no pictures of earlier runs: {error}"))
     past = {one.name: _levels(trends, one.name, one.version) for one in regressed}
     return replace(report, past={name: levels for name, levels in past.items() if len(levels) >= _FEWEST})

@@ -81,7 +81,7 @@ def make_report(*, project: Project, ledger: Path, out: Path, progress: Voice | 
         NotMeasuredError: the ledger has nothing of a commit yet.
         UsageError: the folder holds other things, or cannot be written.
     """
-    _check_folder(out)
+    _check_folder(out, option="--out")
     say = progress.say if progress is not None else _unheard
     say("reading the history")
     site, copies = read_site(project=project, ledger=ledger)
@@ -106,7 +106,7 @@ def write_trends(
         NotMeasuredError: the ledger has no times of a commit yet.
         UsageError: the folder holds other things, or cannot be written.
     """
-    _check_folder(folder)
+    _check_folder(folder, option="--trends")
     history = read_history(project, ledger, HistoryRequest(benchmarks=benchmarks))
     return _write(folder, trend_files(Site(project=_title(project), history=history)))
 
@@ -323,13 +323,14 @@ def _title_of(file: Path) -> str:
     return next((part.strip() for part in found.groups() if part), file.name) if found else file.name
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path, *, option: str) -> None:
     """Refuse a folder that holds what perfkit did not write: a report would mix with it."""
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder; choose another with --out")
+        raise UsageError(f"{folder} is no folder; choose another with {option}")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _LIST).is_file():
         raise UsageError(
-            f"{folder} holds files that `perfkit report` did not write; empty it or choose another with --out"
+            f"{folder} holds files that `perfkit report` did not write;"
+            f" empty it or choose another with {option}"
         )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from perfkit import records
+from perfkit.config import Project
 from perfkit.repo.folders import copy_folder
 from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
 from perfkit.repo.preparing import prepare_root
-from perfkit.repo.sides import Side, SidePair
+from perfkit.repo.sides import Side, SidePair, folder_in
 from perfkit.repo.submodules import fill_as_they_are, fill_recorded
 from perfkit.repo.working_tree import lay_working_tree
 from perfkit.repo.worktrees import add_worktree, worktree_folder
@@ -32,22 +33,39 @@ class Roots:
         return self.base if name == "base" else self.head
 
 
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """What a fresh checkout lacks: files to copy and to link into it, and a shell command that makes others.
+
+    The patterns of ``copy`` and ``link`` start from the folder that ``project`` has in a checkout, and
+    ``prepare`` runs there.
+    """
+
+    project: Path
+
+    copy: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    prepare: str | None = None
+
+    @classmethod
+    def of(cls, project: Project) -> Generated:
+        """Return what a project's configuration says."""
+        config = project.config
+        return cls(project=project.root, copy=config.copy, link=config.link, prepare=config.prepare)
+
+
 @contextmanager
 def checkouts(
     pair: SidePair,
     *,
-    copy: Sequence[str] = (),
-    link: Sequence[str] = (),
-    prepare: str | None = None,
+    generated: Generated | None = None,
     pythons: Mapping[records.Side, str] = MappingProxyType({}),
 ) -> Iterator[Roots]:
     """Lay out both sides in one fresh temporary folder, and remove them afterwards.
 
     Args:
         pair: the sides; nothing is ever written where they come from.
-        copy: glob patterns of generated files to copy from each side's source into its root.
-        link: the same for files to link.
-        prepare: a shell command to run in each root.
+        generated: what each root gets beside what its source keeps.
         pythons: the interpreters of the sides that are not measured by this process's own.
 
     Raises:
@@ -60,31 +78,47 @@ def checkouts(
             f"{name}: {lack}" for name in records.SIDES for lack in _lay_out(pair.side(name), folder / name)
         ]
         for name in records.SIDES:
-            source = pair.side(name).source
-            if pair.side(name).kind != "directory":
-                bring_versions(source, folder / name)
-            bring_generated(copy, key="copy", source=source, root=folder / name)
-            bring_generated(link, key="link", source=source, root=folder / name)
-            if prepare:
-                python = pythons.get(name, sys.executable)
-                warnings += _prepared(prepare, pair.side(name), name, folder / name, python)
-            if pair.side(name).kind != "directory":
-                warnings += _stood_in(name, folder / name)
+            python = pythons.get(name, sys.executable)
+            made = _make_ready(pair.side(name), name, folder / name, generated, python)
+            warnings += [f"{name}: {sentence}" for sentence in made]
         yield Roots(base=folder / "base", head=folder / "head", warnings=tuple(warnings))
 
 
-def _stood_in(name: records.Side, root: Path) -> Iterator[str]:
-    """Write the version files that a root still lacks, and yield a sentence on each."""
-    for path in write_missing_versions(root):
-        yield f"{name}: {path} is written by a build that was not run, so it says version 0.0.0"
+def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Generated) -> tuple[str, ...]:
+    """Check a commit of the repository at ``top`` out in a root, ready to be measured as a gate's head is.
+
+    Returns:
+        Sentences on what it lacks.
+
+    Raises:
+        RepositoryError: it cannot be checked out.
+        ConfigError: a pattern matches nothing.
+        NotMeasuredError: the command that makes it ready failed.
+    """
+    side = Side(kind="commit", commit=commit, source=top)
+    return (*_lay_out(side, root), *_make_ready(side, "head", root, generated, sys.executable))
 
 
-def _prepared(command: str, side: Side, name: records.Side, root: Path, python: str) -> Iterator[str]:
-    """Make a root ready, and yield a sentence where that was done before."""
-    commit = side.commit.sha if side.kind == "commit" else None
-    again = prepare_root(command, side=name, root=root, commit=commit, python=python)
-    if again is not None:
-        yield again
+def _make_ready(
+    side: Side, name: records.Side, root: Path, generated: Generated | None, python: str
+) -> Iterator[str]:
+    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for."""
+    if side.kind != "directory":
+        bring_versions(side.source, root)
+    if generated is not None:
+        folder = folder_in(side, generated.project)
+        bring_generated(generated.copy, key="copy", source=side.source / folder, root=root / folder)
+        bring_generated(generated.link, key="link", source=side.source / folder, root=root / folder)
+        if generated.prepare:
+            commit = side.commit.sha if side.kind == "commit" else None
+            again = prepare_root(
+                generated.prepare, side=name, root=root, folder=folder, commit=commit, python=python
+            )
+            if again is not None:
+                yield again
+    if side.kind != "directory":
+        for path in write_missing_versions(root):
+            yield f"{path} is written by a build that was not run, so it says version 0.0.0"
 
 
 def _repositories(pair: SidePair) -> list[Path]:

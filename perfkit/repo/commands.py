@@ -18,7 +18,12 @@ _REPOSITORY_VARIABLES = (
     "GIT_PREFIX",
     "GIT_WORK_TREE",
 )
-_READING = {"core.hooksPath": "/dev/null", "core.fsmonitor": "false"}
+_READING = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    # Lines about signatures would come among those that are asked for.
+    "log.showSignature": "false",
+}
 # A checkout holds the commit's files as they were committed, and all of them.
 _WRITING = {
     **_READING,

@@ -222,7 +222,8 @@ def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:
     wanted = set(shas)
     if repository is None or not repository.head.is_valid():
         return {}
-    said = repository.git.log("--topo-order", "--reverse", "--all", "HEAD", "--format=%H%x00%ct%x00%an%x00%s")
+    form = "--format=%H%x00%ct%x00%an%x00%s"
+    said = repository.git.log("--no-show-signature", "--topo-order", "--reverse", "--all", "HEAD", form)
     facts: dict[str, CommitFacts] = {}
     for place, line in enumerate(said.split("\n")):
         sha, time, author, subject = line.split("\0", 3)

@@ -14,6 +14,7 @@ import itertools
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,8 @@ from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
 from perfkit.processes.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.records import ABSENT, PACKAGE, SIDES, Side
-from perfkit.repo.commands import outside_repository
+from perfkit.repo.commands import outside_repository, try_git
+from perfkit.repo.folders import describe_folder, hash_files
 from perfkit.repo.preparing import caches
 from perfkit.temporary import remove_folder
 
@@ -40,6 +42,7 @@ _COMPLETE, _WANTED = "complete.json", "wanted.txt"
 _PROBE_LIMIT_S, _INSTALL_LIMIT_S = 120.0, 3600.0
 _OLDEST = (3, 11)
 _OPTION = re.compile(r"(?:-r|--requirement)[ =]*(.+)")
+_INCLUDES = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)(?:\s*=\s*|\s*)(.+)")
 _NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 _DIFFERENT = re.compile(r"[-_.]+")
 _FILES = (".txt", ".toml", ".lock")
@@ -253,7 +256,8 @@ def _lines_of(file: Path, option: str) -> Iterator[str]:
     if file.name == "uv.lock":
         yield from _exported(file, option)
     elif file.suffix != ".toml":
-        yield f"-r {file}"
+        # Both installers read the rest of such a line as a shell does.
+        yield f"-r {shlex.quote(str(file))}"
     else:
         try:
             content = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -288,7 +292,11 @@ def _uv() -> str | None:
 
 def _key(lines: Sequence[str]) -> str:
     """Return the name of the environment of such requirements, after all that it may depend on."""
-    files = [Path(line.removeprefix("-r ")) for line in lines]
+    files = [
+        file
+        for line in lines
+        for file in (_with_included(_included(line, Path())) if line.startswith("-r ") else [Path(line)])
+    ]
     return fingerprint(
         {
             "python": f"{sys.version} {sys.base_prefix} {sys.prefix} {platform.platform()}",
@@ -304,12 +312,39 @@ def _key(lines: Sequence[str]) -> str:
     )
 
 
+def _included(line: str, folder: Path) -> Path | None:
+    """Return the file that a line of requirements includes from a folder, None where it includes none."""
+    match = _INCLUDES.match(line)
+    if match is None:
+        return None
+    try:
+        return folder / shlex.split(match.group(1), comments=True)[0]
+    except (ValueError, IndexError):
+        return None
+
+
+def _with_included(first: Path | None) -> list[Path]:
+    """Return a file of requirements or constraints and all that it includes, each once."""
+    found: dict[Path, None] = {}
+    waiting = [first]
+    while waiting:
+        file = waiting.pop()
+        if file is None or file in found or not file.is_file():
+            continue
+        found[file] = None
+        text = file.read_text(encoding="utf-8", errors="replace")
+        waiting += [_included(line, file.parent) for line in text.splitlines()]
+    return [*found]
+
+
 def _content(place: Path) -> str:
-    """Return a text that differs where a file, or a folder of source code, does."""
+    """Return a text that differs where a file, or a folder that a package is built of, does."""
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
-    found = sorted((str(file), file.stat().st_mtime_ns) for file in place.rglob("*.py") if file.is_file())
-    return fingerprint({"content": repr(found)})
+    listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is None:
+        return describe_folder(place).sha
+    return hash_files(place, [name for name in listed.split("\0") if name and (place / name).is_file()])
 
 
 def _present_folders() -> list[str]:

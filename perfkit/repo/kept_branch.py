@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from perfkit.errors import RepositoryError
 from perfkit.repo.commands import outside_repository, run_git, try_git
@@ -31,8 +31,8 @@ def pull_branch(top: Path, branch: str, folder: Path, *, remote: str) -> int | N
     tip = _fetch(top, branch, remote)
     if tip is None:
         return None
-    names = run_git(top, "ls-tree", "-r", "-z", "--name-only", tip).split("\0")[:-1]
-    missing = [name for name in names if not (folder / name).exists()]
+    names = _names(top, tip)
+    missing = [name for name in names if not _is_hidden(name) and not (folder / name).exists()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         with temporary_folder() as aside:
@@ -84,12 +84,38 @@ def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | Non
         if tip is not None:
             _git(top, ("read-tree", tip), index)
         place = ("--work-tree", str(folder.resolve()))
-        _git(top, (*place, "add", "--force", "--ignore-removal", "."), index, folder=folder)
+        paths = "\0".join(_to_add(top, folder, tip)).encode(errors="surrogateescape")
+        if paths:
+            from_input = ("--pathspec-from-file=-", "--pathspec-file-nul")
+            command = (*place, "--literal-pathspecs", "add", "--force", *from_input)
+            _git(top, command, index, given=paths, folder=folder)
         tree = _git(top, ("write-tree",), index)
         if tip is not None and tree == try_git(top, "rev-parse", f"{tip}^{{tree}}"):
             return None
         parent = () if tip is None else ("-p", tip)
         return _git(top, ("commit-tree", tree, *parent, "-m", message), index)
+
+
+def _to_add(top: Path, folder: Path, tip: str | None) -> Iterator[str]:
+    """Yield the files of a folder that a branch lacks, hidden ones and those in hidden folders left out.
+
+    No file of the branch is replaced: files of a ledger never change, and of two with one name the one here
+    may be the part of a run that was recovered while the run went on elsewhere.
+    """
+    there = set(_names(top, tip)) if tip else set()
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        if file.is_file() and not _is_hidden(name) and name not in there:
+            yield name
+
+
+def _names(top: Path, tip: str) -> list[str]:
+    return run_git(top, "ls-tree", "-r", "-z", "--name-only", tip).split("\0")[:-1]
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether a file is a process's own: what it stages, an index, or what a repair has put aside."""
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
 def _git(

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import fingerprint
@@ -54,37 +54,46 @@ def build_command(folder: Path) -> str:
 
 
 def prepare_root(
-    command: str, *, side: Side, root: Path, commit: str | None = None, python: str = sys.executable
+    command: str,
+    *,
+    side: Side,
+    root: Path,
+    folder: PurePath,
+    commit: str | None = None,
+    python: str = sys.executable,
 ) -> str | None:
-    """Run a shell command in a root, ``PERFKIT_SIDE`` naming its side; no process of it outlives the call.
+    """Run a shell command in a folder of a root, ``PERFKIT_SIDE`` naming its side.
 
-    In it, ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit``
-    of which the command has made the same before, that is put in place, and a sentence says so.
+    No process of it outlives the call. In it, ``python`` is the interpreter that the benchmarks will run
+    under. Where the root holds a ``commit`` of which the command has made the same before, that is put in
+    place, and a sentence says so.
 
     Raises:
-        SideNotMeasuredError: it failed.
+        SideNotMeasuredError: it failed, or the root has no such folder.
     """
-    kept = None if commit is None else _kept_at(command, side, root, commit, python)
-    if kept is not None and _put_back(kept, root):
-        return (
-            f"{side}: what prepare made of this commit before was used again; remove {kept} to have it anew"
+    if not (root / folder).is_dir():
+        raise SideNotMeasuredError(
+            f"tool.perfkit.prepare: {side} has no folder {folder}, in which `{command}` was to run", side=side
         )
+    kept = None if commit is None else _kept_at(command, side, root, folder, commit, python)
+    if kept is not None and _put_back(kept, root):
+        return f"what prepare made of this commit before was used again; remove {kept} to have it anew"
     before = _state(root)
-    _run(command, side, root, python)
+    _run(command, side, root / folder, python)
     if kept is not None:
         with contextlib.suppress(OSError):
             _keep(kept, root, before)
     return None
 
 
-def _run(command: str, side: Side, root: Path, python: str) -> None:
+def _run(command: str, side: Side, place: Path, python: str) -> None:
     with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
             output=folder / "output.log",
             limit_s=None,
             environment={**outside_repository(os.environ), "PATH": _first_of(python), SIDE_VARIABLE: side},
-            folder=root,
+            folder=place,
         )
     if ending.status:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
@@ -100,7 +109,7 @@ def _first_of(python: str) -> str:
     return os.pathsep.join((*dict.fromkeys(map(str, own)), os.environ.get("PATH", os.defpath)))
 
 
-def _kept_at(command: str, side: Side, root: Path, commit: str, python: str) -> Path:
+def _kept_at(command: str, side: Side, root: Path, folder: PurePath, commit: str, python: str) -> Path:
     """Return the folder for what a command makes of a commit, named after all that it may depend on."""
     brought = list_with_git(root, "ls-files", "--others", "-z")
     knows_side = SIDE_VARIABLE in command or try_git(root, "grep", "-l", SIDE_VARIABLE) is not None
@@ -109,6 +118,7 @@ def _kept_at(command: str, side: Side, root: Path, commit: str, python: str) -> 
         "commit": commit,
         "side": side if knows_side else "",
         "brought": hash_files(root, brought),
+        **({} if folder == PurePath() else {"folder": folder.as_posix()}),
         **({} if python == sys.executable else {"interpreter": python}),
         **_surroundings(),
     }

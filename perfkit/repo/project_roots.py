@@ -8,7 +8,7 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.records import Side
 from perfkit.repo.checkout import Roots
-from perfkit.repo.sides import SidePair
+from perfkit.repo.sides import SidePair, folder_in
 
 
 def project_roots(project: Project, pair: SidePair, laid: Roots) -> Roots:
@@ -19,7 +19,4 @@ def project_roots(project: Project, pair: SidePair, laid: Roots) -> Roots:
 
 def subfolder(project: Project, pair: SidePair, side: Side) -> Path:
     """Return where the project lies in a side, relative to the side's top."""
-    found = pair.side(side)
-    if found.kind == "directory" or not project.root.is_relative_to(found.source):
-        return Path()
-    return project.root.relative_to(found.source)
+    return folder_in(pair.side(side), project.root)

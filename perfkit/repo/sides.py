@@ -126,6 +126,13 @@ def named_side(start: Path, name: str) -> Side:
     return _commit_side(_open(start), name)
 
 
+def folder_in(side: Side, project: Path) -> Path:
+    """Return where a project lies in a side, relative to its top; a directory is the project itself."""
+    if side.kind == "directory" or not project.is_relative_to(side.source):
+        return Path()
+    return project.relative_to(side.source)
+
+
 def is_same_code(one: Side, other: Side) -> bool:
     """Tell whether two sides are one commit, without a change."""
     return one.commit.sha == other.commit.sha and not one.commit.dirty and not other.commit.dirty

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import git
-
 from perfkit.errors import RepositoryError
 from perfkit.invocation import signals_put_off
 from perfkit.repo.commands import run_git_checkout, try_git
@@ -18,21 +16,6 @@ from perfkit.repo.leftovers import end_residents, forget_lost
 from perfkit.temporary import temporary_folder
 
 _NAME_DIGITS = 12
-
-
-@contextmanager
-def worktrees(repository: git.Repo, shas: Sequence[str]) -> Iterator[dict[str, Path]]:
-    """Check out each commit on a path of its own, all of equal length, and remove them afterwards.
-
-    Raises:
-        RepositoryError: git cannot make one of them.
-    """
-    place = Path(repository.working_tree_dir or repository.git_dir)
-    with worktree_folder([place]) as folder:
-        paths = {sha: folder / sha[:_NAME_DIGITS] for sha in shas}
-        for sha, path in paths.items():
-            add_worktree(place, sha, path)
-        yield paths
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,3 +195,23 @@ def _verdicts(report: dict[str, Any]) -> dict[str, str]:
 
 def _planned(plan: Gated) -> dict[str, dict[str, Any]]:
     return {one["benchmark"]["name"].rpartition("::")[2]: one for one in plan.report["benchmarks"]}
+
+
+def test_a_release_that_cannot_be_built_leaves_the_first_report(tmp_path: Path) -> None:
+    """What was found against the base is written, and the failure of the other comparison is told."""
+    prepare = CONFIGURATION.replace("preload = []", 'preload = []\nagainst = "v0"').replace(
+        'margin = "50%"', "prepare = 'test -f work.py'"
+    )
+    made = git_project(tmp_path, {"tests/test_speed.py": TESTS.replace("work\n", "math\n", 1)})
+    made.repository.git.create_tag("v0")
+    made.commit({"work.py": FAST, "tests/test_speed.py": TESTS, "pyproject.toml": prepare})
+    made.commit({"work.py": f"{FAST}\nX = 1\n"})
+    comment = tmp_path / "comment.md"
+
+    gated = made.gate("--exact-only", "--markdown", str(comment))
+
+    assert 4 == gated.exit_code
+    assert "against v0: tool.perfkit.prepare: `test -f work.py` failed on base" in gated.stderr
+    assert "internal error" not in gated.stderr
+    assert 0 == gated.report["exit_code"]
+    assert "test_steady" in comment.read_text()

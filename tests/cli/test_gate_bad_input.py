@@ -55,6 +55,22 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
         (("--select", "and and"), '--select is not what pytest\'s -k reads: "and and": '),
         (("--repo", "nowhere"), "--repo nowhere is not a folder"),
         (("--from-ledger", "zzzz"), 'no run "zzzz"'),
+        *(
+            (("--from-ledger", "0199", *option), f"{option[0]} and --from-ledger contradict each other")
+            for option in (
+                ("--base", "HEAD~1"),
+                ("--head", "HEAD"),
+                ("--benchmarks", "tests"),
+                ("--select", "work"),
+                ("--margin", "2%"),
+                ("--alpha", "0.01"),
+                ("--budget", "5"),
+                ("--as-is",),
+                ("--exact-only",),
+                ("--instructions",),
+                ("--seed", "3"),
+            )
+        ),
         (("--from-ledger", "0199-aaaa"), 'run "0199-aaaa" is a pytest, not a gate'),
         (("--ledger", "work.py"), "work.py"),
     ],

@@ -38,6 +38,12 @@ SCHEMAS = {
     ".gitlab-ci.yml": "vendor.gitlab-ci",
     ".gitlab/perfkit.yml": "vendor.gitlab-ci",
 }
+# Keys of a terminal are signals only to processes whose own it is.
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 ALL = ("--ci", "github", "--ci", "gitlab", "--ci", "pre-commit")
 
 
@@ -302,3 +308,23 @@ def _run(command: str, root: Path, variables: dict[str, str]) -> subprocess.Comp
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize("key", [b"\x03", b"\x04"])
+def test_a_question_that_is_broken_off_ends_as_an_interruption(project: GitProject, key: bytes) -> None:
+    """Ctrl-C and Ctrl-D at the question end with 130 as anywhere else, and nothing is written."""
+    ours, theirs = os.openpty()
+    before = sorted(project.root.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKE_TERMINAL, PERFKIT, "init"],
+        cwd=project.root, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(ours, 1 << 12)
+    os.write(ours, key)
+
+    assert 130 == process.wait()
+    assert before == sorted(project.root.iterdir())
+    os.close(ours)

@@ -235,3 +235,40 @@ def test_mistakes_are_refused_beforehand(
     with pytest.raises(RepositoryError, match="unset PERFKIT_COMMIT"):
         _run(repository, quick)
     assert not (tmp_path / "project/benchmarks/ledger").exists()
+
+
+def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> None:
+    """A project below the top of its repository is built there, and its own benchmarks alone are measured.
+
+    What is generated is copied from there too. A commit that cannot be built has a row that says so, and the
+    other one is measured.
+    """
+    one = "packages/one"
+    settings = (
+        CONFIGURATION
+        + '[tool.perfkit]\ncopy = ["_made.py"]\nprepare = "test -f pyproject.toml && cp built.txt built.py"\n'
+    )
+    broken = repository.commit(
+        {
+            "benchmarks/bench_top.py": "def test_top(benchmark):\n    benchmark(int)\n",
+            ".gitignore": "_made.py\nbuilt.py\n",
+            f"{one}/pyproject.toml": settings,
+            f"{one}/benchmarks/bench_work.py": BENCHMARK,
+            f"{one}/mycode.py": "from _made import N\nfrom built import M\ndef work():\n    return N + M\n",
+        },
+    )
+    built = repository.commit({f"{one}/built.txt": "M = 1\n"})
+    (repository.root / one / "_made.py").write_text("N = 1\n")
+
+    result = _run(Repository(repository.root / one, repository.git), broken, built, launches=1)
+
+    rows = {
+        row.commit.sha: (row.outcome.benchmark.name, row.outcome.status)
+        for row in Ledger(repository.root / one / "benchmarks/ledger").rows()
+    }
+    assert {
+        broken: ("benchmarks", "error"),
+        built: ("benchmarks/bench_work.py::test_work", "ok"),
+    } == rows
+    (failure,) = result.failures
+    assert failure.startswith(f"benchmarks failed at {broken[:10]}: tool.perfkit.prepare:")

@@ -19,9 +19,10 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 from perfkit.config import load_project
 from perfkit.errors import NotMeasuredError, RepositoryError, UsageError
 from perfkit.jobs import history as jobs
+from perfkit.jobs.backfill import BackfillRequest, Choice, run_range_backfill
 from perfkit.jobs.history import HistoryRequest, days_ago, history_exit_code, read_history, state_point
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Row
+from perfkit.records import Environment, Machine, Metric, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.history import HistoryReport
 from perfkit.records.policies import JudgedPolicy
@@ -573,6 +574,43 @@ def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
     assert ("A Tester", point.point_id) == (stated.state.author, stated.state.subject)
     assert [("accepted", "Exact distances")] == [(one.state, one.reason) for one in report.points]
     assert 0 == history_exit_code(report)
+
+
+def test_a_step_of_a_count_is_known_by_its_id(scene: Scene) -> None:
+    """What `perfkit history --metric operators` shows can be accepted, and filled in by a backfill."""
+    operators = Metric(name="operators", unit="", exact=True)
+    scene.measure(lambda _: 1.0)
+    counted = [
+        build_row(
+            100.0 if number < 20 else 200.0, sha=sha, name=NAME, run=f"0199-{number:012}", minute=number
+        )
+        for number, sha in enumerate(scene.shas)
+    ]
+    Ledger(scene.ledger).append(
+        [replace(row, outcome=replace(row.outcome, metric=operators)) for row in counted]
+    )
+    (point,) = scene.read(metric="operators").points
+
+    state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject=point.point_id[:5],
+        state="accepted",
+        reason="More of them, and quicker",
+    )
+
+    assert ["accepted"] == [one.state for one in scene.read(metric="operators").points]
+    asked = BackfillRequest(
+        commits=(),
+        launches=1,
+        benchmarks="benchmarks",
+        select=None,
+        ledger=scene.ledger,
+        seed=0,
+        choice=Choice(around=point.point_id, tags=True),
+    )
+    with pytest.raises(RepositoryError, match=f"no commit of {point.point_id} has a tag"):
+        run_range_backfill(asked, project=load_project(scene.repository.root), say=lambda _: None)
 
 
 def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:

@@ -75,3 +75,34 @@ def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
     said = push_ledger(project, one / "benchmarks/ledger", branch="kept", remote="origin")
 
     assert said.endswith("nothing was measured")
+
+
+def test_what_is_of_one_process_alone_stays_there(clones: tuple[Path, Path]) -> None:
+    """Staged rows and indexes are neither pushed nor pulled, and notes are."""
+    one, two = clones
+    for name in (".staged/run.jsonl", ".index/all", "notes/one.json"):
+        file = one / "benchmarks/ledger" / name
+        file.parent.mkdir(parents=True)
+        file.write_text(name)
+    push(one, first="1")
+    pull(two)
+    ledger = two / "benchmarks/ledger"
+    tip = git.Repo(one).git.ls_tree("-r", "--name-only", "refs/remotes/origin/kept")
+
+    assert "first\nnotes/one.json" == tip
+    assert ["first", "notes/one.json"] == sorted(
+        file.relative_to(ledger).as_posix() for file in ledger.rglob("*") if file.is_file()
+    )
+
+
+def test_a_file_of_the_branch_is_never_replaced(clones: tuple[Path, Path]) -> None:
+    """Of two files of one name the one that was pushed first stays, and the others are added all the same."""
+    one, two = clones
+    push(one, run="the whole")
+    push(two, run="a part", other="2")
+    (one / "benchmarks/ledger/run").unlink()
+
+    assert pull(one).startswith("2 files of origin/kept came into")
+
+    assert "the whole" == (one / "benchmarks/ledger/run").read_text()
+    assert "a part" == (two / "benchmarks/ledger/run").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
@@ -128,3 +129,14 @@ def test_an_unwritable_file_is_one_line(measured: Repository, tmp_path: Path) ->
     project = load_project(measured.root)
     with pytest.raises(UsageError, match=r"cannot write .*choose another with --out"):
         render_log(project=project, ledger=project.ledger_path, file=tmp_path / "no" / "x.md", check=False)
+
+
+def test_an_option_before_a_command_is_refused(repository: Repository) -> None:
+    """A note would go into another ledger than the one that was named."""
+    repository.commit({"a.py": ""})
+
+    done = run_perfkit("log", "--ledger", "other", "note", "HEAD", "text", cwd=repository.root)
+
+    assert 2 == done.returncode
+    assert "--ledger belongs behind the command" in done.stderr
+    assert not (repository.root / "benchmarks").exists()

@@ -68,3 +68,19 @@ def test_a_gate_without_a_finding_asks_nothing(report: GateReport, repository: R
     broken = _with_past(report, repository)
     assert {} == broken.past
     assert "no pictures of earlier runs: " in broken.notes[-1]
+
+
+def test_no_mistake_in_a_picture_costs_a_verdict(
+    report: GateReport, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever goes wrong when the past is read is a note, and the report stays as it is."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr(Ledger, "trends", fail)
+
+    found = _with_past(report, repository)
+
+    assert "no pictures of earlier runs: not enough values to unpack" in found.notes
+    assert report.comparisons == found.comparisons

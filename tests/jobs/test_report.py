@@ -128,6 +128,21 @@ def test_pages_of_what_is_gone_are_removed_and_nothing_else(repository: Reposito
     assert (out / "CNAME").exists()
 
 
+def test_a_folder_of_other_files_is_refused_by_the_option_that_named_it(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """Of pictures `--trends` names the folder, and not the option of the pages."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("")
+
+    with pytest.raises(UsageError, match="choose another with --trends"):
+        write_trends(
+            project=load_project(repository.root),
+            ledger=repository.root / "benchmarks/ledger",
+            folder=tmp_path / "mine",
+        )
+
+
 def test_a_folder_of_other_files_is_refused(repository: Repository) -> None:
     """Pages are never mixed with a project's own files, and nothing is written."""
     with pytest.raises(UsageError, match="did not write; empty it or choose another with --out"):

@@ -15,7 +15,7 @@ import pytest
 from repositories import Repository, create_repository
 
 from perfkit.errors import ConfigError, NotMeasuredError, PerfkitError, RepositoryError
-from perfkit.repo.checkout import Roots, checkouts
+from perfkit.repo.checkout import Generated, Roots, checkouts
 from perfkit.repo.sides import resolve_sides
 
 TEMPORARY = "temporary"
@@ -45,9 +45,11 @@ def _checked_out(
     copy: tuple[str, ...] = (),
     link: tuple[str, ...] = (),
     prepare: str | None = None,
+    project: Path | None = None,
 ) -> Iterator[Roots]:
     pair = resolve_sides(repository.root, base=base, head=head)
-    with checkouts(pair, copy=copy, link=link, prepare=prepare) as roots:
+    generated = Generated(project=project or repository.root, copy=copy, link=link, prepare=prepare)
+    with checkouts(pair, generated=generated) as roots:
         yield roots
 
 
@@ -514,3 +516,27 @@ def test_a_version_file_that_nothing_has_is_written(repository: Repository, prep
         assert [f"{side}: pkg/_version.py is written by a build" for side in ("base", "head")] == [
             warning.partition(" that")[0] for warning in roots.warnings
         ]
+
+
+def test_a_project_below_the_top_is_made_ready_in_its_own_folder(repository: Repository) -> None:
+    """Patterns start from the project's root and the command runs there, as a configuration there says."""
+    repository.commit({".gitignore": "_made.py\n", "one/a.py": "old"})
+    repository.commit({"one/a.py": "new"})
+    project = repository.root / "one"
+    (project / "_made.py").write_text("made")
+
+    with _checked_out(repository, copy=("_made.py",), prepare="cp a.py built", project=project) as roots:
+        assert ["made", "made"] == [(root / "one/_made.py").read_text() for root in (roots.base, roots.head)]
+        assert ["old", "new"] == [(root / "one/built").read_text() for root in (roots.base, roots.head)]
+
+
+def test_a_project_that_a_side_lacks_cannot_be_made_ready(repository: Repository) -> None:
+    """A base from before the project had its folder is told, and the command runs nowhere else."""
+    repository.commit({"a.py": "old"})
+    repository.commit({"one/a.py": "new"})
+
+    with (
+        pytest.raises(NotMeasuredError, match="base has no folder one"),
+        _checked_out(repository, prepare="touch built", project=repository.root / "one"),
+    ):
+        pass

@@ -20,7 +20,8 @@ from perfkit.repo.commits import (
     releases,
     resolve,
 )
-from perfkit.repo.worktrees import worktrees
+from perfkit.repo.ranges import author_of
+from perfkit.repo.worktrees import add_worktree, worktree_folder
 
 
 def test_head_is_read_with_all_that_is_known_of_it(repository: Repository) -> None:
@@ -144,7 +145,10 @@ def test_worktrees_hold_their_commits_and_go_away(repository: Repository) -> Non
     hook.write_text("#!/bin/sh\necho hooked > hooked\n")
     hook.chmod(0o755)
 
-    with worktrees(repository.git, [old, new]) as paths:
+    with worktree_folder([repository.root]) as folder:
+        paths = {sha: folder / sha[:10] for sha in (old, new)}
+        for sha, path in paths.items():
+            add_worktree(repository.root, sha, path)
         assert ["old", "new"] == [(paths[sha] / "a.py").read_text() for sha in (old, new)]
         assert 1 == len({len(str(path)) for path in paths.values()})
         assert [] == [path for path in paths.values() if (path / "hooked").exists()]
@@ -162,6 +166,24 @@ def test_git_tells_what_people_call_commits(repository: Repository) -> None:
     assert {shas[0], shas[2]} == facts.keys()
     assert ("Change | 0", "A Tester") == (facts[shas[0]].subject, facts[shas[0]].author)
     assert (facts[shas[0]].place or 0) < (facts[shas[2]].place or 0)
+
+
+def test_a_setting_that_shows_signatures_changes_nothing(repository: Repository) -> None:
+    """Git would put lines about the signature of a commit, as GitHub's merges have one, among the facts."""
+    repository.commit({"a": "1"}, "Signed")
+    made = repository.git.git
+    head, _, message = made.cat_file("commit", "HEAD").partition("\n\n")
+    signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n iQ==\n -----END PGP SIGNATURE-----"
+    file = repository.root / "signed"
+    file.write_text(f"{head}\n{signature}\n\n{message}\n")
+    sha = made.hash_object("-t", "commit", "-w", str(file))
+    made.update_ref("HEAD", sha)
+    made.config("log.showSignature", "true")
+
+    facts = commit_facts(repository.root, [sha])
+
+    assert "Signed" == facts[sha].subject
+    assert "A Tester" == author_of(repository.root, sha)
 
 
 def test_outside_a_repository_git_knows_no_commit(tmp_path: Path) -> None:

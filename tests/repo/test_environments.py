@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -230,3 +232,40 @@ def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
     assert ["killed"] == [place.name for place in kept.iterdir()]
     _kept("key", finish)
     assert ["key"] == [place.name for place in kept.iterdir()]
+
+
+def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path: Path) -> None:
+    """A file that the requirements include is part of them, and so is every source file of a project."""
+    (tmp_path / "all.txt").write_text("-r more.txt\n-c limits.txt  # and no later ones\n")
+    sources = {
+        "more.txt": "numpy",
+        "limits.txt": "numpy<3",
+        "mine/fast.c": "int a;",
+        "mine/pyproject.toml": "",
+    }
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    lines = [*_asked(str(tmp_path / "all.txt"), "base").lines, str(tmp_path / "mine")]
+    keys = {_key(lines)}
+    for name, text in sources.items():
+        (tmp_path / name).write_text(f"{text} ")
+        keys.add(_key(lines))
+
+    assert 1 + len(sources) == len(keys)
+
+
+def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -> None:
+    """Pip finds the file by the line that stands for it, and the environment follows its content."""
+    place = tmp_path / "my files" / "of us.txt"
+    place.parent.mkdir()
+    place.write_text("-r more.txt\n")
+    (place.parent / "more.txt").write_text("pytest\n")
+    lines = _asked(str(place), "base").lines
+    (tmp_path / "wanted.txt").write_text("\n".join(lines))
+    key = _key(lines)
+    place.write_text("pytest\n")
+
+    assert key != _key(lines)
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", "wanted.txt"]
+    assert 0 == subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode

@@ -25,13 +25,13 @@ import os, subprocess, sys
 from pathlib import Path
 import git
 sys.argv = ["/bin/perfkit", "backfill", "HEAD"]
-from perfkit.repo.worktrees import worktrees
+from perfkit.repo.worktrees import add_worktree, worktree_folder
 from perfkit.temporary import temporary_folder
 repository = git.Repo({root!r})
 waits = [sys.executable, "-c", "import signal; signal.pause()"]
-with worktrees(repository, [repository.head.commit.hexsha]) as roots, temporary_folder():
-    (root,) = roots.values()
-    folder = root.parent
+with worktree_folder([Path(repository.working_tree_dir)]) as folder, temporary_folder():
+    root = folder / "root"
+    add_worktree(Path(repository.working_tree_dir), "HEAD", root)
     mute = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     mute["start_new_session"] = True
     told = {{**os.environ, "TMPDIR": f"{{folder}}/tmp"}}
