@@ -191,7 +191,7 @@ def test_artifacts_lie_beside_the_output(demo: Demo) -> None:
     endings = (".stat", ".worker0.stat", ".worker1.stat", ".trace.json.gz", ".json", *texts)
     assert {f"first_profile{ending}" for ending in endings} == set(demo.summary.artifacts)
     present = {path.name for path in (demo.root / "profiles").iterdir()}
-    assert {*demo.summary.artifacts, "README.md", "old.json"} == present
+    assert {*demo.summary.artifacts, "README.md", "old.json", "flame.speedscope.json"} == present
 
 
 def test_nothing_but_artifacts_stays_beside_the_output(demo: Demo) -> None:
