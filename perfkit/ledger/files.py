@@ -66,14 +66,16 @@ def run_end(name: str) -> str:
     return name.removesuffix(_ENDING).rpartition("-")[2]
 
 
-def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
-    """Write a table as a new file, whole or not at all.
+def write_table(
+    table: pa.Table, target: Path, *, replaces: Collection[str] = (), on_step: OnStep = say_nothing
+) -> None:
+    """Write a table as a new file, whole or not at all, with the names of the files whose place it takes.
 
     Raises:
         FileExistsError: there is a file of that name.
         OSError: the folder cannot be written.
     """
-    with new_file(target, table.schema, on_step=on_step) as writer:
+    with new_file(target, table.schema, replaces=replaces, on_step=on_step) as writer:
         writer.write_table(table)
 
 
@@ -244,6 +246,20 @@ def compacted_name(newest: str, replaces: Collection[str]) -> str:
     digits = hashlib.sha256(b"\n".join(map(os.fsencode, sorted(replaces)))).hexdigest()[:_NAMES_DIGITS]
     before = sum(not is_compacted(name) for name in replaces) - 1
     return f"{stem}{_COMPACTED}{before}-files-before-{digits}{_ENDING}"
+
+
+def names_in_turn(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes.
+
+    The first is that of a run that is written once. A run that goes on although its rows so far were
+    published as those of one that was cut off is written whole under a later one.
+    """
+    first = name.partition(_COMPACTED)[0].removesuffix(_ENDING) + _ENDING
+    before: tuple[str, ...] = ()
+    for _ in range(_MOST_TRIES):
+        now = compacted_name(first, before) if before else first
+        yield now, before
+        before = (*before, now)
 
 
 def is_compacted(name: str) -> bool:
