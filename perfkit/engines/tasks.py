@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
-from perfkit.ledger.files import copy_bytes, only_one, run_end, run_stem, write_table
+from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
 from perfkit.ledger.remote import put_once
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
@@ -158,7 +158,7 @@ def file_once(ledger: Path, task: Task, content: bytes) -> bool:
     try:
         ledger.mkdir(parents=True, exist_ok=True)
         with only_one(ledger):
-            if run_end(target.name) in {run_end(file.name) for file in Ledger(ledger).files()}:
+            if run_end(target.name) in recorded_ends(ledger):
                 return False
             copy_bytes(content, target)
     except OSError as error:

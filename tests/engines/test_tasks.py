@@ -12,6 +12,7 @@ import pytest
 from cluster import simulated_tasks
 from object_server import BUCKET, object_server
 from repositories import Repository
+from synthetic import build_row
 
 from perfkit.engines.code import bundle_name, clone_of, make_bundle, make_clone
 from perfkit.engines.tasks import decode, encode, file_name, file_once, pack, run_of, unpack
@@ -84,6 +85,19 @@ def test_a_task_done_twice_is_filed_once(task: Task, tmp_path: Path) -> None:
     assert first == file.read_bytes()
     assert () == check_file(file).problems
     assert [run_of(task)] == [row.run_id for row in unpack(task, first)]
+
+
+@pytest.mark.parametrize("days", [0, 1])
+def test_a_task_whose_run_was_compacted_is_not_filed_again(task: Task, tmp_path: Path, days: int) -> None:
+    """Nor is it with another stamp: its run is the same."""
+    ledger = tmp_path / "ledger"
+    again = dataclasses.replace(task, stamp=task.stamp + timedelta(days=days))
+    file_once(ledger, task, perform_here(task, tmp_path, _silent))
+    Ledger(ledger).append([build_row(1.0)])
+    Ledger(ledger).compact()
+
+    assert not file_once(ledger, again, perform_here(again, tmp_path, _silent))
+    assert 2 == len(Ledger(ledger).rows())
 
 
 def test_two_machines_file_a_task_into_a_store_once(
