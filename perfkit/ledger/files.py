@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
 from perfkit.ledger.checksums import PLACE_OF_CHECKSUM, seal
+from perfkit.temporary import hold_lock
 
 STAGED_FOLDER = ".staged"
 QUARANTINE_FOLDER = ".quarantine"
@@ -43,7 +44,6 @@ _NAMES_DIGITS = 8
 _MOST_TRIES = 20
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 # A file that is refused so is refused to whoever reads it next, who says so; another reason may pass.
 _LASTING = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -197,11 +197,22 @@ def is_locked(folder: Path) -> bool:
 
 
 def begin_hidden_folder(folder: Path) -> None:
-    """Make a folder whose files git ignores."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make a folder whose files git ignores; the end of another run may remove it in between.
+
+    Raises:
+        OSError: it cannot be made or written.
+    """
     note = folder / _IGNORED
-    if not note.exists():
-        note.write_text("*\n", encoding="utf-8")
+    for left in reversed(range(_MOST_TRIES)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not note.exists():
+                note.write_text("*\n", encoding="utf-8")
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+        else:
+            return
 
 
 def end_hidden_folder(folder: Path) -> None:
@@ -215,15 +226,6 @@ def end_hidden_folder(folder: Path) -> None:
         except OSError:
             # Another run has just begun in it.
             begin_hidden_folder(folder)
-
-
-def hold_lock(descriptor: int) -> None:
-    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
 
 
 @contextmanager

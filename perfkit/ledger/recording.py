@@ -25,7 +25,6 @@ from perfkit.ledger.files import (
     OnStep,
     begin_hidden_folder,
     end_hidden_folder,
-    hold_lock,
     list_files,
     names_in_turn,
     reason_of,
@@ -41,6 +40,7 @@ from perfkit.ledger.remote import Put, put_pending, put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
+from perfkit.temporary import hold_lock
 from perfkit.units import counted
 
 _RECOVERS = "the next perfkit command on that ledger recovers them"
