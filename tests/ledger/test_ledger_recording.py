@@ -28,7 +28,7 @@ from perfkit.ledger.recording import Recovered, Run, recover
 from perfkit.ledger.schema import from_cells, to_cells
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.records import Placement, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.policies import JudgedPolicy
 from perfkit.repo.commits import read_commit
@@ -300,6 +300,17 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         run.add(_rows(1))
 
     assert [0, 1] == _launches(tmp_path)
+
+
+def test_a_number_that_no_column_holds_is_refused_at_once(tmp_path: Path) -> None:
+    """What was acknowledged must be publishable: at the end it would cost all rows of the run."""
+    with _begin(tmp_path) as run:
+        run.add([dataclasses.replace(_rows(0)[0], placement=Placement(launch=0, seed=2**63 - 1))])
+        with pytest.raises(RecordingError, match=f"seed is {2**63}, and must be from"):
+            run.add([dataclasses.replace(_rows(1)[0], placement=Placement(launch=1, seed=2**63))])
+
+    assert [0] == _launches(tmp_path)
+    assert [2**63 - 1] == [row.placement.seed for row in Ledger(tmp_path).rows()]
 
 
 @pytest.mark.parametrize("looked_at", [".gitignore", ".staged"])
