@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -135,13 +136,19 @@ def unpack(task: Task, content: bytes) -> list[Row]:
 
     Raises:
         NotMeasuredError: it is damaged, or of another run.
+        RecordingError: it cannot be written among temporary files.
     """
-    with temporary_folder() as folder:
-        (folder / file_name(task)).write_bytes(content)
-        try:
+    try:
+        with temporary_folder() as folder:
+            (folder / file_name(task)).write_bytes(content)
             rows = Ledger(folder).rows()
-        except LedgerError as error:
-            raise NotMeasuredError(f"a worker sent a damaged file: {error}") from error
+    except LedgerError as error:
+        raise NotMeasuredError(f"a worker sent a damaged file: {error}") from error
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write what a worker sent to {tempfile.gettempdir()} ({error.strerror or error}); make"
+            " room, or set TMPDIR to another place, and the same command goes on"
+        ) from error
     if {row.run_id for row in rows} != {run_of(task)}:
         raise NotMeasuredError(f"a worker sent a file of another run than {run_of(task)}")
     return rows
