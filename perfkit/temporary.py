@@ -7,6 +7,7 @@ Beside each folder lies a file that its owner holds a lock on for as long as it 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -24,6 +25,7 @@ PREFIX = "perfkit-"
 _SUFFIX = ".owner"
 _NAME_BYTES = 4
 _MOST_BYTES = 1 << 20
+_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,15 @@ def temporary_folder(
             remove_folder(folder)
             file.unlink()
         os.close(descriptor)
+
+
+def hold_lock(descriptor: int) -> None:
+    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def leftovers(place: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Leftover]:
@@ -103,11 +114,16 @@ def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]
         file = place / f"{prefix}{secrets.token_hex(_NAME_BYTES)}{_SUFFIX}"
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(file, flags, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.write(descriptor, msgspec.json.encode(owner))
-            # A sweep that came by before the lock has taken it for one of a dead owner.
-            if os.fstat(descriptor).st_nlink:
-                return descriptor, file
+            try:
+                hold_lock(descriptor)
+                os.write(descriptor, msgspec.json.encode(owner))
+                # A sweep that came by before the lock has taken it for one of a dead owner.
+                if os.fstat(descriptor).st_nlink:
+                    return descriptor, file
+            except BaseException:
+                file.unlink(missing_ok=True)
+                os.close(descriptor)
+                raise
             os.close(descriptor)
 
 

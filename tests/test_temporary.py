@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -36,6 +37,33 @@ def owner(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         assert process.stdout is not None
         yield process, Path(process.stdout.readline().strip())
         process.kill()
+
+
+def test_a_place_without_locks_takes_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sweep can tell there whether an owner lives, so none takes what is left."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+
+    with temporary_folder(place=tmp_path) as folder:
+        assert folder.is_dir()
+        assert [] == [*leftovers(tmp_path)]
+    assert [] == [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_cannot_be_made_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a full disk, which refuses what is to be written into the owner's file."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", refuse)
+
+    with pytest.raises(OSError, match="No space left"), temporary_folder(place=tmp_path):
+        pytest.fail("it was made")
+    assert [] == [*tmp_path.iterdir()]
 
 
 def test_who_interrupts_the_removal_is_heard_after_it(

@@ -17,6 +17,7 @@ from perfkit.cli.options import (
     WaitOption,
     examples,
     ledger_at,
+    seed_option,
 )
 from perfkit.cli.output import say, tell
 from perfkit.errors import NotMeasuredError
@@ -72,7 +73,7 @@ def backfill(
     engine: EngineOption = "local",
     machine: MachineOption = None,
     clone: CloneOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the order of the launches.")] = 0,
+    seed: Annotated[int, seed_option("Draws the order of the launches.")] = 0,
     wait: WaitOption = None,
     ledger: LedgerOption = None,
     json: JsonOption = None,

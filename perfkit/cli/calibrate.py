@@ -23,10 +23,13 @@ from perfkit.cli.options import (
     ledger_at,
     margin_share,
     project_in,
+    seed_option,
 )
 from perfkit.cli.output import stages, tell
 
 _DEFAULT_PLANT = "5%"
+# Each gate of a calibration has a seed of its own, some 100,000 times as large.
+_MOST_SEED = 2**46
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +65,7 @@ def calibrate(
     engine: EngineOption = "local",
     machine: MachineOption = None,
     clone: CloneOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the order of gates, launches and sides.")] = 0,
+    seed: Annotated[int, seed_option("Draws the order of gates, launches and sides.", most=_MOST_SEED)] = 0,
     ledger: Annotated[
         str | None,
         typer.Option(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in
+from perfkit.cli.options import JsonOption, WaitOption, examples, margin_share, project_in, seed_option
 from perfkit.cli.output import stages, tell
 
 
@@ -29,7 +29,7 @@ def doctor(
         typer.Option(metavar="PERCENT", help="The margin to be fit for (default: as configured, 2%)."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to measure identical code.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
     wait: WaitOption = None,
     json: JsonOption = None,
 ) -> None:

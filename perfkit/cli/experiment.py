@@ -22,6 +22,7 @@ from perfkit.cli.options import (
     ledger_at,
     margin_share,
     project_in,
+    seed_option,
 )
 from perfkit.cli.output import say, stages, tell
 from perfkit.extras import need
@@ -53,7 +54,7 @@ BudgetOption = Annotated[
     str | None,
     typer.Option(metavar="TIME", help='No block is begun after it, "90s" or "5min" (default: as it says).'),
 ]
-SeedOption = Annotated[int | None, typer.Option(help="Draws the order in blocks, and their seeds.")]
+SeedOption = Annotated[int | None, seed_option("Draws the order in blocks, and their seeds.")]
 
 
 def register(app: typer.Typer) -> None:

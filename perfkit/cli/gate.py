@@ -27,6 +27,7 @@ from perfkit.cli.options import (
     margin_share,
     output_option,
     project_in,
+    seed_option,
 )
 from perfkit.cli.output import tell
 from perfkit.errors import UsageError
@@ -153,7 +154,7 @@ def gate(
     ] = False,
     wait: WaitOption = None,
     repo: RepoOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
     plan: Annotated[
         bool,
         typer.Option("--plan", help="Time nothing: say which slowdown the gate would find in its budget."),

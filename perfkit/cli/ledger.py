@@ -132,7 +132,7 @@ def repair(*, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json:
 def merge(
     other: str, *, dry_run: _DryRunOption = False, ledger: LedgerOption = None, json: JsonOption = None
 ) -> None:
-    """Copy the runs, notes and acceptances of the ledger OTHER that this one lacks; OTHER is only read.
+    """Copy the runs, notes, acceptances and states of the ledger OTHER that are not here; OTHER is only read.
 
     Exit code: 0 done, 4 where a file of OTHER could not be taken over.
     """

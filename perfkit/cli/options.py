@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 _MANY_FILES = 50
+# The column of a ledger that holds a seed has 64 bits, one of them for the sign.
+MOST_SEED = 2**63 - 1
 # What the command line that was read last says of --quiet; every command has that option.
 _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 
@@ -48,6 +50,17 @@ def checked_document(param: typer.CallbackParam, value: Path | None) -> Path | N
         for place in (value, picture):
             check_writable_place(place, option=param.opts[0], makes_folder=True)
     return value
+
+
+def seed_option(text: str, *, most: int = MOST_SEED) -> Any:  # noqa: ANN401 (typer's own type has no name)
+    """Return an option for a seed, and refuse one that the rows of a run could not hold."""
+
+    def checked(param: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and not 0 <= value <= most:
+            raise UsageError(f"{param.opts[0]} must be from 0 to {most}, found {value}")
+        return value
+
+    return typer.Option(help=text, callback=checked)
 
 
 def output_option(text: str, name: str) -> Any:  # noqa: ANN401 (typer's own type has no name)

@@ -23,6 +23,7 @@ from perfkit.cli.options import (
     ledger_at,
     margin_share,
     project_in,
+    seed_option,
 )
 from perfkit.cli.output import tell
 from perfkit.errors import UsageError
@@ -71,7 +72,7 @@ def tricks(
     ] = None,
     wait: WaitOption = None,
     repo: RepoOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the order of launches and sides.")] = 0,
+    seed: Annotated[int, seed_option("Draws the order of launches and sides.")] = 0,
     ledger: LedgerOption = None,
     from_ledger: Annotated[
         bool, typer.Option("--from-ledger", help="Show the last run of the ledger; nothing is measured.")

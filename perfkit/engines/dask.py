@@ -46,10 +46,6 @@ _LEAST_FREE = 1 << 30
 _GOES_ON = "what is filed is kept, and the same command goes on"
 
 
-class _SchedulerGoneError(Exception):
-    """The connection to the scheduler is lost."""
-
-
 @dataclass(kw_only=True)
 class _Sent:
     """A task at a worker: at first its code may have to be sent there."""
@@ -129,8 +125,7 @@ class DaskEngine:
         """
         deadline = time.monotonic() + self._patience_s
         while True:
-            with _told(self._address):
-                self._look()
+            self._look()
             if self._crew.fit:
                 found = set(self._crew.fit.values())
                 return tuple(sorted(found, key=lambda one: (one.machine_id, one.python, one.torch)))
@@ -146,10 +141,9 @@ class DaskEngine:
         """
         idle_since = time.monotonic()
         while True:
-            with _told(self._address):
-                self._look()
-                self._take_back_lost(work)
-                self._hand_out(work)
+            self._look()
+            self._take_back_lost(work)
+            self._hand_out(work)
             if self._sent:
                 idle_since = time.monotonic()
             elif not work.left():
@@ -159,8 +153,7 @@ class DaskEngine:
                     f"{counted(work.left(), 'task')} are left, and no fit worker of their class is there;"
                     f" start one: {_GOES_ON}"
                 )
-            with _told(self._address):
-                self._take_in(work)
+            self._take_in(work)
 
     def check(self, task: Task) -> list[CheckedWorker]:
         """Look at every worker, and send a tiny task there and back.
@@ -168,13 +161,11 @@ class DaskEngine:
         Raises:
             NotMeasuredError: the scheduler is gone.
         """
-        with _told(self._address):
-            infos = self._workers()
-            described = self._described([*infos], thoroughly=True)
-            return [
-                self._checked(address, infos[address], described[address], task)
-                for address in sorted(described)
-            ]
+        infos = self._workers()
+        described = self._described([*infos], thoroughly=True)
+        return [
+            self._checked(address, infos[address], described[address], task) for address in sorted(described)
+        ]
 
     def _checked(
         self, address: str, info: Mapping[str, Any], facts: WorkerFacts | str, task: Task
@@ -187,17 +178,18 @@ class DaskEngine:
             return CheckedWorker(address=address, facts=facts, problems=tuple(problems))
         begun = time.monotonic()
         task = replace(task, machine=facts.machine)
+        future = self._submit(worker.perform, address, encode(task), resources={RESOURCE: 1})
         try:
-            state, content = self._submit(
-                worker.perform, address, encode(task), resources={RESOURCE: 1}
-            ).result(timeout=_TASK_S)
-            if json.loads(state)["state"] != worker.DONE:
-                raise NotMeasuredError(json.loads(state)["reason"])
-            unpack(task, content)
+            state, content = self._answer(future, limit_s=_TASK_S)
         except TimeoutError:
             problems = [f"a tiny task had not come back after {_TASK_S:.0f} s: is it measuring?"]
-        except PerfkitError as error:
-            problems = [f"a tiny task failed: {error}"]
+        else:
+            try:
+                if json.loads(state)["state"] != worker.DONE:
+                    raise NotMeasuredError(json.loads(state)["reason"])
+                unpack(task, content)
+            except PerfkitError as error:
+                problems = [f"a tiny task failed: {error}"]
         return CheckedWorker(
             address=address, facts=facts, problems=tuple(problems), task_s=time.monotonic() - begun
         )
@@ -218,8 +210,9 @@ class DaskEngine:
 
     def _workers(self) -> dict[str, Mapping[str, Any]]:
         if self._client.status != "running":
-            raise _SchedulerGoneError
-        return dict(self._client.scheduler_info()["workers"])
+            raise _gone(self._address)
+        with _told(self._address):
+            return dict(self._client.scheduler_info()["workers"])
 
     def _look(self) -> None:
         """Take note of workers that came and went."""
@@ -238,9 +231,10 @@ class DaskEngine:
         """
         if not addresses:
             return {}
-        answers = self._client.run(
-            worker.describe, workers=list(addresses), on_error="return", thoroughly=thoroughly
-        )
+        with _told(self._address):
+            answers = self._client.run(
+                worker.describe, workers=list(addresses), on_error="return", thoroughly=thoroughly
+            )
         return {address: _facts_in(answer) for address, answer in answers.items()}
 
     def _judge(self, address: str, info: Mapping[str, Any], facts: WorkerFacts | str) -> None:
@@ -276,7 +270,9 @@ class DaskEngine:
         self._follow(task, address, "measure", future)
 
     def _send_code(self, task: Task, address: str) -> None:
-        (bundle,) = self._client.scatter([self._bundle()], workers=[address], hash=False)
+        made = self._bundle()
+        with _told(self._address):
+            (bundle,) = self._client.scatter([made], workers=[address], hash=False)
         self._follow(task, address, "code", self._submit(worker.take_code, address, encode(task), bundle))
 
     def _follow(
@@ -296,23 +292,40 @@ class DaskEngine:
         resources: Mapping[str, float] | None = None,
     ) -> Future[Any]:
         """Call a function at one worker and nowhere else, once."""
-        return self._client.submit(
-            function,
-            *arguments,
-            key=f"perfkit-{uuid.uuid4().hex}",
-            workers=[address],
-            allow_other_workers=False,
-            resources=dict(resources) if resources else None,
-            pure=False,
-            retries=0,
-        )
+        with _told(self._address):
+            return self._client.submit(
+                function,
+                *arguments,
+                key=f"perfkit-{uuid.uuid4().hex}",
+                workers=[address],
+                allow_other_workers=False,
+                resources=dict(resources) if resources else None,
+                pure=False,
+                retries=0,
+            )
+
+    def _answer(self, future: Future[Any], *, limit_s: float | None = None) -> Any:  # noqa: ANN401 (of any call)
+        """Return what a call at a worker returned.
+
+        Raises:
+            NotMeasuredError: the scheduler is gone.
+            TimeoutError: the call was not over after so many seconds.
+        """
+        with _told(self._address):
+            try:
+                return future.result(timeout=limit_s)
+            except TimeoutError:
+                if limit_s is None:
+                    raise
+        raise TimeoutError
 
     def _take_back_lost(self, work: Work) -> None:
         """Take back the tasks of workers that are gone: Dask would keep them for a worker of that address."""
         for key, sent in list(self._sent.items()):
             if sent.address not in self._crew.fit:
                 del self._sent[key]
-                sent.future.cancel()
+                with _told(self._address):
+                    sent.future.cancel()
                 self._lose(sent, work)
 
     def _lose(self, sent: _Sent, work: Work) -> None:
@@ -338,10 +351,11 @@ class DaskEngine:
         if sent.future.status in ("cancelled", "lost"):
             if self._client.status != "running" or sent.address in self._workers():
                 self._sent[str(sent.future.key)] = sent
-                raise _SchedulerGoneError
+                raise _gone(self._address)
             self._lose(sent, work)
             return
-        error = sent.future.exception() if sent.future.status == "error" else None
+        with _told(self._address):
+            error = sent.future.exception() if sent.future.status == "error" else None
         if error is not None:
             if type(error).__name__ == "KilledWorker":
                 self._lose(sent, work)
@@ -353,13 +367,13 @@ class DaskEngine:
     def _take(self, sent: _Sent, work: Work) -> None:
         """Take what a worker has sent back."""
         if sent.stage == "code":
-            reason = sent.future.result()
+            reason = self._answer(sent.future)
             if reason:
                 self._fail(sent, reason, work)
             else:
                 self._send(sent.task, sent.address)
             return
-        said, content = sent.future.result()
+        said, content = self._answer(sent.future)
         state = json.loads(said)
         if state["state"] == worker.LACKS_CODE:
             self._send_code(sent.task, sent.address)
@@ -426,10 +440,13 @@ def _connected(address: str, connect_s: float) -> Client:
 
 @contextlib.contextmanager
 def _told(address: str) -> Iterator[None]:
-    """Raise what a lost scheduler does to calls as one line."""
+    """Raise what a lost scheduler does to a call into the library as one line.
+
+    Only such calls belong into the block: what this side itself cannot write says nothing of the scheduler.
+    """
     try:
         yield
-    except (_SchedulerGoneError, OSError, TimeoutError, asyncio.CancelledError) as error:
+    except (OSError, TimeoutError, asyncio.CancelledError) as error:
         raise _gone(address) from error
     except Exception as error:
         # The library has many ways to say that a connection is over, and one of its own tree of errors.

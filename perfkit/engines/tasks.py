@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from perfkit.errors import LedgerError, NotMeasuredError, RecordingError
-from perfkit.ledger.files import copy_bytes, only_one, run_end, run_stem, write_table
+from perfkit.ledger.files import copy_bytes, only_one, recorded_ends, run_end, run_stem, write_table
 from perfkit.ledger.remote import put_once
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.store import Ledger
@@ -135,13 +136,19 @@ def unpack(task: Task, content: bytes) -> list[Row]:
 
     Raises:
         NotMeasuredError: it is damaged, or of another run.
+        RecordingError: it cannot be written among temporary files.
     """
-    with temporary_folder() as folder:
-        (folder / file_name(task)).write_bytes(content)
-        try:
+    try:
+        with temporary_folder() as folder:
+            (folder / file_name(task)).write_bytes(content)
             rows = Ledger(folder).rows()
-        except LedgerError as error:
-            raise NotMeasuredError(f"a worker sent a damaged file: {error}") from error
+    except LedgerError as error:
+        raise NotMeasuredError(f"a worker sent a damaged file: {error}") from error
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write what a worker sent to {tempfile.gettempdir()} ({error.strerror or error}); make"
+            " room, or set TMPDIR to another place, and the same command goes on"
+        ) from error
     if {row.run_id for row in rows} != {run_of(task)}:
         raise NotMeasuredError(f"a worker sent a file of another run than {run_of(task)}")
     return rows
@@ -158,7 +165,7 @@ def file_once(ledger: Path, task: Task, content: bytes) -> bool:
     try:
         ledger.mkdir(parents=True, exist_ok=True)
         with only_one(ledger):
-            if run_end(target.name) in {run_end(file.name) for file in Ledger(ledger).files()}:
+            if run_end(target.name) in recorded_ends(ledger):
                 return False
             copy_bytes(content, target)
     except OSError as error:

@@ -25,8 +25,13 @@ from perfkit.exchange.sense import checked
 from perfkit.records import WALL_TIME, Benchmark, Better, Outcome, Summary
 
 TOOL = "github-action-benchmark"
-# Of other tools less is better.
-_HIGHER = frozenset({"benchmarkjs", "pytest", "customBiggerIsBetter"})
+# Of the other tools the unit tells: some of them have times and rates.
+_BETTER: Mapping[str, Better] = {
+    "benchmarkjs": "higher",
+    "pytest": "higher",
+    "customBiggerIsBetter": "higher",
+    "customSmallerIsBetter": "lower",
+}
 _NUMBER = r"([0-9][0-9.,]*(?:e[-+]?\d+)?)"
 _DEVIATION = re.compile(rf"stddev:\s*{_NUMBER}", re.IGNORECASE)
 _ROUNDS = re.compile(r"\brounds:\s*(\d+)")
@@ -100,13 +105,12 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
 def _result(bench: _Bench, suite: str, tool: str) -> tuple[ForeignResult, Sequence[str]]:
     benchmark = Benchmark(name=bench.name, version=UNKNOWN_VERSION, group=suite)
     entries = facts({"range": bench.range, "extra": bench.extra})
-    better: Better = "higher" if tool in _HIGHER else "lower"
     value = _value(bench.value)
     if value is None:
         outcome = Outcome(benchmark=benchmark, status="error", message="the file holds no number of it")
         return ForeignResult(outcome=outcome, entries=entries), ()
     summary = _summary(bench, value) if tool == "pytest" else None
-    metric, divisor = (WALL_TIME, 1.0) if summary else metric_of(bench.unit, better)
+    metric, divisor = (WALL_TIME, 1.0) if summary else metric_of(bench.unit, _BETTER.get(tool))
     outcome, doubts = checked(
         Outcome(
             benchmark=benchmark,

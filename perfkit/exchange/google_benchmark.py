@@ -31,6 +31,8 @@ TOOL = "google-benchmark"
 _AGGREGATE = re.compile(r"_(mean|median|stddev|cv|BigO|RMS)$")
 _COMMITS = ("commit", "commit_id", "git_commit", "git_sha", "git_hash", "revision", "sha")
 _OLD_DATE = "%Y/%m/%d-%H:%M:%S"
+# What Complexity() adds of a family: the parameters of a curve through its sizes, which are no times.
+_FITS = frozenset({"BigO", "RMS"})
 
 
 class _Entry(msgspec.Struct):
@@ -87,7 +89,9 @@ def read(value: Mapping[str, Any]) -> Iterator[ForeignRun]:
     entries: dict[str, list[_Entry]] = {}
     for entry in file.benchmarks:
         entries.setdefault(entry.benchmark, []).append(entry)
-    found = [_result(name, ones) for name, ones in entries.items()]
+    found = [
+        _result(name, ones) for name, ones in entries.items() if not {one.aggregate for one in ones} <= _FITS
+    ]
     if not found:
         return
     context = file.context

@@ -121,12 +121,18 @@ def request(
     )
     try:
         with urllib.request.urlopen(sent, timeout=_LIMIT_S) as answer:  # noqa: S310 (likewise)
-            return json.loads(answer.read() or b"null")
+            found = answer.read() or b"null"
     except urllib.error.HTTPError as error:
         raise HostError(_refused(host, error), error.code) from error
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise HostError(f"{host} cannot be reached: {reason}") from error
+    except ValueError:
+        # The library's own words have the token in them.
+        what = f"nothing was sent to {host}: the token holds a character that no header may have"
+        raise HostError(what) from None
+    try:
+        return json.loads(found)
     except ValueError as error:
         raise HostError(f"{host} answered no JSON: {error}") from error
 

@@ -71,7 +71,7 @@ def comment_on_github(text: str, environment: Mapping[str, str]) -> str:
             "GITHUB_REPOSITORY and GITHUB_EVENT_PATH are not set, so this is no workflow of GitHub's; read"
             " the comment with `perfkit gate --markdown FILE`"
         )
-    token = environment.get("GITHUB_TOKEN")
+    token = environment.get("GITHUB_TOKEN", "").strip()
     if not token:
         return (
             "no comment: GITHUB_TOKEN is not set; add `env: {GITHUB_TOKEN: ${{ github.token }}}` to the step"
@@ -107,7 +107,7 @@ def comment_on_gitlab(text: str, environment: Mapping[str, str]) -> str:
     number = environment.get("CI_MERGE_REQUEST_IID", "")
     if not number.isdigit():
         return "no note: this job belongs to no merge request"
-    token = environment.get(_GITLAB_TOKEN)
+    token = environment.get(_GITLAB_TOKEN, "").strip()
     if not token:
         return f"no note: {_GITLAB_TOKEN} is not set; forks never have it, and the artifact has the result"
     try:

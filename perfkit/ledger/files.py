@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
 from perfkit.ledger.checksums import PLACE_OF_CHECKSUM, seal
+from perfkit.temporary import hold_lock
 
 STAGED_FOLDER = ".staged"
 QUARANTINE_FOLDER = ".quarantine"
@@ -43,7 +44,6 @@ _NAMES_DIGITS = 8
 _MOST_TRIES = 20
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
 # A file that is refused so is refused to whoever reads it next, who says so; another reason may pass.
 _LASTING = frozenset({errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO})
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -66,14 +66,16 @@ def run_end(name: str) -> str:
     return name.removesuffix(_ENDING).rpartition("-")[2]
 
 
-def write_table(table: pa.Table, target: Path, *, on_step: OnStep = say_nothing) -> None:
-    """Write a table as a new file, whole or not at all.
+def write_table(
+    table: pa.Table, target: Path, *, replaces: Collection[str] = (), on_step: OnStep = say_nothing
+) -> None:
+    """Write a table as a new file, whole or not at all, with the names of the files whose place it takes.
 
     Raises:
         FileExistsError: there is a file of that name.
         OSError: the folder cannot be written.
     """
-    with new_file(target, table.schema, on_step=on_step) as writer:
+    with new_file(target, table.schema, replaces=replaces, on_step=on_step) as writer:
         writer.write_table(table)
 
 
@@ -195,11 +197,22 @@ def is_locked(folder: Path) -> bool:
 
 
 def begin_hidden_folder(folder: Path) -> None:
-    """Make a folder whose files git ignores."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make a folder whose files git ignores; the end of another run may remove it in between.
+
+    Raises:
+        OSError: it cannot be made or written.
+    """
     note = folder / _IGNORED
-    if not note.exists():
-        note.write_text("*\n", encoding="utf-8")
+    for left in reversed(range(_MOST_TRIES)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not note.exists():
+                note.write_text("*\n", encoding="utf-8")
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+        else:
+            return
 
 
 def end_hidden_folder(folder: Path) -> None:
@@ -213,15 +226,6 @@ def end_hidden_folder(folder: Path) -> None:
         except OSError:
             # Another run has just begun in it.
             begin_hidden_folder(folder)
-
-
-def hold_lock(descriptor: int) -> None:
-    """Lock an open file until it is closed, waiting for whoever holds it; some file systems have no locks."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
 
 
 @contextmanager
@@ -244,6 +248,20 @@ def compacted_name(newest: str, replaces: Collection[str]) -> str:
     digits = hashlib.sha256(b"\n".join(map(os.fsencode, sorted(replaces)))).hexdigest()[:_NAMES_DIGITS]
     before = sum(not is_compacted(name) for name in replaces) - 1
     return f"{stem}{_COMPACTED}{before}-files-before-{digits}{_ENDING}"
+
+
+def names_in_turn(name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the names that the file of one run can have, each with the earlier ones whose place it takes.
+
+    The first is that of a run that is written once. A run that goes on although its rows so far were
+    published as those of one that was cut off is written whole under a later one.
+    """
+    first = name.partition(_COMPACTED)[0].removesuffix(_ENDING) + _ENDING
+    before: tuple[str, ...] = ()
+    for _ in range(_MOST_TRIES):
+        now = compacted_name(first, before) if before else first
+        yield now, before
+        before = (*before, now)
 
 
 def is_compacted(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Takes over the runs, notes and acceptances of another ledger that this one lacks.
+"""Takes over the runs of another ledger that this one lacks, and what people said beside them.
 
 Files come over as they are, byte for byte, and none that is here is written again. The other ledger is only
 read.
@@ -6,7 +6,7 @@ read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def merge(
     on_step: OnStep = say_nothing,
     tell: Callable[[float], None] = lambda _: None,
 ) -> Merge:
-    """Copy the files of another ledger whose runs are not here, and its notes and acceptances.
+    """Copy the files of another ledger whose runs are not here, and its notes, acceptances and states.
 
     Each is looked at before it is copied. What is damaged, foreign or of a newer perfkit stays where it is,
     and so does a file that tells of a run otherwise than this ledger. Where a compacted file holds runs that
@@ -98,7 +98,14 @@ class _Taker:
         self._dry_run = dry_run
         self._on_step = on_step
         ours = list_files(ledger)
-        self._of_runs = {run_end(file.name): file for file in ours.present if not is_compacted(file.name)}
+        # A file of its own, where a run has one, comes after those that hold it beside others.
+        self._of_runs = {
+            run_end(run): file
+            for file in sorted(ours.present, key=lambda one: not is_compacted(one.name))
+            for run in ours.runs_of(file.name)
+            if run_end(run) not in ours.present[file]
+        }
+        self._digests: dict[Path, Mapping[str, str]] = {}
         # The files of runs whose rows are here, in files of their own or in others.
         self._held = {name for name in ours.names | ours.replaced if not is_compacted(name)}
 
@@ -158,18 +165,26 @@ class _Taker:
     def _compare_same_name(self, file: Path) -> None:
         """Tell of a run's file whose rows are others here."""
         ours = self._of_runs.get(run_end(file.name))
-        if ours is None or is_compacted(file.name) or ours.read_bytes() == file.read_bytes():
+        if ours is None or is_compacted(ours.name) or is_compacted(file.name):
+            return
+        if ours.read_bytes() == file.read_bytes():
             return
         check = check_file(file)
         self.problems += check.problems or tuple(self._differing(check))
 
     def _differing(self, check: FileCheck) -> Iterator[Problem]:
-        """Yield what a file of the other ledger says otherwise than a run's own file here."""
+        """Yield what a file of the other ledger says otherwise than the file that has that run here."""
         ends = {run: run_end(short_run_id(run)) for run in check.runs}
         both = {run: self._of_runs[end] for run, end in ends.items() if end in self._of_runs}
         theirs = run_digests(check.file, both) if both else {}
         for run, ours in both.items():
-            if run_digests(ours, [run])[run] != theirs[run]:
+            if self._digests_in(ours)[run] != theirs[run]:
                 what = f"it has other rows of the run {run} than {ours}"
                 advice = "see which is right, and move the other out of its ledger"
                 yield Problem(kind="differs", file=check.file.name, what=what, advice=advice)
+
+    def _digests_in(self, ours: Path) -> Mapping[str, str]:
+        """Return a hash of each run in a file of this ledger, which is read once, however many it holds."""
+        if ours not in self._digests:
+            self._digests[ours] = run_digests(ours, check_file(ours).runs)
+        return self._digests[ours]

@@ -304,8 +304,10 @@ def _by_index(connection: duckdb.DuckDBPyConnection, ledger: Path, files: Presen
     outdated = index.outdated(held)
     known = ", ".join(_quoted(str(part)) for part in index.parts)
     current = f" WHERE filename NOT IN ({', '.join(map(_quoted, outdated))})" if outdated else ""
+    # As the files' own names begin: those of a ledger called "." do so with nothing.
+    begin = str(ledger / "_")[:-1]
     found = (
-        f"SELECT {listed}, {_quoted(str(ledger))} || '/' || filename AS filename, file_row_number"
+        f"SELECT {listed}, {_quoted(begin)} || filename AS filename, file_row_number"
         f" FROM read_parquet([{known}], hive_partitioning=false){current}"
     )
     others = f"SELECT {listed}, filename, file_row_number FROM ({_alike(rest)})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,8 @@ from perfkit.ledger.files import (
     OnStep,
     begin_hidden_folder,
     end_hidden_folder,
-    hold_lock,
+    list_files,
+    names_in_turn,
     reason_of,
     remove_temporary,
     replaced_names,
@@ -33,10 +35,12 @@ from perfkit.ledger.files import (
     sync_folder,
     write_table,
 )
+from perfkit.ledger.queries import read_table
 from perfkit.ledger.remote import Put, put_pending, put_published, told_place
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.staged import Content, claimed, header_line, read_staged, rows_line
 from perfkit.records import Row
+from perfkit.temporary import hold_lock
 from perfkit.units import counted
 
 _RECOVERS = "the next perfkit command on that ledger recovers them"
@@ -56,8 +60,11 @@ class Run:
     the process is killed, the rows stay staged and the next perfkit command on the ledger recovers them.
     """
 
-    def __init__(self, staged: Path, target: Path, *, run_id: str, on_step: OnStep = say_nothing) -> None:
+    def __init__(
+        self, staged: Path, target: Path, *, header: bytes, run_id: str, on_step: OnStep = say_nothing
+    ) -> None:
         self.run_id = run_id
+        self._header = header
         self.staged = staged
         self.file: Path | None = None
         self._target = target
@@ -87,10 +94,10 @@ class Run:
         if _is_published(target):
             raise LedgerError(f"the run {run_id} is in the ledger already: {target}")
         try:
-            run = cls(
-                (folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl", target, run_id=run_id, on_step=on_step
-            )
-            run._create(header_line(source=source, run_id=run_id, recorded_at=recorded_at))
+            header = header_line(source=source, run_id=run_id, recorded_at=recorded_at)
+            staged = (folder or ledger / STAGED_FOLDER) / f"{stem}.jsonl"
+            run = cls(staged, target, header=header, run_id=run_id, on_step=on_step)
+            run._create(header)
         except OSError as error:
             raise LedgerError(
                 f"cannot write to the ledger {ledger} ({error.strerror or error}); "
@@ -123,7 +130,8 @@ class Run:
                         staged.unlink()
                         continue
                     run_id, target = content.header.run_id, ledger / f"{staged.stem}.parquet"
-                    run = cls(staged, target, run_id=run_id, on_step=on_step)
+                    header = staged.read_bytes().partition(b"\n")[0] + b"\n"
+                    run = cls(staged, target, header=header, run_id=run_id, on_step=on_step)
                     run._take_over(os.dup(descriptor), content)
                     return run
         except OSError as error:
@@ -162,10 +170,11 @@ class Run:
         if not rows:
             return
         try:
-            self._write(descriptor, rows_line(rows))
-        except OSError as error:
+            self._stage(descriptor, rows)
+        except (OSError, LedgerError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise RecordingError(
-                f"cannot write to {self.staged} ({error.strerror or error}), so {len(rows)} rows are lost; "
+                f"cannot write to {self.staged} ({reason}), so {len(rows)} rows are lost; "
                 f"the {len(self._rows)} rows before them are kept there: {self._goes_on}"
             ) from error
         self._rows += rows
@@ -213,6 +222,32 @@ class Run:
         finally:
             self.leave()
 
+    def _stage(self, descriptor: int, rows: Sequence[Row]) -> None:
+        """Write rows into the staged file, or all rows into another one where it was removed meanwhile.
+
+        Locks of some network file systems hold on one host only: another one takes the run for cut off.
+        """
+        try:
+            self._write(descriptor, rows_line(rows))
+            is_taken = not os.fstat(descriptor).st_nlink
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            is_taken = True
+        if is_taken:
+            self._stage_anew([*self._rows, *rows])
+
+    def _stage_anew(self, rows: Sequence[Row]) -> None:
+        before = self.staged, self._target, self._size
+        old, self._target = self._open_descriptor(), _free_target(self._target)
+        self.staged = self.staged.with_name(f"{self._target.stem}.jsonl")
+        try:
+            self._create(self._header + rows_line(rows))
+        except BaseException:
+            (self.staged, self._target, self._size), self._descriptor = before, old
+            raise
+        os.close(old)
+
     def _create(self, header: bytes) -> None:
         """Create the staged file with its header, locked."""
         descriptor = self._open_new()
@@ -223,7 +258,7 @@ class Run:
                 break
             os.close(descriptor)
             descriptor = self._open_new()
-        self._descriptor = descriptor
+        self._descriptor, self._size = descriptor, 0
         _OPEN.add(self)
         try:
             self._write(descriptor, header)
@@ -272,11 +307,10 @@ class Run:
 
     def _publish(self, rows: Sequence[Row]) -> Path | None:
         try:
-            if rows:
-                _write_run(rows, self._target, self._on_step)
-                self.file = self._target
+            if rows and self.file is None:
+                self.file = self._written(rows)
             self._remove_staged()
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, LedgerError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or error
             raise RecordingError(
                 f"cannot write the ledger file {self._target} ({reason}); "
@@ -285,6 +319,21 @@ class Run:
         if self.file is not None:
             put_published(self.file)
         return self.file
+
+    def _written(self, rows: Sequence[Row]) -> Path:
+        """Write the run's file and return it; one that another host wrote of a part of it is replaced."""
+        if not os.fstat(self._open_descriptor()).st_nlink:
+            self._target = _free_target(self._target)
+        while True:
+            try:
+                _write_run(rows, self._target, self._on_step)
+            except FileExistsError:
+                if not self._target.is_file():
+                    raise
+                if not _is_whole(self._target, rows):
+                    self._target = _free_target(self._target)
+                    continue
+            return self._target
 
     def _remove_staged(self) -> None:
         self.staged.unlink(missing_ok=True)
@@ -353,7 +402,11 @@ def _put_into_ledger(found: Recovered, content: Content, target: Path, on_step: 
     staged, file = found.staged, None
     if content.rows:
         remove_temporary(target.parent, target.name)
-        _write_run(_partial(content.rows), target, on_step)
+        # A file that is there is the run's own, written before it was cut off.
+        with contextlib.suppress(FileExistsError):
+            _write_run(_partial(content.rows), target, on_step)
+        if not target.is_file():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
         file = target
     if not content.damaged:
         staged.unlink()
@@ -387,12 +440,38 @@ def _staged_files(ledger: Path) -> list[Path]:
 
 
 def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:
-    """Write a run's file; one that is there is the run's own, written before it was cut off."""
+    """Write a run's file, and remove those of its earlier names whose place it takes."""
+    replaces = dict(names_in_turn(target.name)).get(target.name, ())
+    write_table(to_table(rows), target, replaces=replaces, on_step=on_step)
+    for name in replaces:
+        # Readers pass over one that stays, and the next compacting removes it.
+        with contextlib.suppress(OSError):
+            (target.parent / name).unlink()
+
+
+def _free_target(target: Path) -> Path:
+    """Return the first file of a run's names that is not there and was not replaced.
+
+    Raises:
+        LedgerError: the ledger cannot be read, or other hosts took the run for cut off again and again.
+    """
+    listing = list_files(target.parent)
+    for name, _ in names_in_turn(target.name):
+        if name not in listing.names and name not in listing.replaced:
+            return target.with_name(name)
+    raise LedgerError("other hosts take the run for one that was cut off again and again")
+
+
+def _is_whole(file: Path, rows: Sequence[Row]) -> bool:
+    """Tell whether a file that is there has what is to be written: only a run itself writes all of its rows.
+
+    What it held when it was taken for cut off is marked partial, and is the beginning of its rows.
+    """
     try:
-        write_table(to_table(rows), target, on_step=on_step)
-    except FileExistsError:
-        if not target.is_file():
-            raise
+        marks = read_table(file)["partial"].to_pylist()
+    except LedgerError:
+        return False
+    return not any(marks) or (all(row.partial for row in rows) and len(marks) >= len(rows))
 
 
 def _is_published(target: Path) -> bool:

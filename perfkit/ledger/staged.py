@@ -29,6 +29,8 @@ from perfkit.records import Row
 # The version of the lines; what they hold of a row has that of the ledger's schema.
 _FORMAT = 1
 _CHECKSUM_DIGITS = 16
+# Whole numbers of each column are below this.
+_LIMITS = {one.name: 1 << (one.type.bit_width - 1) for one in SCHEMA if pa.types.is_integer(one.type)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,17 @@ def _header_checksum(header: Header) -> str:
 
 
 def rows_line(rows: Sequence[Row]) -> bytes:
-    """Return the line of a batch of rows."""
+    """Return the line of a batch of rows.
+
+    Raises:
+        LedgerError: a number in them is larger than a file of the ledger can hold.
+    """
     cells = [to_cells(row) for row in rows]
+    for one in cells:
+        for name, limit in _LIMITS.items():
+            number = one.get(name)
+            if number is not None and not -limit <= number < limit:
+                raise LedgerError(f"{name} is {number}, and must be from {-limit} to {limit - 1}")
     try:
         text = _to_json(cells) if _are_numbers(rows) else _to_any_json(cells)
     except UnicodeEncodeError:

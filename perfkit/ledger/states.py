@@ -22,7 +22,7 @@ class KeptState:
     recorded_at: datetime
 
 
-_STATES = Statements(kind=KeptState, noun="state of a change point", folder="states")
+STATES = Statements(kind=KeptState, noun="state of a change point", folder="states")
 
 
 def keep_state(ledger: Path, state: KeptState) -> Path:
@@ -31,7 +31,7 @@ def keep_state(ledger: Path, state: KeptState) -> Path:
     Raises:
         LedgerError: the folder cannot be written.
     """
-    return _STATES.keep(ledger, state)
+    return STATES.keep(ledger, state)
 
 
 def read_states(ledger: Path) -> Mapping[str, KeptState]:
@@ -40,4 +40,4 @@ def read_states(ledger: Path) -> Mapping[str, KeptState]:
     Raises:
         LedgerError: a statement's file is damaged.
     """
-    return {kept.subject: kept for kept in sorted(_STATES.read(ledger), key=lambda kept: kept.recorded_at)}
+    return {kept.subject: kept for kept in sorted(STATES.read(ledger), key=lambda kept: kept.recorded_at)}

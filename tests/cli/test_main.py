@@ -37,6 +37,18 @@ def _run(error: str, folder: Path, **variables: str) -> subprocess.CompletedProc
     return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.parametrize("command", ["backfill HEAD", "calibrate", "doctor", "gate", "tricks"])
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, seed: int) -> None:
+    """It would cost all rows of the run at its end."""
+    program = [sys.executable, "-m", "perfkit", *command.split(), "--seed", str(seed)]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert 2 == done.returncode
+    assert done.stderr.startswith("perfkit: --seed must be from 0 to ")
+    assert done.stderr.endswith(f", found {seed}\n")
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -62,6 +64,20 @@ def test_a_task_that_fails_is_tried_twice_and_told(shared: Cluster, tmp_path: Pa
     assert 4 == pile.given
     assert ["1: it was told to fail"] == pile.failures
     assert 2 == len(pile.filed)
+
+
+def test_an_error_of_this_side_is_none_of_the_scheduler(shared: Cluster, tmp_path: Path) -> None:
+    """The reader of an output that left, and a full disk here, are not mended by a new scheduler."""
+    pile = Pile(waiting=simulated_tasks(1, seconds=0), ledger=tmp_path)
+
+    def leave(_: int) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    pile.on_done = leave
+    with DaskEngine(shared.url) as engine:
+        engine.classes()
+        with pytest.raises(BrokenPipeError):
+            engine.perform(pile)
 
 
 def test_workers_are_proven_fit(shared: Cluster) -> None:

@@ -12,11 +12,12 @@ import pytest
 from cluster import simulated_tasks
 from object_server import BUCKET, object_server
 from repositories import Repository
+from synthetic import build_row
 
 from perfkit.engines.code import bundle_name, clone_of, make_bundle, make_clone
 from perfkit.engines.tasks import decode, encode, file_name, file_once, pack, run_of, unpack
 from perfkit.engines.worker import own_class, own_version
-from perfkit.errors import NotMeasuredError, RepositoryError
+from perfkit.errors import NotMeasuredError, RecordingError, RepositoryError
 from perfkit.identity import short_run_id
 from perfkit.jobs.work import perform_here, run_work
 from perfkit.ledger.remote import ledger_folder
@@ -86,6 +87,19 @@ def test_a_task_done_twice_is_filed_once(task: Task, tmp_path: Path) -> None:
     assert [run_of(task)] == [row.run_id for row in unpack(task, first)]
 
 
+@pytest.mark.parametrize("days", [0, 1])
+def test_a_task_whose_run_was_compacted_is_not_filed_again(task: Task, tmp_path: Path, days: int) -> None:
+    """Nor is it with another stamp: its run is the same."""
+    ledger = tmp_path / "ledger"
+    again = dataclasses.replace(task, stamp=task.stamp + timedelta(days=days))
+    file_once(ledger, task, perform_here(task, tmp_path, _silent))
+    Ledger(ledger).append([build_row(1.0)])
+    Ledger(ledger).compact()
+
+    assert not file_once(ledger, again, perform_here(again, tmp_path, _silent))
+    assert 2 == len(Ledger(ledger).rows())
+
+
 def test_two_machines_file_a_task_into_a_store_once(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +133,17 @@ def test_what_is_no_task_or_of_another_run_is_refused(task: Task, tmp_path: Path
         decode(b'{"kind": "check"}')
     with pytest.raises(NotMeasuredError, match="ended without a row"):
         pack(task, tmp_path / "empty")
+
+
+def test_a_task_that_finds_no_room_here_is_told_so(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no fault of the worker, nor of the scheduler, and doing it elsewhere would not help."""
+    content = perform_here(task, tmp_path, _silent)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
+
+    with pytest.raises(RecordingError, match=r"cannot write what a worker sent to .*gone \(No such file"):
+        unpack(task, content)
 
 
 def test_a_task_for_other_machines_is_not_done(task: Task, tmp_path: Path) -> None:

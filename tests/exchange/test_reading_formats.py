@@ -303,6 +303,47 @@ def test_google_benchmark_gives_aggregates_without_repetitions() -> None:
     )
 
 
+def test_a_fit_of_google_benchmark_is_no_benchmark() -> None:
+    """Complexity() adds the curve through all sizes of a family, and how well it fits."""
+    size = {"name": "BM_Sort/8", "run_name": "BM_Sort/8", "iterations": 10, "real_time": 3, "time_unit": "ns"}
+    fit = {"run_name": "BM_Sort", "run_type": "aggregate", "time_unit": "ns"}
+    curve = {
+        **fit,
+        "name": "BM_Sort_BigO",
+        "aggregate_name": "BigO",
+        "big_o": "NlgN",
+        "real_coefficient": 1.5,
+    }
+    deviation = {**fit, "name": "BM_Sort_RMS", "aggregate_name": "RMS", "rms": 0.02}
+    context = {"date": "2026-01-02T03:04:05+00:00"}
+
+    [run] = runs_of(json.dumps({"context": context, "benchmarks": [size, curve, deviation]}).encode())
+
+    assert ["BM_Sort/8"] == [result.outcome.benchmark.name for result in run.results]
+    assert [] == runs_of(json.dumps({"context": context, "benchmarks": [curve, deviation]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("tool", "unit", "better"),
+    [
+        ("jmh", "ops/s", "higher"),
+        ("jmh", "us/op", "lower"),
+        ("go", "MB/s", "higher"),
+        ("go", "B/op", "lower"),
+        ("customSmallerIsBetter", "retries/s", "lower"),
+        ("customBiggerIsBetter", "points", "higher"),
+    ],
+)
+def test_a_unit_tells_which_way_is_better_where_the_tool_does_not(tool: str, unit: str, better: str) -> None:
+    """A tool of times has rates too: more of these is better."""
+    entry = {"commit": {"id": "1" * 40}, "tool": tool, "benches": [{"name": "a", "value": 2, "unit": unit}]}
+    value = {"lastUpdate": 1, "repoUrl": "https://host/a", "entries": {"suite": [entry]}}
+
+    [run] = runs_of(json.dumps(value).encode())
+
+    assert better == run.results[0].outcome.metric.better
+
+
 def test_old_google_benchmark_names_its_aggregates() -> None:
     """Before version 1.5 their names alone said what they are; dates had slashes."""
     entry = {"iterations": 10, "real_time": 3, "cpu_time": 3, "time_unit": "ms"}

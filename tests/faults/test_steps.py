@@ -29,6 +29,7 @@ from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
 from perfkit.records.upkeep import Action
+from perfkit.temporary import hold_lock
 
 # `make faults` kills at each call many times, and lets each of them fail.
 _KILLS = 5
@@ -178,7 +179,7 @@ def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the two a repair may take it for one of a killed process."""
-    real = files.hold_lock
+    real = hold_lock
     swept: list[Action] = []
 
     def sweep_first(descriptor: int) -> None:

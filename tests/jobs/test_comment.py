@@ -121,6 +121,34 @@ def test_a_note_is_made_and_then_updated(service: Service) -> None:
     assert {1: f"{MARKER}\ntwo"} == service.comments
 
 
+@pytest.mark.parametrize("end", ["\n", " \r\n"])
+def test_a_line_end_behind_a_token_is_left_out(service: Service, tmp_path: Path, end: str) -> None:
+    """A file and a copied text have one."""
+    event = {"pull_request": {"number": 7}}
+    tokens = dict.fromkeys(("GITHUB_TOKEN", "PERFKIT_GITLAB_TOKEN"), f"secret{end}")
+
+    comment_on_gitlab("text", gitlab(service) | tokens)
+    comment_on_github("text", github(service, tmp_path, event) | tokens)
+
+    assert {"secret", "Bearer secret"} == service.tokens
+
+
+@pytest.mark.parametrize("token", ["glpat-SECRET\nrest", "glpat-SECRET\u20ac"])
+def test_a_token_that_no_header_may_have_is_not_told(service: Service, tmp_path: Path, token: str) -> None:
+    """What is printed stands in the log of a job, for whoever may read that."""
+    event = {"pull_request": {"number": 7}}
+    tokens = dict.fromkeys(("GITHUB_TOKEN", "PERFKIT_GITLAB_TOKEN"), token)
+
+    told = (
+        comment_on_gitlab("text", gitlab(service) | tokens),
+        comment_on_github("text", github(service, tmp_path, event) | tokens),
+    )
+
+    assert [True] * 2 == [one.endswith("the token holds a character that no header may have") for one in told]
+    assert "SECRET" not in "".join(told)
+    assert {} == service.comments
+
+
 def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Path) -> None:
     """GitHub refuses what is longer than 65,536 characters; an open fold is closed."""
     step = github(service, tmp_path, {"pull_request": {"number": 7}})

@@ -76,6 +76,23 @@ def test_an_answer_by_the_index_is_that_of_the_files(ledger: Path) -> None:
     assert {str(file) for file in ledger.glob("*.parquet")} == set(with_index[1].files.values())
 
 
+def test_the_ledger_that_one_stands_in_has_the_rows_of_its_full_path(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are called otherwise there: the index must find them by these names, too."""
+    _runs(ledger)
+    assert 1 == len(_parts(ledger))
+    monkeypatch.chdir(ledger)
+    here = Ledger(Path())
+    sha = f"{5:040}"
+
+    assert Ledger(ledger).rows_on([sha]) == here.rows_on([sha])
+    assert ["run-000000000005"] == [row.run_id for row in here.rows_on([sha])]
+    assert ["run-000000000005"] == [row.run_id for row in here.rows_of("run-000000000005")]
+    assert FILES == len(here.rows_from("pytest"))
+    assert ["run-000000000000"] == here.runs_in(here.files()[0])
+
+
 def test_few_files_need_no_index(tmp_path: Path) -> None:
     """A folder that git would not know of is not made for nothing."""
     Ledger(tmp_path).append([build_row(1.0)])

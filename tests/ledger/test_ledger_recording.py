@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from killing import die, in_child, kill_after, killed_at
+from ledger_files import add_run, run_id
 from ledger_rows import rows
 from repositories import Repository
 from synthetic import START, build_row
@@ -24,8 +26,9 @@ from perfkit.errors import LedgerError, RecordingError
 from perfkit.ledger.files import OnStep, say_nothing
 from perfkit.ledger.recording import Recovered, Run, recover
 from perfkit.ledger.schema import from_cells, to_cells
+from perfkit.ledger.soundness import verify
 from perfkit.ledger.store import Ledger
-from perfkit.records import Row
+from perfkit.records import Placement, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.policies import JudgedPolicy
 from perfkit.repo.commits import read_commit
@@ -297,6 +300,122 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         run.add(_rows(1))
 
     assert [0, 1] == _launches(tmp_path)
+
+
+def test_a_number_that_no_column_holds_is_refused_at_once(tmp_path: Path) -> None:
+    """What was acknowledged must be publishable: at the end it would cost all rows of the run."""
+    with _begin(tmp_path) as run:
+        run.add([dataclasses.replace(_rows(0)[0], placement=Placement(launch=0, seed=2**63 - 1))])
+        with pytest.raises(RecordingError, match=f"seed is {2**63}, and must be from"):
+            run.add([dataclasses.replace(_rows(1)[0], placement=Placement(launch=1, seed=2**63))])
+
+    assert [0] == _launches(tmp_path)
+    assert [2**63 - 1] == [row.placement.seed for row in Ledger(tmp_path).rows()]
+
+
+@pytest.mark.parametrize("looked_at", [".gitignore", ".staged"])
+def test_a_run_begins_while_another_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: str
+) -> None:
+    """The other one removes the folder of staged files between two steps of making it."""
+    name = "is_dir" if looked_at == ".staged" else "exists"
+    look = getattr(Path, name)
+    (tmp_path / ".staged").mkdir()
+    removed: list[Path] = []
+
+    def remove_then_look(path: Path) -> bool:
+        if path.name == looked_at and not removed:
+            removed.append(path)
+            (tmp_path / ".staged").rmdir()
+        return bool(look(path))
+
+    monkeypatch.setattr(Path, name, remove_then_look)
+
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+
+    assert 1 == len(removed)
+    assert [0] == _launches(tmp_path)
+
+
+def _recover_without_locks(ledger: Path, *, on_step: OnStep = say_nothing) -> None:
+    """Recover as another host does where locks hold on one host only."""
+
+    def recover_there() -> None:
+        fcntl.flock = lambda *_: None
+        recover(ledger, on_step=on_step)
+
+    in_child(recover_there)
+
+
+def test_a_run_that_another_host_took_for_cut_off_is_recorded_whole(tmp_path: Path) -> None:
+    """What that host published of it is replaced, as often as that happens, and no row is there twice."""
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        _recover_without_locks(tmp_path)
+        run.add(_rows(1))
+        run.add(_rows(2))
+        _recover_without_locks(tmp_path)
+        run.add(_rows(3))
+        _recover_without_locks(tmp_path)
+
+    assert [0, 1, 2, 3] == _launches(tmp_path)
+    assert [False] * 4 == [row.partial for row in Ledger(tmp_path).rows()]
+    assert [run.file] == [*tmp_path.glob("*.parquet")]
+    assert () == verify(tmp_path)[0].problems
+    assert [] == _staged(tmp_path)
+
+
+def test_a_part_that_another_host_has_just_published_is_replaced(tmp_path: Path) -> None:
+    """The staged file is still there when the run ends, so that only the published one tells of it."""
+
+    def stop_in_between(step: str) -> None:
+        if step == "file published":
+            die()
+
+    with _begin(tmp_path) as run:
+        run.add(_rows(0))
+        _recover_without_locks(tmp_path, on_step=stop_in_between)
+        assert 1 == len(_staged(tmp_path)) - 1
+        run.add(_rows(1))
+
+    assert [0, 1] == _launches(tmp_path)
+    assert [False] * 2 == [row.partial for row in Ledger(tmp_path).rows()]
+    assert () == verify(tmp_path)[0].problems
+
+
+def test_a_run_that_was_taken_for_cut_off_and_is_killed_then_loses_no_row(tmp_path: Path) -> None:
+    """Its rows are staged anew, under a name whose file takes the place of the one that is there."""
+
+    def work() -> None:
+        run = _begin(tmp_path)
+        run.add(_rows(0))
+        _recover_without_locks(tmp_path)
+        run.add(_rows(1))
+        run.add(_rows(2))
+        die()
+
+    in_child(work)
+
+    assert 3 == _recovered(tmp_path).rows
+    assert [0, 1, 2] == _launches(tmp_path)
+    assert [True] * 3 == [row.partial for row in Ledger(tmp_path).rows()]
+    assert () == verify(tmp_path)[0].problems
+
+
+def test_a_part_that_was_compacted_meanwhile_counts_no_row_twice(tmp_path: Path) -> None:
+    """Readers take the rows of the run itself, and pass over those in the compacted file."""
+    add_run(tmp_path, 1)
+    first, second = (build_row(0.5, run=run_id(2), launch=launch, source="gate") for launch in (0, 1))
+    with _begin(tmp_path, run=run_id(2)) as run:
+        run.add([first])
+        _recover_without_locks(tmp_path)
+        Ledger(tmp_path).compact()
+        run.add([second])
+
+    assert [0, 1] == [row.placement.launch for row in Ledger(tmp_path).rows_of(run_id(2))]
+    assert 4 == len(Ledger(tmp_path).rows())
+    assert () == verify(tmp_path)[0].problems
 
 
 def test_a_child_that_outlives_its_run_holds_nothing(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from perfkit.ledger.merging import merge
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.soundness import verify
+from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact
 
@@ -83,6 +84,16 @@ def test_no_row_comes_twice_whichever_is_compacted(
         compact(ledger, before=None)
         assert whole(range(6)) == seen(ledger)
         assert 1 == len([*ledger.glob("*.parquet")])
+
+
+def test_what_was_said_of_a_change_point_comes_over(two: tuple[Path, Path]) -> None:
+    """An alarm that somebody settled there is settled here."""
+    ours, theirs = two
+    said = KeptState(subject="1f0c", state="ignored", reason="a new host", author=None, recorded_at=START)
+    keep_state(theirs, said)
+
+    assert 2 == merge(ours, theirs).statements
+    assert {"1f0c": said} == read_states(ours)
 
 
 def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
@@ -151,6 +162,22 @@ def test_a_run_that_is_told_otherwise_is_not_taken(two: tuple[Path, Path]) -> No
         assert run_id(0) in done.problems[0].what
         assert runs == done.runs
     assert whole(range(4)) == seen(ours)
+
+
+def test_a_run_that_was_compacted_here_is_not_taken_with_other_rows(tmp_path: Path) -> None:
+    """Tasks of an engine have the same run for everybody, and a stamp of their own, so other names."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    add_runs(ours, range(3))
+    compact(ours, before=None)
+    Ledger(theirs).append([build_row(0.7, run=run_id(0), minute=9)])
+
+    done = merge(ours, theirs)
+
+    assert ["differs"] == [problem.kind for problem in done.problems]
+    assert run_id(0) in done.problems[0].what
+    assert ((), 0) == (done.copied, done.runs)
+    assert whole(range(3)) == seen(ours)
+    assert [] == _problems(ours)
 
 
 def test_a_compacted_file_of_the_same_name_gets_another(two: tuple[Path, Path]) -> None:

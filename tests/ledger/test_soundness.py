@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import shutil
@@ -21,8 +22,10 @@ from perfkit.ledger.files import OnStep, run_stem, write_table
 from perfkit.ledger.notes import Note, add_note
 from perfkit.ledger.schema import SCHEMA, to_table
 from perfkit.ledger.soundness import verify
+from perfkit.ledger.states import KeptState, keep_state
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.upkeep import compact, repair
+from perfkit.records import Metric
 from perfkit.records.upkeep import Verification
 
 FLIPS = 100
@@ -70,6 +73,32 @@ def test_a_sound_ledger_is_called_so(tmp_path: Path) -> None:
     assert 0 == found.exit_code
     assert (3, 10, 5, 0, 1) == (found.files, found.rows, found.runs, found.unsealed, found.statements)
     assert before == contents(tmp_path)
+
+
+def test_what_was_said_of_a_change_point_is_looked_at(tmp_path: Path) -> None:
+    """A letter that flipped in it would keep every history from being read."""
+    said = KeptState(subject="1f0c", state="ignored", reason="noise", author=None, recorded_at=START)
+    file = keep_state(tmp_path, said)
+    assert 1 == _verify(tmp_path).statements
+    file.write_bytes(file.read_bytes().replace(b"noise", b"nOise"))
+
+    assert [("statement", f"states/{file.name}")] == _problems(tmp_path)
+
+
+def test_a_mean_of_values_of_both_signs_is_no_wrong_one(tmp_path: Path) -> None:
+    """They nearly cancel out, so that the order of adding shows in the digits that are left."""
+    drift = Metric(name="drift", unit="1")
+    row = build_row(-0.1, 0.5, 0.6, -0.6, 0.3, -0.7, run=run_id(1))
+    right = dataclasses.replace(row, outcome=dataclasses.replace(row.outcome, metric=drift))
+    Ledger(tmp_path).append([right])
+    assert [] == _problems(tmp_path)
+    (file,) = Ledger(tmp_path).files()
+    table = pq.read_table(file)
+    place = table.column_names.index("mean")
+    file.unlink()
+    write_table(table.set_column(place, table.field("mean"), pa.array([1e-6])), file)
+
+    assert ["impossible"] == [kind for kind, _ in _problems(tmp_path)]
 
 
 def test_every_flipped_bit_and_every_cut_is_found_and_named(tmp_path: Path) -> None:
