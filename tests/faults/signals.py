@@ -52,6 +52,8 @@ _HIDDEN, _SHOWN = "\x1b[?25l", "\x1b[?25h"
 _TRACEBACK = "Traceback (most recent call last)"
 # The line of the installed command by which Python finds perfkit.
 _FINDING = "from perfkit.cli import main\r\n"
+# What Python says that was interrupted before it could show where, and the key that did it.
+_BEFORE_PYTHON = "^CKeyboardInterrupt"
 _LINES, _COLUMNS = 40, 120
 _INTERRUPTED, _PIPE_CLOSED = 130, 141
 # pytest's own exit code and word for an interrupted session.
@@ -464,7 +466,7 @@ def _of_the_end(case: Case, verb: Verb, usual: Usual, said: str) -> Iterator[str
     expected = (_PIPE_CLOSED, verb.code) if piped else (verb.code, *by_signal)
     if case.kind.startswith("closed"):
         expected = (*expected, verb.mute_code)
-    if _TRACEBACK in said and _is_before_perfkit(case, said):
+    if (_TRACEBACK in said and _is_before_perfkit(case, said)) or said.strip() == _BEFORE_PYTHON:
         return
     if case.code is None:
         yield f"it did not end within {case.ended_after_s} s: {said[-4 * _KILOBYTE :]!r}"
