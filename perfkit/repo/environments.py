@@ -342,7 +342,8 @@ def _content(place: Path) -> str:
     if place.is_file():
         return fingerprint({"content": place.read_bytes().hex()})
     listed = try_git(place, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if listed is None:
+    if not listed:
+        # It is in no repository, or in one that ignores it.
         return describe_folder(place).sha
     return hash_files(place, [name for name in listed.split("\0") if name and (place / name).is_file()])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -323,7 +324,12 @@ def test_a_question_that_is_broken_off_ends_as_an_interruption(project: GitProje
     said = b""
     while b"[y/N]" not in said:
         said += os.read(ours, 1 << 12)
-    os.write(ours, key)
+    # The line editor that reads the answer forgets a key that comes before it has begun.
+    with contextlib.suppress(OSError):
+        while process.poll() is None:
+            os.write(ours, key)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
 
     assert 130 == process.wait()
     assert before == sorted(project.root.iterdir())

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from repositories import Repository
 
 from perfkit.errors import UsageError
 from perfkit.processes.commands import Interpreter
@@ -253,6 +254,19 @@ def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path
         keys.add(_key(lines))
 
     assert 1 + len(sources) == len(keys)
+
+
+def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(repository: Repository) -> None:
+    """Git lists no file of it then."""
+    repository.commit({".gitignore": "build/\n"})
+    source = repository.root / "build/mine/fast.c"
+    source.parent.mkdir(parents=True)
+    source.write_text("int a;")
+    lines = [str(source.parent)]
+    key = _key(lines)
+    source.write_text("int b;")
+
+    assert key != _key(lines)
 
 
 def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -> None:
