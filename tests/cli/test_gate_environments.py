@@ -117,7 +117,7 @@ def test_such_a_gate_says_nothing_of_the_commit(scene: Scene) -> None:
 
 def test_it_is_judged_anew_from_its_rows(scene: Scene) -> None:
     """The verdict and the difference follow from the ledger alone."""
-    again = scene.gate("--from-ledger", scene.gated.run_id)
+    again = scene.project.gate("--from-ledger", scene.gated.run_id)
     assert (1, scene.gated.verdicts) == (again.exit_code, again.verdicts)
     assert "environments  planted 1.0 became 2.0" in again.stderr
 
