@@ -51,6 +51,19 @@ def test_a_launch_sees_its_own_code_first_and_a_fixed_allocator() -> None:
     assert ALLOCATOR.items() <= environment.items()
 
 
+def _launch(root: Path, *, limit_s: float) -> LaunchResult:
+    """Measure all that is in a folder once."""
+    return run_launch(
+        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
+        root=root,
+        benchmarks=".",
+        select=None,
+        ledger=root / "ledger",
+        environment=os.environ,
+        limit_s=limit_s,
+    )
+
+
 def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     """What it started ends with it, and the launch is a failed one that says why."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -60,15 +73,7 @@ def test_a_launch_that_exceeds_its_limit_is_ended_with_all_its_processes(tmp_pat
         "time.sleep(600)\n"
     )
 
-    result = run_launch(
-        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
-        root=tmp_path,
-        benchmarks=".",
-        select=None,
-        ledger=tmp_path / "ledger",
-        environment=os.environ,
-        limit_s=3,
-    )
+    result = _launch(tmp_path, limit_s=3)
 
     assert LaunchResult(status="timeout", tail="it took longer than 3 s, the limit") == result
     child = read_process(int((tmp_path / "child").read_text()))
@@ -93,15 +98,7 @@ def test_a_commit_whose_configuration_is_faulty_has_a_failed_launch(
     """Others can be measured all the same; the file is named as it is in the commit."""
     (tmp_path / file).write_text(text)
 
-    result = run_launch(
-        Slot(sha="a", launch=0, block=0, order=0, hash_seed=1),
-        root=tmp_path,
-        benchmarks=".",
-        select=None,
-        ledger=tmp_path / "ledger",
-        environment=os.environ,
-        limit_s=60,
-    )
+    result = _launch(tmp_path, limit_s=60)
 
     assert "error" == result.status
     assert result.tail.startswith(told)
