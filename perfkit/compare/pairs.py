@@ -31,7 +31,7 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.counted import count_benchmarks
-from perfkit.measure.lockstep.launch import shared_libraries
+from perfkit.measure.lockstep.launch import NOT_PROVEN, shared_libraries
 from perfkit.measure.lockstep.schedule import Slot, schedule
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted
 from perfkit.records import SIDES, Benchmark, Environment, Row, Side
@@ -127,7 +127,7 @@ class OpenPair:
             return {one.side: f"{one.status}: {one.message}" for one in record.failures}
         if node in record.unproven:
             silent = (side for side in SIDES if side not in record.reports)
-            return dict.fromkeys(silent, "error: its process ended without telling which code it had run")
+            return dict.fromkeys(silent, f"error: {NOT_PROVEN}")
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]

@@ -12,7 +12,15 @@ from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.provenance import foreign_in_words
 from perfkit.measure.lockstep.children import Child
-from perfkit.measure.lockstep.launch import Failure, SideReport, ended, failure_of, joined_report, read_report
+from perfkit.measure.lockstep.launch import (
+    NOT_PROVEN,
+    Failure,
+    SideReport,
+    ended,
+    failure_of,
+    joined_report,
+    read_report,
+)
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.runner import BenchmarkError, Runner
 from perfkit.records import SIDES, Side, Status
@@ -21,7 +29,6 @@ from perfkit.records import SIDES, Side, Status
 _DEVICE_FULL = "OutOfMemoryError"
 # What was counted in a process that a benchmark ended is counted once more, in a process without that one.
 _TRIES = 2
-_NOT_PROVEN = "its process ended without telling which code it had run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +248,7 @@ class _Side:
     def give_up(self) -> None:
         """Take what no process has proved for failed."""
         self.failures += [
-            Failure(node=node, side=self.side, status="error", message=_NOT_PROVEN) for node in self.wanted
+            Failure(node=node, side=self.side, status="error", message=NOT_PROVEN) for node in self.wanted
         ]
 
     def _drop(self) -> None:

@@ -24,6 +24,8 @@ from perfkit.processes.commands import ended_in_words
 from perfkit.records import SIDES, Side, Status
 
 _GOODBYE_S = 30.0
+# Why times and counts of a process do not count whose report never came.
+NOT_PROVEN = "its process ended without telling which code it had run"
 # Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
 # they last so many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
