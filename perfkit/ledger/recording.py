@@ -20,6 +20,7 @@ from typing import Self
 import pyarrow as pa
 
 from perfkit.errors import LedgerError, RecordingError
+from perfkit.invocation import signals_put_off
 from perfkit.ledger.files import (
     STAGED_FOLDER,
     OnStep,
@@ -163,21 +164,25 @@ class Run:
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows; once it returns, they outlive this process.
 
+        Signals that end a command are put off meanwhile: rows that were measured are not given up while they
+        are written.
+
         Raises:
             RecordingError: they cannot be written, as on a full disk; what was added before stands.
         """
         descriptor = self._open_descriptor()
         if not rows:
             return
-        try:
-            self._stage(descriptor, rows)
-        except (OSError, LedgerError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or error
-            raise RecordingError(
-                f"cannot write to {self.staged} ({reason}), so {len(rows)} rows are lost; "
-                f"the {len(self._rows)} rows before them are kept there: {self._goes_on}"
-            ) from error
-        self._rows += rows
+        with signals_put_off():
+            try:
+                self._stage(descriptor, rows)
+            except (OSError, LedgerError) as error:
+                reason = (error.strerror if isinstance(error, OSError) else None) or error
+                raise RecordingError(
+                    f"cannot write to {self.staged} ({reason}), so {len(rows)} rows are lost; "
+                    f"the {len(self._rows)} rows before them are kept there: {self._goes_on}"
+                ) from error
+            self._rows += rows
         self._on_step("rows staged")
 
     def publish(

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -157,6 +158,28 @@ def test_an_exception_publishes_what_was_added(tmp_path: Path, error: BaseExcept
     assert f"its rows so far are in {tmp_path / NAME}.parquet" == run.kept
     assert [(0, True), (1, True)] == [(row.placement.launch, row.partial) for row in Ledger(tmp_path).rows()]
     assert () == recover(tmp_path)
+
+
+@pytest.mark.parametrize("step", ["pwrite", "fsync"])
+def test_an_interruption_while_rows_are_written_gives_none_of_them_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Rows that were measured are filed, at whatever moment of their being written Ctrl-C is pressed."""
+    run = _begin(tmp_path)
+    run.add(_rows(0))
+    write = getattr(os, step)
+
+    def press_ctrl_c(*arguments: object) -> object:
+        monkeypatch.setattr(os, step, write)
+        os.kill(os.getpid(), signal.SIGINT)
+        return write(*arguments)
+
+    monkeypatch.setattr(os, step, press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt), run:
+        run.add(_rows(1))
+
+    assert [(0, True), (1, True)] == [(row.placement.launch, row.partial) for row in Ledger(tmp_path).rows()]
+    assert [] == _staged(tmp_path)
 
 
 def test_an_exception_without_a_row_leaves_nothing(tmp_path: Path) -> None:
