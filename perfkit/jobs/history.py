@@ -52,6 +52,7 @@ from perfkit.repo.commits import (
 )
 from perfkit.repo.marked import marked_benchmarks
 from perfkit.units import counted
+from perfkit.verdict.acceptance import is_placeholder
 
 # A change of these alone makes no code slower.
 _TEXTS = (".md", ".rst", ".txt")
@@ -350,8 +351,9 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
         UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
         LedgerError: the ledger cannot be read or written.
     """
-    if not reason.strip():
-        raise UsageError('say why: `perfkit history accept POINT --reason "text"`')
+    if not reason.strip() or is_placeholder(reason):
+        command = "accept" if state == "accepted" else "ignore"
+        raise UsageError(f'this needs a reason; `perfkit history {command} {subject} --reason "why"`')
     points: set[str] = set()
     benchmarks: set[str] = set()
     for report in stepped_histories(project, ledger):

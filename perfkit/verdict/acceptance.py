@@ -18,7 +18,7 @@ SHOWN_DIGITS = 8
 
 
 # What stands for a reason in the lines that perfkit offers.
-_PLACEHOLDERS = {"REASON", "…", "..."}
+_PLACEHOLDERS = {"REASON", "TEXT", "…", "..."}
 
 
 @dataclass(frozen=True, kw_only=True)

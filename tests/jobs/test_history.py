@@ -635,7 +635,8 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
     [
         ("ffffffff", "why", "names no one change point or benchmark; `perfkit history` lists them"),
         ("benchmarks/", "why", "names no one change point"),
-        ("test_a", " ", "say why"),
+        ("test_a", " ", 'needs a reason; `perfkit history accept test_a --reason "why"`'),
+        ("test_a", "TEXT", "needs a reason"),
     ],
 )
 def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:
