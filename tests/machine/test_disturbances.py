@@ -14,6 +14,7 @@ import pytest
 from processes_seen import wait_until
 
 from perfkit.agent.tree import read_process
+from perfkit.machine.control_group import cores_of_group, throttled_s
 from perfkit.machine.disturbances import Moment, Watch, disturbances, read_moment
 from perfkit.records.policies import Disturbance, What
 
@@ -69,6 +70,45 @@ def test_both_versions_of_control_groups_are_read(tmp_path: Path, place: str, te
     (tmp_path / place).write_text(text)
 
     assert 2.5 == read_moment(tmp_path).throttled_s
+
+
+@pytest.mark.parametrize(
+    ("said", "own", "quota", "counter"),
+    [
+        ("0::/slice/job\n", "sys/fs/cgroup", ("cpu.max", "150000 100000"), "throttled_usec 1500000"),
+        (
+            "4:cpu,cpuacct:/slice/job\n3:cpuset:/\n0::/\n",
+            "sys/fs/cgroup/cpu",
+            ("cpu.cfs_quota_us", "150000"),
+            "throttled_time 1500000000",
+        ),
+    ],
+)
+def test_groups_above_its_own_count(
+    tmp_path: Path, said: str, own: str, quota: tuple[str, str], counter: str
+) -> None:
+    """The least quota is what it may use, and each that is used up holds it back."""
+    slice_, job = tmp_path / own / "slice", tmp_path / own / "slice/job"
+    job.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(said)
+    (slice_ / quota[0]).write_text(quota[1])
+    for group in (slice_, job):
+        (group / "cpu.cfs_period_us").write_text("100000")
+        (group / "cpu.stat").write_text(f"nr_periods 9\n{counter}\n")
+
+    assert 1.5 == cores_of_group(tmp_path)
+    assert 3.0 == throttled_s(tmp_path)
+
+
+@pytest.mark.parametrize("said", ["0::/docker/7f3a\n", "0::/../../job\n", "1:cpu:/docker/7f3a\n", ""])
+def test_a_path_that_a_container_does_not_see_is_its_own_group(tmp_path: Path, said: str) -> None:
+    """Where the host's path is told, the group that can be seen is the container's."""
+    for name, text in (("proc/self/cgroup", said), ("sys/fs/cgroup/cpu.max", "50000 100000")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+
+    assert 0.5 == cores_of_group(tmp_path)
 
 
 # It prints the number of a process that spins, and ends: that one then descends from nobody here.
