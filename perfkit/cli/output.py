@@ -83,7 +83,8 @@ def show(view: RenderableType, *, to_json: str | None = None, verdict: str | Non
         if isinstance(view, str) and stream.isatty():
             view = folded(view, console.width)
         # A "[" must not be read as markup.
-        console.print(view, markup=False, soft_wrap=isinstance(view, str))
+        # Views fit the terminal by themselves, but for what is to be pasted as it is.
+        console.print(view, markup=False, soft_wrap=isinstance(view, str), crop=False)
         stream.flush()
     except SystemExit as end:
         # The library that prints ends the command with 1 if the output is closed.

@@ -135,6 +135,11 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
         return self._warmup == "settle"
 
     @property
+    def entered(self) -> int:
+        """How many times there are, those of the warm-up included."""
+        return len(self._spans)
+
+    @property
     def unsettled(self) -> int:
         """How many times there are where they have not settled yet; 0 where nothing waits for that."""
         return len(self._spans) if self.settles and not self._timed else 0
@@ -188,8 +193,10 @@ class timed:  # noqa: N801 (used like a keyword: ``with perfkit.timed("loading")
             UsageError: it makes a generator, which does its work only when its values are taken.
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            # A partial function has no name of its own.
+            name = getattr(function, "__qualname__", repr(function))
             raise UsageError(
-                f"{function.__qualname__} makes a generator, which does its work only when its values are"
+                f"{name} makes a generator, which does its work only when its values are"
                 f' taken: write `with perfkit.timed("{self.name}"):` around the lines that take them'
             )
         self.version = function_version(function)
@@ -272,13 +279,17 @@ def _file_the_rest(folder: Path) -> None:
 
 
 def _joined(parts: Sequence[timed]) -> list[timed]:
-    """Return parts, those of a loop that made one in each turn joined into the first of them."""
+    """Return the parts that have times, those of a loop that made one in each turn joined into the first.
+
+    A part that was entered several times has a warm-up of its own, and stays by itself.
+    """
     groups: dict[tuple[object, ...], list[timed]] = {}
     for one in parts:
-        groups.setdefault(one.terms, []).append(one)
+        if one.entered:
+            groups.setdefault(one.terms, []).append(one)
     found: list[timed] = []
     for group in groups.values():
-        if len(group) > _MOST_PARTS:
+        if len(group) > _MOST_PARTS and all(one.entered == 1 for one in group):
             group[0].take_over(group[1:])
             found.append(group[0])
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from perfkit.profiling.exchange import PassResult, PassSpec
 from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.side_by_side import SideBySide, run_side_by_side
 from perfkit.profiling.targets import Target, resolve_target, target_on
+from perfkit.profiling.workers import WORKER_FILE
 from perfkit.reading.files import is_pickle, read_memory, read_profile
 from perfkit.reading.names import CodeNames
 from perfkit.reading.summary_file import phases_of_balance
@@ -315,5 +318,7 @@ def _workers(file: Path, code: CodeNames) -> Reading | None:
     """Return the workers' profiles beside a profile as one, None where there are none."""
     if file.suffix != _STAT:
         return None
-    found = sorted(file.parent.glob(f"{file.stem}.worker*{_STAT}"))
+    of_worker = re.compile(re.escape(file.stem) + WORKER_FILE)
+    beside = file.parent.glob(f"{glob.escape(file.stem)}.worker*{_STAT}")
+    found = sorted(one for one in beside if of_worker.fullmatch(one.name))
     return merged([read_profile(one, code) for one in found], f"{file.stem}'s workers") if found else None

@@ -139,7 +139,6 @@ def lines_text(profiler: Any, own: OwnCode, *, steps: int) -> str:  # noqa: ANN4
             function, [(line, hits, ticks * stats.unit) for line, hits, ticks in timings], own, steps
         )
         for function, timings in sorted(stats.timings.items())
-        if timings
     )
 
 
@@ -148,6 +147,8 @@ def _function_text(
 ) -> str:
     """Return the table of one function, from its first line to the last one that ran."""
     file, begin, name = function
+    if not timings:
+        return f"Function: {name}, {own.shown(file)}:{begin}, did not run\n"
     whole_s = sum(seconds for _, _, seconds in timings)
     each, divisor = ("a step", steps) if steps else ("in all", 1)
     numbers = {

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
 from perfkit.records import PassName, PassSummary
-
-if TYPE_CHECKING:
-    import torch
 
 _Next = Callable[[Any], Any]
 
@@ -162,9 +160,11 @@ def batch_size(batch: object) -> int | None:
     return len(batch) if hasattr(batch, "__len__") else None
 
 
-def _first_tensor(batch: object) -> torch.Tensor | None:
-    import torch
-
+def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, which may not be imported)
+    # A tensor is in no batch of a program that has not imported torch.
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
     if isinstance(batch, torch.Tensor):
         return batch
     parts = (

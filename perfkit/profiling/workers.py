@@ -14,7 +14,7 @@ import pstats
 import re
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ PIN_MEMORY = "pin_memory"
 _FOLDER = "PERFKIT_WORKERS_FOLDER"
 _WORKER = "worker"
 _STAT_FILE = re.compile(rf"({_WORKER}\d+|{PIN_MEMORY})\.\d+\.stat")
+# How the names of a profile's files of workers go on behind its own.
+WORKER_FILE = rf"\.({_WORKER}\d+|{PIN_MEMORY})\.stat"
 _TIMES_ENDING = ".fetched"
 # From this version of Python on a process has room for one profiler only: that of its main thread.
 _ONE_PROFILER = (3, 12)
@@ -60,7 +62,8 @@ class TrainingBatches:
     """Counts the batches that loaders give this process while gradients are on, and that a step follows."""
 
     def __init__(self) -> None:
-        self._given = self._trained = self._steps = 0
+        self._given = Counter[int]()
+        self._trained = self._steps = 0
         self._is_nested = False
 
     def watch(self) -> None:
@@ -79,19 +82,20 @@ class TrainingBatches:
                 batch = call(iterator)
             finally:
                 self._is_nested = False
-            self._given += torch.is_grad_enabled()
+            self._given[id(iterator)] += torch.is_grad_enabled()
             return batch
 
         _BaseDataLoaderIter.__next__ = counted  # type: ignore[method-assign,assignment]
 
     def end_step(self) -> None:
-        """Note that a step followed."""
-        self._trained = self._given
+        """Note that a step followed: loaders that it takes batches of have these made side by side."""
+        self._trained += max(self._given.values(), default=0)
+        self._given.clear()
         self._steps += 1
 
     @property
     def per_step(self) -> float | None:
-        """Batches of a step: several where gradients are accumulated; None where none was seen."""
+        """Batches of a step from one loader: several where gradients add up; None where none was seen."""
         return self._trained / self._steps if self._trained else None
 
 

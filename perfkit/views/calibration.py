@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from rich.box import SIMPLE
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,15 +29,18 @@ def calibration_view(found: Calibration) -> Group:
         _rates(found),
         _benchmarks(found, names),
         Text(_guide(found), style="dim"),
-        *(
-            [Text(f"What these benchmarks can be held to, for pyproject.toml:\n\n{offered}")]
-            if offered
-            else []
-        ),
+        *([_offered(offered)] if offered else []),
     )
     style = "bold green" if found.exit_code == EXIT_PASS else "bold yellow"
     decision = Text(decision_sentence(found), style=style)
-    return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections), decision)
+    spaced = (Group(section, "") for section in sections)
+    return Group(*spaced, decision)
+
+
+def _offered(rules: str) -> Group:
+    """Return rules as they are to be pasted: a line that is longer than the terminal is not broken."""
+    words = Text("What these benchmarks can be held to, for pyproject.toml:\n")
+    return Group(words, Text(rules, no_wrap=True, overflow="ignore"))
 
 
 def decision_sentence(found: Calibration) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import subprocess
 import sys
@@ -153,6 +154,38 @@ def test_a_part_that_a_loop_makes_in_each_turn_is_one_row(
     assert 1 == done.stderr.count("\n") == done.stderr.count('"step"')
 
 
+def test_parts_that_are_entered_several_times_stay_apart(project: Path) -> None:
+    """Each has a warm-up of its own; a turn that raised, or whose times were filed, is no part at all."""
+    block = """
+for epoch in range(30):
+    step = perfkit.timed("step", warmup=2)
+    for _ in range(5):
+        with step:
+            pass
+for turn in range(40):
+    try:
+        with perfkit.timed("settles", warmup="settle"):
+            if not turn:
+                raise ValueError
+            sum(range(1000))
+    except ValueError:
+        pass
+for turn in range(2):
+    with perfkit.timed("rare"):
+        pass
+rare = [perfkit.timed("rare") for _ in range(30)]
+"""
+
+    _run(project, f"import perfkit\n{block}")
+
+    rows = _rows(project / "benchmarks/ledger")
+    steps = [row.outcome for row in rows if row.outcome.benchmark.name == "timed:step"]
+    assert [(3, 2)] * 30 == [(len(one.values), one.warmup) for one in steps]
+    assert 2 == len([row for row in rows if row.outcome.benchmark.name == "timed:rare"])
+    settled = [row.outcome.metric.name for row in rows if row.outcome.benchmark.name == "timed:settles"]
+    assert ["cold start", "time"] == sorted(settled)
+
+
 COROUTINES = """
 import asyncio, perfkit
 
@@ -203,6 +236,8 @@ def test_a_function_that_makes_a_generator_is_refused(kind: str) -> None:
         UsageError, match=r'batches makes a generator, .* write `with perfkit.timed."load".:` '
     ):
         perfkit.timed("load")(scope["batches"])
+    with pytest.raises(UsageError, match=r"partial\(.*\) makes a generator"):
+        perfkit.timed("load")(functools.partial(scope["batches"]))
 
 
 def test_a_process_that_is_forked_files_nothing(project: Path) -> None:

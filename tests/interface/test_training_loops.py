@@ -307,17 +307,19 @@ sys.modules["torch"] = None
 import perfkit
 
 run = perfkit.training("net", warmup=1, steps=5, balance=5, counts=True)
-for _ in range(20):
+for batch in {batches}:
     sum(range(10_000))
     run.step()
 print("the training went on")
 """
 
 
-def test_a_training_without_torch_is_timed_by_its_own_word(project: Path) -> None:
+@pytest.mark.parametrize("batches", ["range(20)", "run([[1.0] * 8] * 20)"])
+def test_a_training_without_torch_is_timed_by_its_own_word(project: Path, batches: str) -> None:
     """Its steps are filed, and what needs torch is left out; the line says so of the counts."""
+    program = WITHOUT_TORCH.format(batches=batches)
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH], cwd=project, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], cwd=project, capture_output=True, text=True, check=False
     )
 
     assert "the training went on\n" == done.stdout, done.stderr

@@ -78,6 +78,9 @@ LOSS = """
 def mean_square(values):
     squares = values * values
     return squares.mean()
+
+def never_called(values):
+    return values
 """
 
 SCRIPT = """
@@ -431,14 +434,16 @@ def test_script_with_arguments_ends_after_steps(in_demo: Demo) -> None:
         out=Path("script"),
         steps=3,
         passes=("clean", "torch"),
-        lines=("train:step",),
+        lines=("train:step", "demo.loss:never_called"),
         progress=False,
     )
     summary = run_profile(request, project=in_demo.project)
     assert [3, 3, 3] == [found.steps for found in summary.passes]
     assert ["clean", "torch", "lines"] == [found.name for found in summary.passes]
     assert 15 == summary.main_pass.samples
-    assert (in_demo.root / "script_lines.txt").read_text().count("Function: step") == 1
+    lines = (in_demo.root / "script_lines.txt").read_text()
+    assert 1 == lines.count("Function: step")
+    assert "Function: never_called, demo/loss.py:6, did not run" in lines
 
 
 def test_exit_code_of_a_script_is_a_failure(in_demo: Demo) -> None:

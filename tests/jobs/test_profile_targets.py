@@ -100,11 +100,13 @@ def test_the_ranks_of_a_script_are_profiled_and_the_straggler_is_named(project: 
     """Each rank has a file of its own, and the ledger gets the steps of the slowest."""
     (project.root / "profiles").mkdir()
     (project.root / "profiles" / "x.rank2.stat").write_text("of an earlier run with three ranks")
+    (project.root / "profiles" / "x.worker2.stat").write_text("of an earlier run with three workers")
+    (project.root / "profiles" / "x.workers2.stat").write_text("of a target called x.workers2")
     request = _request(project, "train.py", ranks=2, passes=("clean", "balance", "cprofile"))
     summary = run_profile(request, project=project)
 
     files = {file.name for file in (project.root / "profiles").glob("*.stat")}
-    assert {"x.stat", "x.rank1.stat"} == files
+    assert {"x.stat", "x.rank1.stat", "x.workers2.stat"} == files
     assert ["x.stat", "x.rank1.stat"] == [rank.file for rank in summary.ranks]
     assert summary == load_summary(project.root / "profiles" / "x.json")
     assert summary.straggler is not None
@@ -234,7 +236,7 @@ def test_the_command_stands_before_a_line_of_torchrun(line: str, target: str, ar
 def test_a_profile_without_a_place_is_named_for_all_of_its_target(
     tmp_path: Path, target: str, name: str
 ) -> None:
-    """Two methods of a class, or two targets that are named alike, do not overwrite one another's files."""
+    """Methods of one name do not overwrite one another's files, nor do targets that begin alike."""
     project = Project(root=tmp_path, config=Config())
 
     assert tmp_path / "profiles" / name == usual_place(target, project)

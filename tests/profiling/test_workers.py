@@ -57,6 +57,15 @@ ACCUMULATING = """
 """
 
 
+SIDE_BY_SIDE = """
+    other = DataLoader(Numbers(), batch_size=2, num_workers=2)
+    for _ in range(2):
+        for batch, more in zip(loader, other):
+            (parameter * (batch + more)).sum().backward()
+            optimizer.step()
+"""
+
+
 def _run(root: Path, name: PassName, launcher: PassLauncher, *, start: str, stay: bool) -> PassResult:
     return _run_loop(root, name, launcher, TRAINING.format(start=start, stay=stay))
 
@@ -112,18 +121,25 @@ def test_workers_tell_how_long_a_batch_takes(tmp_path: Path, launcher: PassLaunc
     assert 0 < (result.balance.loader_s or 0) < 1
 
 
-def test_a_step_that_accumulates_takes_several_batches_of_the_workers(
-    tmp_path: Path, launcher: PassLauncher
+@pytest.mark.parametrize(
+    ("loop", "steps", "batches"),
+    [
+        pytest.param(ACCUMULATING, 4, 3, id="accumulated"),
+        pytest.param(SIDE_BY_SIDE, 12, 1, id="side by side"),
+    ],
+)
+def test_a_step_takes_as_many_batches_as_its_loaders_make_one_after_another(
+    tmp_path: Path, launcher: PassLauncher, loop: str, steps: int, batches: int
 ) -> None:
-    """The loader's seconds are those of all batches of a step; those of an evaluation are in no step."""
+    """Batches that accumulate add up, those of two loaders do not, and an evaluation is in no step."""
     setup = TRAINING.format(start="fork", stay=False).partition("    for _ in range(2):")[0]
 
-    result = _run_loop(tmp_path, "balance", launcher, setup + ACCUMULATING)
+    result = _run_loop(tmp_path, "balance", launcher, setup + loop)
 
     assert None is result.problem
     assert result.balance is not None
-    assert 4 == len(result.balance.step_s)
+    assert steps == len(result.balance.step_s)
     times = fetch_times(tmp_path / "folder")
     assert times is not None
     assert times.batch_s is not None
-    assert pytest.approx(3 * times.batch_s) == result.balance.loader_s
+    assert pytest.approx(batches * times.batch_s) == result.balance.loader_s

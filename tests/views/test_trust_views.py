@@ -115,6 +115,19 @@ def test_margins_are_offered_where_the_given_one_is_too_narrow() -> None:
     assert "" == offered_configuration(_calibration())
 
 
+def test_offered_rules_can_be_pasted_from_a_narrow_terminal() -> None:
+    """A line of a configuration that is broken in two is none."""
+    (one,) = _calibration(decidable=(0.021,)).benchmarks
+    name = f"benchmarks/bench_losses.py::test_of_a_long_name[{'-'.join('abcdefghij' * 4)}]"
+    found = replace(_calibration(), benchmarks=(replace(one, benchmark=name),))
+    console = Console(width=60)
+
+    with console.capture() as capture:
+        console.print(calibration_view(found), markup=False, highlight=False, crop=False)
+
+    assert offered_configuration(found) in capture.get()
+
+
 def test_an_offered_rule_matches_the_benchmark_that_it_is_for() -> None:
     """The brackets of parameters are no set of signs, and whatever stands in them is right TOML."""
     name = 'bench_a.py::test_x[200-"a*"-\\xe4]'

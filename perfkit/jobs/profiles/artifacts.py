@@ -12,6 +12,7 @@ from perfkit.errors import UsageError
 from perfkit.jobs.profiles.settle import ENDINGS, SettledProfile
 from perfkit.jobs.text_files import read_text, replace_text
 from perfkit.profiling.save import load_summary, may_be_summary
+from perfkit.profiling.workers import WORKER_FILE
 from perfkit.records import ProfileSummary
 from perfkit.temporary import temporary_folder
 from perfkit.views.markers import replace_between_markers
@@ -19,8 +20,7 @@ from perfkit.views.profiles_index import render_index
 
 # The prefix of temporary folders beside a profile: it hides them, since they come and go.
 STAGING_PREFIX = ".perfkit-"
-_WORKERS = r"\.(worker.*|pin_memory)\.stat"
-_RANKS = rf"\.rank\d+({'|'.join(map(re.escape, ENDINGS))}|{_WORKERS})"
+_RANKS = rf"\.rank\d+({'|'.join(map(re.escape, ENDINGS))}|{WORKER_FILE})"
 _INDEX_HEAD = """# Profiles
 
 Look at one with `snakeviz NAME.stat` or `python -m pstats NAME.stat`; a trace opens at <https://ui.perfetto.dev>.
@@ -55,7 +55,7 @@ def publish(run: SettledProfile, staging: Path, artifacts: Sequence[str], *, art
     for name in artifacts:
         (staging / name).replace(run.out.with_name(name))
     run.beside(".error.txt").unlink(missing_ok=True)
-    one_of_many = re.compile(f"{re.escape(artifact)}({_WORKERS}|{_RANKS})")
+    one_of_many = re.compile(f"{re.escape(artifact)}({WORKER_FILE}|{_RANKS})")
     for file in run.out.parent.glob(f"{glob.escape(artifact)}.*"):
         if one_of_many.fullmatch(file.name) and file.name not in artifacts:
             file.unlink()

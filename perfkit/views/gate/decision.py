@@ -22,6 +22,7 @@ from perfkit.views.gate.wording import (
     open_text,
     percent,
     slower_text,
+    some_do_not_gate,
     upper_text,
 )
 from perfkit.views.names import short_names
@@ -165,8 +166,7 @@ def _probability(report: GateReport | ApartReport) -> Iterator[str]:
     if report.comparisons or not report.exact:
         # Alpha is not shared with an earlier or a later comparison of what the ledger has by then, and what
         # does not gate has no share of it.
-        both = {comparison.gating for comparison in report.comparisons} == {True, False}
-        of = " of those that gate" if both else ""
+        of = " of those that gate" if some_do_not_gate(report.comparisons) else ""
         of += " of this one comparison" if isinstance(report, ApartReport) else ""
         yield f"The probability of any wrong verdict{of} is at most {percent(report.policy.alpha)}."
 
@@ -369,7 +369,8 @@ def _kind(comparison: Comparison) -> str:
 def reading_guide(report: GateReport, names: Mapping[str, str]) -> str:
     """Return how to read the table: its numbers, their confidence, and the margins."""
     policy = report.policy
-    together = f" for all {policy.family} benchmarks at once" if policy.family > 1 else ""
+    which = "benchmarks that gate," if some_do_not_gate(report.comparisons) else "benchmarks"
+    together = f" for all {policy.family} {which} at once" if policy.family > 1 else ""
     sentences = (
         "Base and head are the time of one call. Change is head against base.",
         f"The true change lies within the interval, with {percent(1 - policy.alpha)} confidence{together}.",

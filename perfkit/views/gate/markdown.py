@@ -43,6 +43,7 @@ from perfkit.views.gate.wording import (
     limit_of_all_calls,
     percent,
     slowest_part,
+    some_do_not_gate,
     times_text,
     without_many_not_reached,
 )
@@ -309,8 +310,9 @@ def _commit(commit: Commit) -> str:
 
 def _rules(report: GateReport) -> str:
     how = ", recomputed from the ledger" if report.from_ledger else ""
+    which = "benchmarks that gate" if some_do_not_gate(report.comparisons) else "benchmarks"
     return (
-        f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all benchmarks and looks"
+        f"Run {code(report.run_id)}{how}: alpha {report.policy.alpha:g} for all {which} and looks"
         f" together, budget {human_seconds(report.budget_s)}, looks after {_in_short(report.policy.looks)}"
         " launches"
     )

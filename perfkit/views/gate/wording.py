@@ -83,6 +83,11 @@ def is_timed(report: GateReport) -> bool:
     return any(found.estimate is not None for found in report.comparisons) or not report.exact
 
 
+def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
+    """Tell whether some benchmarks gate and others do not, which have no share of alpha."""
+    return {comparison.gating for comparison in comparisons} == {True, False}
+
+
 def percent(share: float) -> str:
     """Return a share with the digits it needs: "2 %", "0.5 %"."""
     return f"{100 * share:g} %"

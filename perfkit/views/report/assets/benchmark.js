@@ -280,10 +280,14 @@
     told.textContent = Number.isFinite(ratio) ? `B is ${amountText(ratio)}` : "A is zero, so there is no ratio";
     box.append(element("h3", "A and B compared"), told, element("p", `Level: ${valueText(a.level)} → ${valueText(b.level)}`));
     for (const text of cautions(a, b, within)) box.append(element("p", text, "small"));
+    if (a.sha === b.sha) {
+      box.append(element("p", "Both are of one commit: its code makes no difference between them.", "small"));
+      return box;
+    }
     const command = element("p", "Measured side by side: ", "small");
     command.append(element("code", `perfkit gate --base ${a.sha.slice(0, 10)} --head ${b.sha.slice(0, 10)}`));
     box.append(command);
-    if (setup.rangeUrl && a.sha !== b.sha) {
+    if (setup.rangeUrl) {
       const link = element("a", "Commits between A and B");
       link.href = filled(setup.rangeUrl, { before: a.sha, after: b.sha });
       link.rel = "noreferrer";
