@@ -121,7 +121,8 @@ def signals_put_off() -> Iterator[list[int]]:
             if handler not in (signal.SIG_IGN, None):
                 signal.signal(number, handler)
         for number in dict.fromkeys(came):
-            os.kill(os.getpid(), number)
+            # Sent to the whole process it might be heard a moment later where there are other threads.
+            signal.raise_signal(number)
 
 
 def was_interrupted() -> bool:

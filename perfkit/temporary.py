@@ -60,10 +60,11 @@ def temporary_folder(
         folder.mkdir(mode=0o700)
         yield folder
     finally:
-        with signals_put_off(), contextlib.suppress(OSError):
-            remove_folder(folder)
-            file.unlink()
-        os.close(descriptor)
+        with signals_put_off():
+            with contextlib.suppress(OSError):
+                remove_folder(folder)
+                file.unlink()
+            os.close(descriptor)
 
 
 def hold_lock(descriptor: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perfkit import temporary
@@ -76,10 +77,12 @@ def test_who_interrupts_the_removal_is_heard_after_it(
         remove_folder(folder)
 
     monkeypatch.setattr(temporary, "remove_folder", remove)
+    before = psutil.Process().num_fds()
     with pytest.raises(KeyboardInterrupt), temporary_folder(place=tmp_path) as folder:
         (folder / "file").write_text("")
 
     assert [] == [*tmp_path.iterdir()]
+    assert before == psutil.Process().num_fds()
 
 
 def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import functools
 import hashlib
 import io
@@ -165,8 +166,24 @@ def sync_folder(folder: Path) -> None:
 
 def remove_temporary(ledger: Path, names: str) -> None:
     """Remove what killed processes left of writing files whose names match; nobody may be writing one now."""
-    for temporary in ledger.glob(f".{names}.*{TEMPORARY}"):
+    for temporary in files_in(ledger, f".{names}.*{TEMPORARY}"):
         temporary.unlink(missing_ok=True)
+
+
+def files_in(folder: Path, pattern: str) -> list[Path]:
+    """Return what in a folder has a name that matches, by name; nothing where the folder is not there.
+
+    ``Path.glob`` passes over a folder that cannot be read, from Python 3.13 on for any reason.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(folder / name for name in fnmatch.filter(names, pattern))
 
 
 def is_abandoned(temporary: Path) -> bool:
@@ -218,7 +235,7 @@ def begin_hidden_folder(folder: Path) -> None:
 def end_hidden_folder(folder: Path) -> None:
     """Remove such a folder where nothing else is in it; it is left where it cannot be removed."""
     with contextlib.suppress(OSError):
-        if not folder.is_dir() or any(file.name != _IGNORED for file in folder.glob("*")):
+        if not folder.is_dir() or any(file.name != _IGNORED for file in files_in(folder, "*")):
             return
         (folder / _IGNORED).unlink(missing_ok=True)
         try:

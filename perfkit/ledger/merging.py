@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from perfkit.errors import LedgerError, UsageError
 from perfkit.identity import short_run_id
 from perfkit.ledger.files import (
@@ -17,8 +21,10 @@ from perfkit.ledger.files import (
     OnStep,
     compacted_name,
     copy_bytes,
+    files_in,
     is_compacted,
     list_files,
+    reason_of,
     run_end,
     say_nothing,
 )
@@ -69,7 +75,7 @@ def merge(
                 tell(number / len(taker.theirs.present))
             taker.take_file(file)
         for kind in STATEMENTS:
-            for file in sorted((other / kind.folder).glob("*.json")):
+            for file in kind.files(other):
                 taker.take_statement(file, kind)
         removed = () if dry_run else tuple(removed_leftovers(ledger, dry_run=False, on_step=on_step))
     return Merge(
@@ -81,9 +87,25 @@ def merge(
         known=taker.known,
         statements=taker.statements,
         removed=removed,
-        staged=sum(1 for _ in (other / STAGED_FOLDER).glob("*.jsonl")),
+        staged=len(_staged(other)),
         problems=tuple(taker.problems),
     )
+
+
+def _is_partial(file: Path) -> bool:
+    """Tell whether all rows of a file are of runs that were cut off; of a damaged one nobody can say so."""
+    try:
+        return bool(pc.all(pq.read_table(file, columns=["partial"])["partial"]).as_py())
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def _staged(ledger: Path) -> list[Path]:
+    folder = ledger / STAGED_FOLDER
+    try:
+        return files_in(folder, "*.jsonl")
+    except OSError as error:
+        raise LedgerError(f"cannot read {folder} ({reason_of(error)})") from error
 
 
 class _Taker:
@@ -110,9 +132,10 @@ class _Taker:
         self._held = {name for name in ours.names | ours.replaced if not is_compacted(name)}
 
     def take_file(self, file: Path) -> None:
-        """Copy a file if it has a run that is not here."""
+        """Copy a file if it has a run that is not here, or all of one of which a part is here."""
         runs = self.theirs.runs_of(file.name)
-        lacking = runs - self._held
+        completes = self._completes(file)
+        lacking = runs if completes else runs - self._held
         self.known += len(runs) - len(lacking)
         try:
             if not lacking:
@@ -120,7 +143,7 @@ class _Taker:
                 return
             content = sound_content(file)
             check = check_content(file, content, replaces=self.theirs.replaces.get(file.name, ()))
-            problems = check.problems or tuple(self._differing(check))
+            problems = check.problems or (() if completes else tuple(self._differing(check)))
         except UnsoundError as error:
             problems = (error.problem,)
         except FileNotFoundError:
@@ -131,6 +154,16 @@ class _Taker:
         self._copy(content, self._free_name(file))
         self._held |= lacking
         self.runs += len(lacking)
+
+    def _completes(self, file: Path) -> bool:
+        """Tell whether a file has all of a run that was taken for cut off, and that this ledger has only so.
+
+        It says that it takes the place of the part.
+        """
+        runs = self.theirs.runs_of(file.name)
+        parts = [self._of_runs.get(run_end(run)) for run in runs if is_compacted(file.name)]
+        ours = parts[0] if len(parts) == 1 else None
+        return ours is not None and ours.name in runs and _is_partial(ours) and not _is_partial(file)
 
     def take_statement(self, file: Path, kind: Statements[Any]) -> None:
         """Copy a note or an acceptance that is not here."""

@@ -26,6 +26,7 @@ from perfkit.ledger.files import (
     OnStep,
     begin_hidden_folder,
     end_hidden_folder,
+    files_in,
     list_files,
     names_in_turn,
     reason_of,
@@ -116,7 +117,7 @@ class Run:
             LedgerError: another process measures it, or it cannot be read.
         """
         try:
-            for staged in sorted(folder.glob("*.jsonl")):
+            for staged in files_in(folder, "*.jsonl"):
                 with claimed(staged) as descriptor:
                     content = read_staged(staged)
                     if content.problem:
@@ -234,7 +235,7 @@ class Run:
         """
         try:
             self._write(descriptor, rows_line(rows))
-            is_taken = not os.fstat(descriptor).st_nlink
+            is_taken = _is_removed(descriptor)
         except OSError as error:
             if error.errno != errno.ESTALE:
                 raise
@@ -327,7 +328,7 @@ class Run:
 
     def _written(self, rows: Sequence[Row]) -> Path:
         """Write the run's file and return it; one that another host wrote of a part of it is replaced."""
-        if not os.fstat(self._open_descriptor()).st_nlink:
+        if _is_removed(self._open_descriptor()):
             self._target = _free_target(self._target)
         while True:
             try:
@@ -437,9 +438,19 @@ def _describe(staged: Path, content: Content) -> Recovered:
     )
 
 
+def _is_removed(descriptor: int) -> bool:
+    """Tell whether an open file has no name any more; a server may say so where another host removed it."""
+    try:
+        return not os.fstat(descriptor).st_nlink
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return True
+
+
 def _staged_files(ledger: Path) -> list[Path]:
     try:
-        return sorted((ledger / STAGED_FOLDER).glob("*.jsonl"))
+        return files_in(ledger / STAGED_FOLDER, "*.jsonl")
     except OSError:
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -24,6 +25,7 @@ from perfkit.ledger.files import (
     STAGED_FOLDER,
     TEMPORARY,
     Listing,
+    files_in,
     is_abandoned,
     is_compacted,
     list_files,
@@ -332,7 +334,7 @@ def verify(
         rows=sum(number for _, number in rows),
         runs=len({run for run, _ in rows}),
         unsealed=sum(check.is_readable and not check.sealed for check in checks),
-        statements=sum(1 for kind in STATEMENTS for _ in (ledger / kind.folder).glob("*.json")),
+        statements=sum(len(_as_far_as_readable(ledger / kind.folder, "*.json")) for kind in STATEMENTS),
         quarantined=sum(
             file.is_file() and file.name != ".gitignore" for file in (ledger / QUARANTINE_FOLDER).rglob("*")
         ),
@@ -463,21 +465,34 @@ def _index_problems(ledger: Path) -> Iterator[Problem]:
 
 def abandoned_files(ledger: Path) -> Sequence[Path]:
     """Return the temporary files whose writers are dead."""
-    patterns = (f".*{TEMPORARY}", ".probe-*", *(f"{kind.folder}/*{TEMPORARY}" for kind in STATEMENTS))
-    found = (file for pattern in patterns for file in sorted(ledger.glob(pattern)))
+    places = ((ledger, f".*{TEMPORARY}"), (ledger, ".probe-*"))
+    statements = ((ledger / kind.folder, f"*{TEMPORARY}") for kind in STATEMENTS)
+    found = (file for place in (*places, *statements) for file in _as_far_as_readable(*place))
     return [*(file for file in found if file.is_file() and is_abandoned(file)), *abandoned_parts(ledger)]
+
+
+def _as_far_as_readable(folder: Path, pattern: str) -> list[Path]:
+    """Return what in a folder matches, nothing of one that cannot be read, which is told as such."""
+    with contextlib.suppress(OSError):
+        return files_in(folder, pattern)
+    return []
 
 
 def _staged_problems(ledger: Path) -> Iterator[Problem]:
     folder = ledger / STAGED_FOLDER
-    for file in sorted(folder.glob("*.damaged")):
+    try:
+        damaged, staged = files_in(folder, "*.damaged"), files_in(folder, "*.jsonl")
+    except OSError as error:
+        yield _unreadable_now(STAGED_FOLDER, error)
+        return
+    for file in damaged:
         yield Problem(
             kind="staged damage",
             file=f"{STAGED_FOLDER}/{file.name}",
             what="lines of what a killed run had staged are damaged; the others were recovered",
             advice="`perfkit ledger repair` moves it into quarantine",
         )
-    for file in sorted(folder.glob("*.jsonl")):
+    for file in staged:
         yield from _staged_problem(file)
 
 
@@ -509,16 +524,25 @@ def _staged_problem(file: Path) -> Iterator[Problem]:
         )
 
 
+def _unreadable_now(name: str, error: OSError) -> Problem:
+    what = f"it cannot be read ({reason_of(error)})"
+    return Problem(kind="unreadable", file=name, what=what, advice=_SEE_TO_THE_DISK)
+
+
 def _statement_problems(ledger: Path) -> Iterator[Problem]:
     for kind in STATEMENTS:
-        for file in sorted((ledger / kind.folder).glob("*.json")):
+        try:
+            files = files_in(ledger / kind.folder, "*.json")
+        except OSError as error:
+            yield _unreadable_now(kind.folder, error)
+            continue
+        for file in files:
             try:
                 kind.read_one(file)
             except LedgerError as error:
                 name, cause = f"{kind.folder}/{file.name}", error.__cause__
                 if isinstance(cause, OSError):
-                    what = f"it cannot be read ({reason_of(cause)})"
-                    yield Problem(kind="unreadable", file=name, what=what, advice=_SEE_TO_THE_DISK)
+                    yield _unreadable_now(name, cause)
                     continue
                 reason = str(cause or error).partition("\n")[0]
                 yield Problem(

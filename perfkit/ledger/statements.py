@@ -17,7 +17,7 @@ import msgspec
 
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
-from perfkit.ledger.files import open_locked, sync_folder
+from perfkit.ledger.files import files_in, open_locked, reason_of, sync_folder
 from perfkit.ledger.remote import put_published
 
 Statement = TypeVar("Statement")
@@ -58,7 +58,19 @@ class Statements(Generic[Statement]):
         Raises:
             LedgerError: a file is damaged or cannot be read.
         """
-        return [self.read_one(file) for file in sorted((ledger / self.folder).glob("*.json"))]
+        return [self.read_one(file) for file in self.files(ledger)]
+
+    def files(self, ledger: Path) -> list[Path]:
+        """Return the files of a ledger's statements, in the order of keeping.
+
+        Raises:
+            LedgerError: their folder cannot be read.
+        """
+        folder = ledger / self.folder
+        try:
+            return files_in(folder, "*.json")
+        except OSError as error:
+            raise LedgerError(f"cannot read {folder} ({reason_of(error)})") from error
 
     def read_one(self, file: Path) -> Statement:
         """Return the statement of a file.

@@ -23,6 +23,7 @@ from perfkit.errors import LedgerError
 from perfkit.ledger import files
 from perfkit.ledger.files import list_files, open_locked
 from perfkit.ledger.index import INDEX_FOLDER
+from perfkit.ledger.merging import merge
 from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.recording import Run
 from perfkit.ledger.soundness import verify
@@ -173,6 +174,28 @@ def test_a_staged_run_that_cannot_be_gone_on_with_is_told(tmp_path: Path, kind: 
         Run.resume(tmp_path, folder=tmp_path / ".staged")
 
     assert "cannot go on with the run" in _failing(tmp_path / ".staged", refused, resume)
+
+
+@traces
+def test_a_folder_of_what_people_said_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """Nobody takes it for an empty one: neither who asks, nor a merge, nor a look at all files."""
+    ledger, other = tmp_path / "ledger", tmp_path / "other"
+    for folder in (ledger, other):
+        add_runs(folder, range(2))
+        add_note(folder, Note(commit="a" * 40, text="Mine", recorded_at=START))
+    refused = Plan(fails=errno.EIO, kinds=frozenset({"list"}))
+    told = f"cannot read {other / 'notes'} (Input/output error)"
+
+    assert told in _failing(other / "notes", refused, lambda: read_notes(other))
+    assert told in _failing(other / "notes", refused, lambda: merge(ledger, other))
+    told_problems = tmp_path / "problems"
+
+    def look() -> None:
+        found = verify(other)[0].problems
+        told_problems.write_text("\n".join(f"{one.kind} {one.file}" for one in found))
+
+    assert "" == _failing(other / "notes", refused, look)
+    assert "unreadable notes" == told_problems.read_text()
 
 
 def test_a_file_that_was_swept_up_before_it_was_locked_is_begun_anew(

@@ -171,7 +171,7 @@ def test_an_interruption_while_rows_are_written_gives_none_of_them_up(
 
     def press_ctrl_c(*arguments: object) -> object:
         monkeypatch.setattr(os, step, write)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return write(*arguments)
 
     monkeypatch.setattr(os, step, press_ctrl_c)
@@ -371,8 +371,24 @@ def _recover_without_locks(ledger: Path, *, on_step: OnStep = say_nothing) -> No
     in_child(recover_there)
 
 
-def test_a_run_that_another_host_took_for_cut_off_is_recorded_whole(tmp_path: Path) -> None:
-    """What that host published of it is replaced, as often as that happens, and no row is there twice."""
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_run_that_another_host_took_for_cut_off_is_recorded_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stale: bool
+) -> None:
+    """What that host published of it is replaced, as often as that happens, and no row is there twice.
+
+    A server may say of the staged file that it is stale.
+    """
+    look = os.fstat
+
+    def fstat(descriptor: int) -> os.stat_result:
+        found = look(descriptor)
+        if not found.st_nlink and ".jsonl" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return found
+
+    if stale:
+        monkeypatch.setattr(os, "fstat", fstat)
     with _begin(tmp_path) as run:
         run.add(_rows(0))
         _recover_without_locks(tmp_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from killing import killed_at
+from killing import in_child, killed_at
 from ledger_files import add_run, add_runs, contents, run_id, seen, whole
 from synthetic import START, build_row
 
@@ -16,6 +17,7 @@ from perfkit.errors import LedgerError, UsageError
 from perfkit.ledger.files import OnStep, run_stem, write_table
 from perfkit.ledger.merging import merge
 from perfkit.ledger.notes import Note, add_note, read_notes
+from perfkit.ledger.recording import Run, recover
 from perfkit.ledger.schema import to_table
 from perfkit.ledger.soundness import verify
 from perfkit.ledger.states import KeptState, keep_state, read_states
@@ -123,6 +125,29 @@ def test_a_merge_killed_at_any_step_loses_nothing(tmp_path: Path) -> None:
         assert whole(range(6)) == seen(ours)
         assert [] == _problems(ours)
     assert 11 == step
+
+
+def test_all_of_a_run_comes_over_where_a_part_of_it_is_here(tmp_path: Path) -> None:
+    """Another host took the run for cut off, and this ledger is a copy from then."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    rows = [build_row(0.5, run=run_id(2), launch=launch, source="gate") for launch in (0, 1)]
+
+    def recover_there() -> None:
+        fcntl.flock = lambda *_: None
+        recover(theirs)
+
+    with Run.begin(theirs, source="gate", run_id=run_id(2), recorded_at=START) as run:
+        run.add(rows[:1])
+        in_child(recover_there)
+        shutil.copytree(theirs, ours)
+        run.add(rows[1:])
+
+    found = merge(ours, theirs)
+
+    assert (1, 0, ()) == (found.runs, found.known, found.problems)
+    assert [(0, False), (1, False)] == [(row.placement.launch, row.partial) for row in Ledger(ours).rows()]
+    assert () == verify(ours)[0].problems
+    assert (0, 1, ()) == (merge(ours, theirs).runs, merge(theirs, ours).known, merge(theirs, ours).problems)
 
 
 def test_damaged_files_stay_where_they_are(two: tuple[Path, Path]) -> None:
