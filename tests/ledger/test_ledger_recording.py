@@ -383,7 +383,7 @@ def test_a_run_that_another_host_took_for_cut_off_is_recorded_whole(
 
     def fstat(descriptor: int) -> os.stat_result:
         found = look(descriptor)
-        if not found.st_nlink and ".jsonl" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if not found.st_nlink and ".jsonl" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return found
 
