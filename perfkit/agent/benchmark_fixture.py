@@ -127,6 +127,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 (the host's own)
         super().__init__(*arguments, **options)
+        # Its test may give it another name, while the coordinator knows it by this one.
+        self.node: str = self.fullname
         synchronise_timer(self, options.get("node") or next(iter(arguments), None))
 
     def _raw(self, function_to_benchmark: Callable[..., object], *args: object, **kwargs: object) -> object:
@@ -140,7 +142,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
             return function_to_benchmark(*args, **kwargs)
 
         self.conductor.conduct(
-            Work(node=self.fullname, block=block, call=call, keep=self._keep, device=self._device)
+            Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
         )
         return call()
 
@@ -160,7 +162,7 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         for _ in range(warmup_rounds):
             pedantic.block(iterations)
         work = Work(
-            node=self.fullname,
+            node=self.node,
             block=pedantic.block,
             call=pedantic.call,
             keep=self._keep,
@@ -291,7 +293,7 @@ def run_rounds(fixture: object, rounds: Rounds) -> None:
     if isinstance(fixture, LockstepFixture):
         fixture.conductor.conduct(
             Work(
-                node=fixture.fullname,
+                node=fixture.node,
                 block=rounds.block,
                 call=rounds.call,
                 keep=fixture._keep,  # noqa: SLF001 (likewise)
@@ -314,7 +316,7 @@ def run_number(fixture: object, number: Callable[[], Count]) -> Count | None:
     def block(_: int) -> float:
         raise TypeError(f"{fixture.fullname} measures a number, which cannot be timed")
 
-    work = Work(node=fixture.fullname, block=block, call=number, keep=lambda *_: None, number=number)
+    work = Work(node=fixture.node, block=block, call=number, keep=lambda *_: None, number=number)
     fixture.conductor.conduct(work)
     return None
 

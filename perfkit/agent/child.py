@@ -20,7 +20,15 @@ from .conductor import RemoteConductor
 from .imports import point_imports
 from .preloader import PLUGIN, ForkServer
 from .process import draw_layout
-from .provenance import STARTED, check_before_import, foreign_modules, is_library, loaded_files, own_names
+from .provenance import (
+    STARTED,
+    check_before_import,
+    foreign_modules,
+    is_library,
+    loaded_file,
+    loaded_files,
+    own_names,
+)
 from .session import ChildPlugin, Launch, run_session
 from .torch_settings import read_torch_settings
 from .training import count_steps
@@ -198,8 +206,4 @@ def _report(root: Path, origins: Sequence[Path], before: Collection[str]) -> Mes
 
 def _libraries(before: Collection[str], root: Path) -> list[str]:
     """Return the modules of packages and the standard library that this session imported, in order."""
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if name not in before and is_library(getattr(module, "__file__", None), root)
-    ]
+    return [name for name in list(sys.modules) if name not in before and is_library(loaded_file(name), root)]

@@ -85,7 +85,7 @@ def where_from(names: Iterable[str]) -> dict[str, str]:
 
     Nothing is imported. Names that cannot be imported or are built into the interpreter are left out.
     """
-    found = {name: _loaded_file(name) or _findable_place(name) for name in names}
+    found = {name: loaded_file(name) or _findable_place(name) for name in names}
     return {name: place for name, place in found.items() if place is not None}
 
 
@@ -206,7 +206,7 @@ class _Judge:
     def _is_below_ours(self, name: str, file: str) -> bool:
         """Tell whether its package came from elsewhere, or is the tree's and does not search its folder."""
         package = name.rpartition(".")[0]
-        above = _loaded_file(package)
+        above = loaded_file(package)
         if above is None:
             return False
         if own_part(Path(above), self._root) is None:
@@ -268,11 +268,12 @@ def _holds(places: Iterable[Path], name: str) -> bool:
 def _loaded_files() -> dict[str, str]:
     """Return the files of the loaded modules, by the names that the modules give themselves."""
     names = (name for name in list(sys.modules) if name not in ("__main__", "__mp_main__"))
-    files = {name: _loaded_file(name) for name in names if namespace_of(name).get("__name__") == name}
+    files = {name: loaded_file(name) for name in names if namespace_of(name).get("__name__") == name}
     return {name: file for name, file in files.items() if file is not None}
 
 
-def _loaded_file(name: str) -> str | None:
+def loaded_file(name: str) -> str | None:
+    """Return the file that a loaded module says it has, without having it make anything up or import."""
     file = namespace_of(name).get("__file__")
     return file if isinstance(file, str) else None
 

@@ -31,7 +31,7 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.measure.environment import fixed_environment
 from perfkit.measure.lockstep.counted import count_benchmarks
-from perfkit.measure.lockstep.launch import NOT_PROVEN, shared_libraries
+from perfkit.measure.lockstep.launch import NOT_PROVEN, UNPROVEN_IN_A_ROW, shared_libraries
 from perfkit.measure.lockstep.schedule import Slot, schedule
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted
 from perfkit.records import SIDES, Benchmark, Environment, Row, Side
@@ -120,14 +120,16 @@ class OpenPair:
             RecordingError: it cannot be recorded.
         """
         slot, node = next(self.slots), self.compared.benchmark.name
-        self.launches.prepare()
-        record = self.launches.make(slot, [node])
-        prove_code(record.reports)
-        if record.failures:
-            return {one.side: f"{one.status}: {one.message}" for one in record.failures}
-        if node in record.unproven:
-            silent = (side for side in SIDES if side not in record.reports)
-            return dict.fromkeys(silent, f"error: {NOT_PROVEN}")
+        for _ in range(UNPROVEN_IN_A_ROW):
+            self.launches.prepare()
+            record = self.launches.make(slot, [node])
+            prove_code(record.reports)
+            if record.failures:
+                return {one.side: f"{one.status}: {one.message}" for one in record.failures}
+            if node not in record.unproven:
+                break
+        else:
+            return dict.fromkeys(record.silent, f"error: {NOT_PROVEN}")
         if len(record.reports) == len(SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
         timing = record.timings[node]

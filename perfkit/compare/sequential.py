@@ -17,7 +17,13 @@ from typing import Protocol
 from perfkit.compare.budget import Candidate, Forecast, share_out
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.clock import utc_now
-from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport, shared_libraries
+from perfkit.measure.lockstep.launch import (
+    UNPROVEN_IN_A_ROW,
+    Failure,
+    LaunchRecord,
+    SideReport,
+    shared_libraries,
+)
 from perfkit.measure.lockstep.schedule import Slot
 from perfkit.measure.lockstep.turns import Timing
 from perfkit.records import SIDES, Benchmark, Side
@@ -36,8 +42,6 @@ USUAL_SD = 0.015
 # machine's noise.
 _ERRATIC = 4.0
 _FEWEST_LAUNCHES_TO_TELL = 3
-# One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
-_UNPROVEN_IN_A_ROW = 2
 # At most this share of the time that is left is kept for counting.
 MOST_KEPT = 0.25
 
@@ -293,12 +297,15 @@ class SequentialComparison:
     def _expect_proof(self, record: LaunchRecord) -> None:
         """Note a launch whose times cannot be kept although no benchmark failed; others make up for one."""
         self._unproven = self._unproven + 1 if record.unproven and not record.failures else 0
-        if self._unproven == _UNPROVEN_IN_A_ROW:
-            silent = " and ".join(side for side in SIDES if side not in record.reports)
+        if self._unproven == UNPROVEN_IN_A_ROW:
+            silent = " and ".join(side for side in SIDES if side in record.silent)
+            said = next(
+                (f"; the last thing they said: {words}" for words in record.silent.values() if words), ""
+            )
             raise NotMeasuredError(
-                f"the processes of {silent} ended {_UNPROVEN_IN_A_ROW} launches in a row without telling"
+                f"the processes of {silent} ended {UNPROVEN_IN_A_ROW} launches in a row without telling"
                 " which code they had run, so that the times of these were not recorded: see what the"
-                " project's fixtures and plugins do after the last benchmark"
+                f" project's fixtures and plugins do after the last benchmark{said}"
             )
 
     def _expect(self) -> None:

@@ -17,7 +17,7 @@ from perfkit.profiling.targets import Target
 from perfkit.records import Environment
 from perfkit.records.experiments import Experiment, ExperimentRecord, Fingerprint, Trial, Variant
 from perfkit.records.progress import Progress
-from perfkit.verdict.effects import finished_blocks, is_decided, looks_of
+from perfkit.verdict.effects import FEWEST_BLOCKS, finished_blocks, is_comparable, is_decided, looks_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +107,8 @@ class ExperimentRun:
         for block, left in blocks.items():
             if finished_blocks(self.record()) in looks_of(self.experiment) and is_decided(self.record()):
                 return "every main effect is decided"
+            if finished_blocks(self.record()) >= FEWEST_BLOCKS and not is_comparable(self.record()):
+                return "no two variants that an effect compares are left"
             if block and time.monotonic() - begun + slowest_s > self.experiment.budget_s:
                 return f"the budget of {self.experiment.budget_s:g} s is used up"
             block_begun = time.monotonic()

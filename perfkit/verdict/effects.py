@@ -28,7 +28,7 @@ from perfkit.verdict.judge import LARGEST_LOG, LEAST_SD, WELL_KNOWN, interval_ve
 
 Kind = Literal["main", "simple", "interaction"]
 # Fewer blocks have no standard deviation.
-_FEWEST_BLOCKS = 2
+FEWEST_BLOCKS = 2
 # Numbers of blocks at which an experiment is judged, as far as it may run so many.
 _LOOKS = (6, 9, 13, 18, 25, 35, 50, 70, 100)
 
@@ -170,6 +170,13 @@ def is_decided(record: ExperimentRecord) -> bool:
     return bool(effects) and all(effect.verdict not in {None, "INCONCLUSIVE"} for effect in effects)
 
 
+def is_comparable(record: ExperimentRecord) -> bool:
+    """Tell whether two variants are left, of those that have not failed, that a main effect compares."""
+    failed = _failed(record.trials)
+    contrasts = [one for one in contrasts_of(record.experiment) if one.kind == "main"]
+    return any(_without(contrast.pairs, failed) for contrast in contrasts)
+
+
 def exit_code_of(record: ExperimentRecord) -> int:
     """Return 4 where a variant failed, 3 where a main effect is undecided, and else 0."""
     if any(trial.status != "ok" for trial in record.trials):
@@ -280,7 +287,7 @@ def _measured_effect(
         for _, found in sorted(cells.items())
         if (value := _value_in_block(found, pairs, against, bool(contrast.against), response)) is not None
     ]
-    if len(seen) < _FEWEST_BLOCKS:
+    if len(seen) < FEWEST_BLOCKS:
         return _unknown(contrast, response, len(seen), never)
     doubted = response in TIMES and len(seen) < WELL_KNOWN
     interval = location_interval(seen, range(len(seen)), error=error, least_sd=LEAST_SD if doubted else 0.0)

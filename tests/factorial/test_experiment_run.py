@@ -240,12 +240,14 @@ def test_a_cell_that_fails_is_a_result(tmp_path: Path) -> None:
     """Out of memory at batch 8; the rest goes on, and the cell is not tried again."""
     sizes = Factor(name="batch_size", levels=(4, 8))
 
-    record, _ = _run(tmp_path, _with("out of memory", sizes))
+    record, _ = _run(tmp_path, replace(_with("out of memory", sizes), blocks=4))
 
     (failed,) = [trial for trial in record.trials if trial.status != "ok"]
     assert ("oom", "batch_size=8") == (failed.status, failed.variant)
     assert "no room for a batch of 8" in (failed.message or "")
+    # Two blocks tell its own mean and deviation, and more of them nothing of an effect.
     assert ["batch_size=4"] * 2 == [trial.variant for trial in record.trials if trial.status == "ok"]
+    assert "no two variants that an effect compares are left" == record.stopped
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -121,7 +121,6 @@ def test_a_benchmark_that_begins_again_before_it_is_over_has_failed(scripted: Sc
         ([ready("b")], "was not collected again: its id may depend on the hash seed, the time or a listing"),
         ([finished("b", "error", "of b")], "was not collected again: its id may depend on the hash seed"),
         ([{"kind": "missing", "nodes": {"a": "ImportError: x"}}], "was not collected again: ImportError: x"),
-        ([DONE], "its session ended before its test began"),
         ([{"kind": "missing", "nodes": {"a": "", "b": ""}}, DONE], "was not collected again: its id may"),
     ],
 )
@@ -146,15 +145,33 @@ def test_a_benchmark_that_does_not_come_has_failed_alone(
         assert ("a.py",) == (read_report(scripted.child) or SideReport(foreign={})).loaded
 
 
-@pytest.mark.parametrize("message", [DONE, ready("b")])
-def test_a_benchmark_that_is_left_by_its_session_has_failed(scripted: Scripted, message: Message) -> None:
-    """What comes instead of its answer is not taken for one."""
+@pytest.mark.parametrize(
+    ("message", "told", "fatal"),
+    [
+        (DONE, "its session ended before it was over", True),
+        (ready("b"), "its session went on to another test before it was over", False),
+    ],
+)
+def test_a_benchmark_that_is_left_by_its_session_has_failed(
+    scripted: Scripted, message: Message, told: str, *, fatal: bool
+) -> None:
+    """What comes instead of its answer is not taken for one; with its session the launch is over."""
     runner = scripted.runner("a")
     scripted.says(ready("a"), message)
     runner.arrive()
 
-    with pytest.raises(BenchmarkError, match="went on to another test, before it was over"):
+    with pytest.raises(BenchmarkError, match=told) as raised:
         runner.run(untimed=1, loops=1, rounds=1)
+    assert fatal == raised.value.fatal
+
+
+def test_a_session_that_ends_while_a_test_is_set_up_is_lost(scripted: Scripted) -> None:
+    """A fixture of that benchmark may have ended it."""
+    scripted.says(DONE)
+
+    with pytest.raises(BenchmarkError, match="its session ended before it was over") as raised:
+        scripted.runner("a").arrive()
+    assert raised.value.fatal
 
 
 def test_a_test_that_passed_after_all_is_over_when_it_is_given_up(scripted: Scripted) -> None:

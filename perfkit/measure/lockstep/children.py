@@ -166,7 +166,9 @@ class Child:
     def last_words(self) -> str:
         """Return the last line of its output that says what happened."""
         lines = [line.strip() for line in tail_of(self.log, 1 + len(_PLACES))]
-        return next((line for line in reversed(lines) if not line.startswith(_PLACES)), "")
+        found = next((line for line in reversed(lines) if not line.startswith(_PLACES)), "")
+        # So pytest frames what ended a session.
+        return found.strip("! ").removeprefix("_pytest.outcomes.")
 
 
 class Source(Protocol):

@@ -127,7 +127,7 @@ class _Run:
 
     def _wrong_code(self) -> str | None:
         """Return why its counts are not those of its side's code, None where they are."""
-        report = read_report(self._child)
+        report = read_report(self._child, limit_s=self._limit_s)
         if report is None:
             return "its process ended before it told which code it ran"
         return foreign_in_words(report.foreign) if report.foreign else None

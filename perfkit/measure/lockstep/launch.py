@@ -26,6 +26,8 @@ from perfkit.records import SIDES, Side, Status
 _GOODBYE_S = 30.0
 # Why times and counts of a process do not count whose report never came.
 NOT_PROVEN = "its process ended without telling which code it had run"
+# One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
+UNPROVEN_IN_A_ROW = 2
 # Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
 # they last so many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
@@ -69,7 +71,8 @@ class LaunchRecord:
 
     ``facts`` and ``marks`` are of the devices meanwhile. ``set_aside`` are earlier tries at the same launch
     that a throttled device, or the other side on the same device, spoilt. Of the ``unproven`` benchmarks a
-    side ended without its report, so that nobody knows which code their times are of.
+    side ended without its report, so that nobody knows which code their times are of: ``silent`` are such
+    sides, each with the last line that it printed.
     """
 
     timings: Mapping[str, Timing]
@@ -80,6 +83,7 @@ class LaunchRecord:
     marks: tuple[str, ...] = ()
     set_aside: tuple[LaunchRecord, ...] = ()
     unproven: frozenset[str] = frozenset()
+    silent: Mapping[Side, str] = field(default_factory=dict)
 
     @property
     def proven(self) -> Mapping[str, Timing]:
@@ -143,6 +147,7 @@ def run_launch(
         reports=reports,
         seconds=seconds,
         unproven=frozenset(timings) if len(reports) < len(children) else frozenset(),
+        silent={child.side: child.last_words() for child in children if child.side not in reports},
     )
 
 
@@ -161,22 +166,24 @@ def run_alone(
     """
     first = _run_side(start(order[0]), nodes, paces, rules, None)
     second = _run_side(start(order[1]), first.wanted_of_other, paces, rules, first)
+    measured = {order[0]: first, order[1]: second}
     both = [node for node in nodes if node in first.runners and node in second.runners]
     timings = {}
     for node in both:
-        runners = {side: one.runners[node] for side, one in zip(order, (first, second), strict=True)}
+        runners = {side: one.runners[node] for side, one in measured.items()}
         timing = timings[node] = timing_of(runners, paces[node], alone=True)
         paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
     skipped = first.skipped & second.skipped
     failures = [replace(one, both=one.node in skipped) for one in first.failures.values()]
     failures += [one for one in second.failures.values() if one.node not in skipped]
-    known = zip(order, (first.report, second.report), strict=True)
+    reports = {side: one.report for side, one in measured.items() if one.report is not None}
     return LaunchRecord(
         timings=timings,
         failures=tuple(failures),
-        reports={side: report for side, report in known if report is not None},
+        reports=reports,
         seconds={node: first.seconds[node] + second.seconds.get(node, 0.0) for node in first.seconds},
-        unproven=frozenset(timings) if first.report is None or second.report is None else frozenset(),
+        unproven=frozenset(timings) if len(reports) < len(measured) else frozenset(),
+        silent={side: one.last_words for side, one in measured.items() if one.report is None},
     )
 
 
@@ -190,6 +197,7 @@ class _AloneSide:
     failures: dict[str, Failure] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     report: SideReport | None = None
+    last_words: str = ""
 
     @property
     def skipped(self) -> set[str]:
@@ -224,6 +232,7 @@ def _run_side(
     finally:
         status = child.end()
     own.failures = {node: ended(failure, status, child) for node, failure in own.failures.items()}
+    own.last_words = child.last_words()
     return own
 
 
@@ -265,6 +274,7 @@ def joined_records(records: Sequence[LaunchRecord]) -> LaunchRecord:
         reports={side: joined_report(known) for side, known in reports.items() if known},
         seconds={node: seconds for one in records for node, seconds in one.seconds.items()},
         unproven=frozenset[str]().union(*(one.unproven for one in records)),
+        silent={side: words for one in records for side, words in one.silent.items()},
     )
 
 
@@ -296,11 +306,11 @@ def replaced(record: LaunchRecord, nodes: Collection[str], again: LaunchRecord, 
     return replace(joined, set_aside=(*record.set_aside, *((spoilt,) if timings else ())))
 
 
-def read_report(child: Child) -> SideReport | None:
-    """Return the report of a child whose session is over, None where it sent none in time."""
+def read_report(child: Child, *, limit_s: float = _GOODBYE_S) -> SideReport | None:
+    """Return the report of a child whose session is over, None where it sent nothing for so many seconds."""
     child.resume()
     try:
-        while (message := child.receive(_GOODBYE_S))["kind"] != "done":
+        while (message := child.receive(limit_s))["kind"] != "done":
             pass
     except (ChannelClosedError, ChannelTimeoutError):
         return None

@@ -270,15 +270,20 @@ class Runner:
                 self._abandon("a test runs its benchmark once in a launch")
 
     def _give_up(self, *, ended: bool = False) -> NoReturn:
-        """Take the benchmark for over, as the session has ended or gone on without it."""
-        if self._inside or self.iterations:
-            words = "its session ended, or went on to another test, before it was over"
-        elif ended and self.node not in self.child.missing:
-            words = "its session ended before its test began"
+        """Take the benchmark for over, as the session has ended or gone on without it.
+
+        A session that it ends is as lost for others as a process that it ends.
+        """
+        is_begun = self._inside or self.iterations > 0
+        lost = ended and (is_begun or self.node not in self.child.missing)
+        if lost:
+            words = "; ".join(filter(None, ("its session ended before it was over", self.child.last_words())))
+        elif is_begun:
+            words = "its session went on to another test before it was over"
         else:
             words = f"was not collected again: {self.child.missing.get(self.node) or _WHY_NOT}"
         self._close()
-        raise BenchmarkError(self.side, "error", words)
+        raise BenchmarkError(self.side, "error", words, fatal=lost)
 
     def _close(self) -> None:
         self._inside, self._over = False, True
