@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfkit.cli.options import LedgerOption, examples
+from perfkit.cli.options import LedgerOption, examples, ledger_at
 from perfkit.cli.output import show, stages
 from perfkit.errors import UsageError
 
@@ -48,6 +48,9 @@ def push(
 
     project = load_project(Path.cwd())
     place = _folder(ledger or project.ledger_place)
+    if place.is_dir():
+        # What a killed command has staged goes with the machine otherwise: a branch has whole files alone.
+        ledger_at(place)
     with stages(only_drawn=True) as progress:
         progress.say(f"pushing to {branch} of {remote}")
         told = push_ledger(project, place, branch=branch, remote=remote)

@@ -18,6 +18,10 @@ _FEWEST_GATES = 3
 _FEWEST_RUNS = 3
 
 
+# The commits of each gate.
+_Measured = tuple[frozenset[str], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Link:
     """What a gate found of ``commits``, those after base up to head: a log ratio and its variance.
@@ -50,10 +54,11 @@ def find_creep(
     The interval is that of Student's t at 99 %, with the variances of both sides' means, which are taken to
     be independent: launches of both sides have much in common, so it is too wide rather than too narrow.
     """
+    known: dict[_Measured, list[frozenset[str]]] = {}
     for trend in trends:
         if not trend.lockstep or trend.metric.better != "lower":
             continue
-        chain = _chain([link for link in _links(trend, order, commits_of) if link.begin >= since])
+        chain = _chain([link for link in _links(trend, order, commits_of) if link.begin >= since], known)
         if len(chain) < _FEWEST_GATES:
             continue
         total = math.fsum(link.log_ratio for link in chain)
@@ -104,24 +109,40 @@ def _relative_variance(trend: Trend, place: int) -> float | None:
     return None if sd is None or not mean else (sd / mean) ** 2 / trend.launches[place]
 
 
-def _chain(links: Sequence[_Link]) -> list[_Link]:
+def _chain(links: Sequence[_Link], known: dict[_Measured, list[frozenset[str]]]) -> list[_Link]:
     """Return links that have no commit in common, in the order of their bases.
 
-    Of links with one base that with the most commits counts, which has what came to the same change later,
-    and of links between the same two commits the last. What reaches beyond another link's base, as a gate
-    against a release does, is made of parts that were measured themselves.
+    Of links of the same commits the last counts. Which links count does not depend on what they found: it is
+    ``known`` for all benchmarks that the same gates measured.
     """
-    bases = {link.base for link in links}
-    parts = [link for link in links if not bases & (link.commits - {link.head})]
-    chain: list[_Link] = []
+    last = {link.commits: link for link in links}
+    measured = tuple(last)
+    if measured not in known:
+        known[measured] = _counting(measured)
+    return sorted((last[commits] for commits in known[measured]), key=lambda link: link.begin)
+
+
+def _counting(measured: _Measured) -> list[frozenset[str]]:
+    """Return which commits that were measured together count, so that none counts twice.
+
+    What is made of parts that were measured themselves gives way to these, as a gate against a release does:
+    two of them at least, of which each has commits of its own. One part alone says nothing of the rest. Of
+    what is left, that with the most commits comes first, as it has what came to the same change later.
+    """
+    by_size = sorted(measured, key=len)
+    whole = [one for one in by_size if len(_apart(part for part in by_size if part < one)) <= 1]
+    return _apart(reversed(whole))
+
+
+def _apart(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
+    """Return those that have no commit in common with one before them."""
+    found: list[frozenset[str]] = []
     covered: set[str] = set()
-    last_first = range(len(parts) - 1, -1, -1)
-    for place in sorted(last_first, key=lambda place: (parts[place].begin, -len(parts[place].commits))):
-        link = parts[place]
-        if covered.isdisjoint(link.commits):
-            chain.append(link)
-            covered |= link.commits
-    return chain
+    for commits in measured:
+        if covered.isdisjoint(commits):
+            found.append(commits)
+            covered |= commits
+    return found
 
 
 def find_silence(

@@ -7,7 +7,7 @@ from pathlib import Path
 from perfkit.config import Project
 from perfkit.errors import RepositoryError
 from perfkit.repo.commands import try_git
-from perfkit.repo.kept_branch import pull_branch, push_branch
+from perfkit.repo.kept_branch import files_to_keep, pull_branch, push_branch
 
 _MESSAGE = "Add measurements"
 
@@ -30,7 +30,7 @@ def push_ledger(project: Project, folder: Path, *, branch: str, remote: str) -> 
     Raises:
         RepositoryError: there is no repository, or the remote does not take it.
     """
-    if not folder.is_dir():
+    if next(files_to_keep(folder), None) is None:
         return f"there is no ledger in {folder}: nothing was measured"
     try:
         pushed = push_branch(_top(project), branch, folder, remote=remote, message=_MESSAGE)

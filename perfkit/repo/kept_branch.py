@@ -103,9 +103,14 @@ def _to_add(top: Path, folder: Path, tip: str | None) -> Iterator[str]:
     may be the part of a run that was recovered while the run went on elsewhere.
     """
     there = set(_names(top, tip)) if tip else set()
+    yield from (name for name in files_to_keep(folder) if name not in there)
+
+
+def files_to_keep(folder: Path) -> Iterator[str]:
+    """Yield the names of the files that a branch keeps: all but hidden ones and those in hidden folders."""
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
-        if file.is_file() and not _is_hidden(name) and name not in there:
+        if file.is_file() and not _is_hidden(name):
             yield name
 
 

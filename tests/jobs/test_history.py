@@ -466,6 +466,40 @@ def test_a_push_that_was_mended_before_its_merge_adds_no_loss(scene: Scene, amen
     assert () == scene.read().creeps
 
 
+def test_a_push_that_was_mended_after_main_was_merged_in_adds_no_loss(scene: Scene) -> None:
+    """The gate of the last push begins at another commit than that of the first one."""
+    git_ = scene.repository.git.git
+    for number in range(4):
+        base = scene.repository.git.head.commit.hexsha
+        git_.checkout("--quiet", "-b", f"change-{number}")
+        first = scene.repository.commit({f"part{number}.py": "N = 0\n"}, f"Part {number}")
+        git_.checkout("--quiet", "main")
+        other = scene.repository.commit({f"other{number}.py": ""}, f"Other {number}")
+        git_.checkout("--quiet", f"change-{number}")
+        git_.merge("--quiet", "--no-ff", "-m", "Update", "main")
+        mended = scene.repository.commit({f"part{number}.py": "N = 1\n"}, f"Mend {number}")
+        for begin, end, ratio in ((base, first, 1.015), (other, mended, 1.0)):
+            gate = _gate(begin, end, ratio, run=f"gate-{number:06}-{end[:6]}", day=number)
+            Ledger(scene.ledger).append(gate)
+        git_.checkout("--quiet", "main")
+        git_.merge("--quiet", "--no-ff", "-m", f"Merge {number}", f"change-{number}")
+
+    assert () == scene.read().creeps
+
+
+def test_a_gate_of_one_commit_of_a_change_leaves_the_change_its_loss(scene: Scene) -> None:
+    """Somebody asked what the last commit alone costs, which says nothing of those before it."""
+    for number in range(4):
+        _change(scene, number, 1.01, 1.01, 1.01)
+        tip = scene.repository.git.commit(f"change-{number}")
+        gate = _gate(tip.parents[0].hexsha, tip.hexsha, 1.0, run=f"gate-{number:06}-inner", day=number)
+        Ledger(scene.ledger).append(gate)
+
+    (creep,) = scene.read().creeps
+
+    assert creep.low < 1.01**4 < creep.high
+
+
 def test_changes_that_were_not_merged_add_no_loss(scene: Scene) -> None:
     """What was slower stayed outside, and others went on without it."""
     for number in range(4):

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import git
 import pytest
+from forked_commands import run_perfkit
+from killing import kill_after
+from ledger_files import run_id
 from repositories import Repository
+from synthetic import START, build_row
 
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError
 from perfkit.jobs.ledger_branch import pull_ledger, push_ledger
+from perfkit.ledger.store import Ledger
 
 
 @pytest.fixture
@@ -72,9 +77,35 @@ def test_without_a_ledger_nothing_is_pushed(clones: tuple[Path, Path]) -> None:
     one, _ = clones
     project = load_project(one)
 
-    said = push_ledger(project, one / "benchmarks/ledger", branch="kept", remote="origin")
+    ledger = one / "benchmarks/ledger"
+    for name in (None, ".staged/run.jsonl"):
+        if name is not None:
+            (ledger / name).parent.mkdir(parents=True)
+            (ledger / name).write_text(name)
 
-    assert said.endswith("nothing was measured")
+        said = push_ledger(project, ledger, branch="kept", remote="origin")
+
+        assert said.endswith("nothing was measured")
+    assert "" == str(git.Repo(one).git.ls_remote("origin", "kept"))
+
+
+def test_rows_of_a_command_that_was_killed_are_pushed(clones: tuple[Path, Path]) -> None:
+    """They are recovered first: a job of CI has no next command that could do so."""
+    one, two = clones
+    ledger = one / "benchmarks/ledger"
+
+    def stage() -> None:
+        run = Ledger(ledger).run(source="gate", run_id=run_id(1), recorded_at=START)
+        run.add([build_row(0.5, run=run_id(1), source="gate")])
+
+    kill_after(stage)
+
+    done = run_perfkit("ledger", "push", "--branch", "kept", cwd=one)
+    pull(two)
+
+    assert (0, "the ledger is on origin/kept\n") == (done.returncode, done.stdout)
+    assert "its 1 row is recovered" in done.stderr
+    assert [True] == [row.partial for row in Ledger(two / "benchmarks/ledger").rows()]
 
 
 def test_what_is_of_one_process_alone_stays_there(clones: tuple[Path, Path]) -> None:
