@@ -33,7 +33,7 @@ from perfkit.identity import fingerprint
 from perfkit.processes.commands import SAFE_PATH, Interpreter, run_command, tail_of
 from perfkit.records import ABSENT, PACKAGE, SIDES, Side
 from perfkit.repo.commands import outside_repository, try_git
-from perfkit.repo.folders import describe_folder, hash_files
+from perfkit.repo.folders import describe_folder, hash_files, source_names
 from perfkit.repo.preparing import caches
 from perfkit.temporary import remove_folder
 
@@ -317,14 +317,12 @@ def _included(line: str, folder: Path) -> Path | None:
     match = _INCLUDES.match(line)
     if match is None:
         return None
-    try:
-        return folder / shlex.split(match.group(1), comments=True)[0]
-    except (ValueError, IndexError):
-        return None
+    words = _words(match.group(1))
+    return folder / words[0] if words else None
 
 
 def _with_included(first: Path | None) -> list[Path]:
-    """Return a file of requirements or constraints and all that it includes, each once."""
+    """Return a file of requirements or constraints and all that it includes or names, each once."""
     found: dict[Path, None] = {}
     waiting = [first]
     while waiting:
@@ -332,9 +330,30 @@ def _with_included(first: Path | None) -> list[Path]:
         if file is None or file in found or not file.is_file():
             continue
         found[file] = None
-        text = file.read_text(encoding="utf-8", errors="replace")
-        waiting += [_included(line, file.parent) for line in text.splitlines()]
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        waiting += [_included(line, file.parent) for line in lines]
+        found |= dict.fromkeys(place for line in lines for place in _named(line, file.parent))
     return [*found]
+
+
+def _named(line: str, folder: Path) -> Iterator[Path]:
+    """Yield the project or archive on this disk that a line of requirements names.
+
+    Installers take such a path from where they run, or from the file's own folder.
+    """
+    for word in _words(line):
+        place = re.split(r"[\[;]", word.removeprefix("--editable=").removeprefix("file://"))[0]
+        if "/" in place or place in {".", ".."}:
+            found = (begin / place for begin in (Path.cwd(), folder))
+            yield from (one.resolve() for one in found if one.exists())
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a line of requirements without its comment, none where its quotes do not end."""
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError:
+        return []
 
 
 def _content(place: Path) -> str:
@@ -345,7 +364,9 @@ def _content(place: Path) -> str:
     if not listed:
         # It is in no repository, or in one that ignores it.
         return describe_folder(place).sha
-    return hash_files(place, [name for name in listed.split("\0") if name and (place / name).is_file()])
+    # Sources that git ignores were generated, and those of a submodule are listed in its own repository.
+    names = source_names(place).union(name for name in listed.split("\0") if (place / name).is_file())
+    return hash_files(place, names)
 
 
 def _present_folders() -> list[str]:

@@ -28,6 +28,11 @@ OUTPUTS = frozenset(
 )
 _LEFT_OUT = OUTPUTS | {".git", ".venv", "node_modules", "venv"}
 _LEFT_OUT_SUFFIX = ".egg-info"
+# What an interpreter, a compiler or a build reads.
+_SOURCES = (
+    *(".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".f", ".f90", ".h", ".hh", ".hpp", ".hxx", ".rs"),
+    *(".py", ".pyi", ".pyx", ".pxd", ".pxi", ".cfg", ".toml"),
+)
 
 
 def describe_folder(folder: Path) -> Commit:
@@ -41,6 +46,15 @@ def describe_folder(folder: Path) -> Commit:
     except OSError as error:
         raise RepositoryError(f"cannot read {error.filename}: {error.strerror}") from error
     return Commit(sha=sha, subject=f"directory {folder.name}", dirty=True)
+
+
+def source_names(folder: Path) -> frozenset[str]:
+    """Return the names of the files in a folder that a package is built of, generated ones included.
+
+    Raises:
+        OSError: a folder in it cannot be read.
+    """
+    return frozenset(name for name in _files(folder) if name.lower().endswith(_SOURCES))
 
 
 def copy_folder(source: Path, target: Path) -> None:

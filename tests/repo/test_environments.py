@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from repositories import Repository
+from repositories import Repository, create_repository
 
 from perfkit.errors import UsageError
 from perfkit.processes.commands import Interpreter
@@ -237,9 +237,12 @@ def test_a_build_that_fails_leaves_nothing(kept: Path) -> None:
 
 def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path: Path) -> None:
     """A file that the requirements include is part of them, and so is every source file of a project."""
-    (tmp_path / "all.txt").write_text("-r more.txt\n-c limits.txt  # and no later ones\n")
+    (tmp_path / "all.txt").write_text(
+        "-r more.txt\n-c limits.txt  # and no later ones\n-e ./theirs[fast] ; python_version > '3'\n"
+    )
     sources = {
         "more.txt": "numpy",
+        "theirs/theirs.py": "N = 1",
         "limits.txt": "numpy<3",
         "mine/fast.c": "int a;",
         "mine/pyproject.toml": "",
@@ -254,6 +257,25 @@ def test_an_environment_is_built_anew_where_what_it_is_built_of_differs(tmp_path
         keys.add(_key(lines))
 
     assert 1 + len(sources) == len(keys)
+
+
+def test_generated_files_and_submodules_are_part_of_a_project(repository: Repository, tmp_path: Path) -> None:
+    """A package is built of them as well, while git lists neither among the files of the repository."""
+    inner = Repository(tmp_path / "inner", create_repository(tmp_path / "inner"))
+    inner.commit({"v.py": "N = 1"})
+    repository.commit({".gitignore": "_core.c\ndata/\n", "m.py": ""})
+    repository.git.git.execute(
+        ["git", "-c", "protocol.file.allow=always", "submodule", "add", str(inner.root), "vendored"]
+    )
+    repository.commit({"n.py": ""}, "Vendor")
+    lines, keys = [str(repository.root)], set[str]()
+    for name in ("_core.c", "vendored/v.py", "m.py", "data/large.bin", "data/large.bin"):
+        (repository.root / name).parent.mkdir(exist_ok=True)
+        (repository.root / name).write_text(f"{len(keys)}")
+        keys.add(_key(lines))
+
+    # What git ignores and no build reads may be large, and is passed over.
+    assert 3 == len(keys)
 
 
 def test_a_project_that_its_repository_ignores_is_looked_at_all_the_same(repository: Repository) -> None:
@@ -281,5 +303,6 @@ def test_a_file_of_requirements_may_lie_on_a_path_with_a_space(tmp_path: Path) -
     place.write_text("pytest\n")
 
     assert key != _key(lines)
+    pytest.importorskip("pip")
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "-r", "wanted.txt"]
     assert 0 == subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode
