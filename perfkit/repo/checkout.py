@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from perfkit import records
 from perfkit.config import Project
+from perfkit.errors import SideNotMeasuredError
 from perfkit.repo.folders import copy_folder
 from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
 from perfkit.repo.preparing import prepare_root
@@ -18,6 +19,8 @@ from perfkit.repo.sides import Side, SidePair, folder_in
 from perfkit.repo.submodules import fill_as_they_are, fill_recorded
 from perfkit.repo.working_tree import lay_working_tree
 from perfkit.repo.worktrees import add_worktree, worktree_folder
+
+_SHA_DIGITS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,26 +96,45 @@ def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Gen
     Raises:
         RepositoryError: it cannot be checked out.
         ConfigError: a pattern matches nothing.
-        NotMeasuredError: the command that makes it ready failed.
+        NotMeasuredError: it has no folder of the project, or the command that makes it ready failed.
     """
-    side = Side(kind="commit", commit=commit, source=top)
-    return (*_lay_out(side, root), *_make_ready(side, "head", root, generated, sys.executable))
+    side, told = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
+    return (*_lay_out(side, root), *_make_ready(side, "head", root, generated, sys.executable, told=told))
 
 
 def _make_ready(
-    side: Side, name: records.Side, root: Path, generated: Generated | None, python: str
+    side: Side,
+    name: records.Side,
+    root: Path,
+    generated: Generated | None,
+    python: str,
+    *,
+    told: str | None = None,
 ) -> Iterator[str]:
-    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for."""
+    """Give a root what is generated, and yield a sentence on what was used again and what is stood in for.
+
+    ``told`` is what an error calls the root, by default its side.
+    """
     if side.kind != "directory":
         bring_versions(side.source, root)
     if generated is not None:
         folder = folder_in(side, generated.project)
-        bring_generated(generated.copy, key="copy", source=side.source / folder, root=root / folder)
-        bring_generated(generated.link, key="link", source=side.source / folder, root=root / folder)
+        if not (root / folder).is_dir():
+            raise SideNotMeasuredError(
+                f"{told or name} has no folder {folder}, in which the project lies", side=name
+            )
+        bring_generated(generated.copy, key="copy", source=side.source, root=root, folder=folder)
+        bring_generated(generated.link, key="link", source=side.source, root=root, folder=folder)
         if generated.prepare:
             commit = side.commit.sha if side.kind == "commit" else None
             again = prepare_root(
-                generated.prepare, side=name, root=root, folder=folder, commit=commit, python=python
+                generated.prepare,
+                side=name,
+                root=root,
+                folder=folder,
+                commit=commit,
+                python=python,
+                told=told,
             )
             if again is not None:
                 yield again

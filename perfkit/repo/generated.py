@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
 from perfkit.errors import ConfigError, RepositoryError
@@ -29,8 +30,10 @@ __version_tuple__ = version_tuple = (0, 0, 0)
 """
 
 
-def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path) -> None:
+def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Path, folder: PurePath) -> None:
     """Copy or link what the patterns match in ``source`` into a root, whose own files stay as they are.
+
+    Patterns start from a ``folder`` in both, and may lead to another one.
 
     Raises:
         ConfigError: a pattern matches nothing, or leads out of the repository.
@@ -38,7 +41,7 @@ def bring_generated(patterns: Sequence[str], *, key: Key, source: Path, root: Pa
     """
     make = _copy if key == "copy" else _link
     for pattern in patterns:
-        for match in _matches(pattern, key, source):
+        for match in _matches(pattern, key, source, folder):
             name = match.relative_to(source).as_posix()
             try:
                 _bring(match, place_inside(root, name), make)
@@ -103,17 +106,19 @@ def _version_files(file: Path) -> Iterator[str]:
             yield str(Path(str(table.get("root", "")), written)) if key == "write_to" else written
 
 
-def _matches(pattern: str, key: Key, source: Path) -> list[Path]:
-    parts = PurePosixPath(pattern).parts
-    if not parts or parts[0] == "/" or ".." in parts:
+def _matches(pattern: str, key: Key, source: Path, folder: PurePath) -> list[Path]:
+    from_top = posixpath.normpath(posixpath.join(folder.as_posix(), pattern))
+    parts = PurePosixPath(from_top).parts
+    if not PurePosixPath(pattern).parts or not parts or parts[0] in {"/", ".."}:
         raise ConfigError(f'tool.perfkit.{key}: "{pattern}" must be a path below the root of the repository')
     try:
-        found = _found(pattern, parts, source)
+        found = _found(from_top, parts, source)
     except ValueError as error:
         raise ConfigError(f'tool.perfkit.{key}: "{pattern}" is not a glob pattern: {error}') from error
     if not found:
         raise ConfigError(
-            f'tool.perfkit.{key}: "{pattern}" matches nothing in {source}; build it or drop the pattern'
+            f'tool.perfkit.{key}: "{pattern}" matches nothing in {source / folder};'
+            " build it or drop the pattern"
         )
     # A folder is brought whole, so what lies below it needs no turn of its own.
     return sorted(match for match in found if found.isdisjoint(match.parents))

@@ -61,32 +61,29 @@ def prepare_root(
     folder: PurePath,
     commit: str | None = None,
     python: str = sys.executable,
+    told: str | None = None,
 ) -> str | None:
     """Run a shell command in a folder of a root, ``PERFKIT_SIDE`` naming its side.
 
-    No process of it outlives the call. In it, ``python`` is the interpreter that the benchmarks will run
-    under. Where the root holds a ``commit`` of which the command has made the same before, that is put in
-    place, and a sentence says so.
+    ``told`` is what an error calls the root, by default its side. No process of it outlives the call. In it,
+    ``python`` is the interpreter that the benchmarks will run under. Where the root holds a ``commit`` of
+    which the command has made the same before, that is put in place, and a sentence says so.
 
     Raises:
-        SideNotMeasuredError: it failed, or the root has no such folder.
+        SideNotMeasuredError: it failed.
     """
-    if not (root / folder).is_dir():
-        raise SideNotMeasuredError(
-            f"tool.perfkit.prepare: {side} has no folder {folder}, in which `{command}` was to run", side=side
-        )
     kept = None if commit is None else _kept_at(command, side, root, folder, commit, python)
     if kept is not None and _put_back(kept, root):
         return f"what prepare made of this commit before was used again; remove {kept} to have it anew"
     before = _state(root)
-    _run(command, side, root / folder, python)
+    _run(command, side, root / folder, python, told or side)
     if kept is not None:
         with contextlib.suppress(OSError):
             _keep(kept, root, before)
     return None
 
 
-def _run(command: str, side: Side, place: Path, python: str) -> None:
+def _run(command: str, side: Side, place: Path, python: str, told: str) -> None:
     with temporary_folder() as folder:
         ending = run_command(
             ["/bin/sh", "-c", command],
@@ -99,7 +96,7 @@ def _run(command: str, side: Side, place: Path, python: str) -> None:
         how = f"with exit code {ending.status}" if ending.status > 0 else f"and {ending.words}"
         said = ending.tail[-1].strip() if ending.tail else "it printed nothing"
         raise SideNotMeasuredError(
-            f"tool.perfkit.prepare: `{command}` failed on {side} {how}: {said}", side=side
+            f"tool.perfkit.prepare: `{command}` failed on {told} {how}: {said}", side=side
         )
 
 

@@ -240,14 +240,15 @@ def test_mistakes_are_refused_beforehand(
 def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> None:
     """A project below the top of its repository is built there, and its own benchmarks alone are measured.
 
-    What is generated is copied from there too. A commit that cannot be built has a row that says so, and the
-    other one is measured.
+    What is generated is copied from there too. A commit that cannot be built, or that has no such folder yet,
+    has a row that says so, and the other one is measured.
     """
     one = "packages/one"
     settings = (
         CONFIGURATION
         + '[tool.perfkit]\ncopy = ["_made.py"]\nprepare = "test -f pyproject.toml && cp built.txt built.py"\n'
     )
+    before = repository.commit({"README.md": ""})
     broken = repository.commit(
         {
             "benchmarks/bench_top.py": "def test_top(benchmark):\n    benchmark(int)\n",
@@ -260,15 +261,20 @@ def test_named_commits_are_laid_out_as_ranges_are(repository: Repository) -> Non
     built = repository.commit({f"{one}/built.txt": "M = 1\n"})
     (repository.root / one / "_made.py").write_text("N = 1\n")
 
-    result = _run(Repository(repository.root / one, repository.git), broken, built, launches=1)
+    result = _run(Repository(repository.root / one, repository.git), before, broken, built, launches=1)
 
     rows = {
         row.commit.sha: (row.outcome.benchmark.name, row.outcome.status)
         for row in Ledger(repository.root / one / "benchmarks/ledger").rows()
     }
     assert {
+        before: ("benchmarks", "error"),
         broken: ("benchmarks", "error"),
         built: ("benchmarks/bench_work.py::test_work", "ok"),
     } == rows
-    (failure,) = result.failures
-    assert failure.startswith(f"benchmarks failed at {broken[:10]}: tool.perfkit.prepare:")
+    no_folder = f"{before[:10]} has no folder {one}, in which the project lies"
+    no_build = "tool.perfkit.prepare: `test -f pyproject.toml && cp built.txt built.py`"
+    assert [
+        f"benchmarks failed at {before[:10]}: {no_folder}",
+        f"benchmarks failed at {broken[:10]}: {no_build} failed on {broken[:10]} with exit code 1",
+    ] == [failure.partition(": cp:")[0] for failure in result.failures]

@@ -520,23 +520,41 @@ def test_a_version_file_that_nothing_has_is_written(repository: Repository, prep
 
 def test_a_project_below_the_top_is_made_ready_in_its_own_folder(repository: Repository) -> None:
     """Patterns start from the project's root and the command runs there, as a configuration there says."""
-    repository.commit({".gitignore": "_made.py\n", "one/a.py": "old"})
+    repository.commit({".gitignore": "_made.py\n", "one/a.py": "old", "common/b.py": ""})
     repository.commit({"one/a.py": "new"})
     project = repository.root / "one"
-    (project / "_made.py").write_text("made")
+    for folder in ("one", "common"):
+        (repository.root / folder / "_made.py").write_text(folder)
+    patterns = ("_made.py", "../common/_made.py")
 
-    with _checked_out(repository, copy=("_made.py",), prepare="cp a.py built", project=project) as roots:
-        assert ["made", "made"] == [(root / "one/_made.py").read_text() for root in (roots.base, roots.head)]
+    with _checked_out(repository, copy=patterns, prepare="cp a.py built", project=project) as roots:
+        for root in (roots.base, roots.head):
+            assert ["one", "common"] == [(root / one / "_made.py").read_text() for one in ("one", "common")]
         assert ["old", "new"] == [(root / "one/built").read_text() for root in (roots.base, roots.head)]
 
 
-def test_a_project_that_a_side_lacks_cannot_be_made_ready(repository: Repository) -> None:
-    """A base from before the project had its folder is told, and the command runs nowhere else."""
+@pytest.mark.parametrize("prepare", [None, "touch built"])
+def test_a_project_that_a_side_lacks_cannot_be_made_ready(
+    repository: Repository, prepare: str | None
+) -> None:
+    """A base from before the project had its folder is told, and a command runs nowhere else."""
     repository.commit({"a.py": "old"})
     repository.commit({"one/a.py": "new"})
 
     with (
         pytest.raises(NotMeasuredError, match="base has no folder one"),
-        _checked_out(repository, prepare="touch built", project=repository.root / "one"),
+        _checked_out(repository, prepare=prepare, project=repository.root / "one"),
+    ):
+        pass
+
+
+def test_a_pattern_may_not_lead_out_of_the_repository(repository: Repository) -> None:
+    """What lies beside it is nobody's to bring."""
+    repository.commit({"one/a.py": "old"})
+    repository.commit({"one/a.py": "new"})
+
+    with (
+        pytest.raises(ConfigError, match=r'"../../\*" must be a path below the root of the repository'),
+        _checked_out(repository, copy=("../../*",), project=repository.root / "one"),
     ):
         pass
