@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from perfkit.choices import MOST_SEED
 from perfkit.errors import UsageError
 from perfkit.jobs.text_files import check_writable_place
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 # Given as the place of a file, it means standard output.
 STANDARD_OUTPUT = "-"
 _MANY_FILES = 50
-# The column of a ledger that holds a seed has 64 bits, one of them for the sign.
-MOST_SEED = 2**63 - 1
 # What the command line that was read last says of --quiet; every command has that option.
 _IS_QUIET = ContextVar("_IS_QUIET", default=False)
 

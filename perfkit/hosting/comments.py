@@ -115,22 +115,24 @@ def request(
         HostError: it refused, cannot be reached, or answered something else.
     """
     data = None if body is None else json.dumps(body).encode()
-    host = urllib.parse.urlsplit(address).netloc
-    sent = urllib.request.Request(  # noqa: S310 (the service's own address, as it tells its jobs)
-        address, data=data, method=method, headers={"Content-Type": "application/json", **headers}
-    )
+    try:
+        host = urllib.parse.urlsplit(address).netloc
+        sent = urllib.request.Request(  # noqa: S310 (the service's own address, as it tells its jobs)
+            address, data=data, method=method, headers={"Content-Type": "application/json", **headers}
+        )
+    except ValueError as error:
+        raise HostError(f"{address} is no address of a service: {error}") from error
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        # The library's own words would have the token in them.
+        raise HostError(f"nothing was sent to {host}: the token holds a character that no header may have")
     try:
         with urllib.request.urlopen(sent, timeout=_LIMIT_S) as answer:  # noqa: S310 (likewise)
             found = answer.read() or b"null"
     except urllib.error.HTTPError as error:
         raise HostError(_refused(host, error), error.code) from error
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         raise HostError(f"{host} cannot be reached: {reason}") from error
-    except ValueError:
-        # The library's own words have the token in them.
-        what = f"nothing was sent to {host}: the token holds a character that no header may have"
-        raise HostError(what) from None
     try:
         return json.loads(found)
     except ValueError as error:

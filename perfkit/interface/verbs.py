@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from perfkit.choices import FailOn, Inconclusive
+from perfkit.choices import MOST_SEED, FailOn, Inconclusive
+from perfkit.errors import UsageError
 from perfkit.records import ProfileSummary
 from perfkit.records.comparisons import GateReport, Verdict
 from perfkit.records.differences import Difference
@@ -168,6 +169,8 @@ def gate(
     from perfkit.jobs.surveying import GateRequest
     from perfkit.views.gate.live import GateProgress
 
+    if not 0 <= seed <= MOST_SEED:
+        raise UsageError(f"seed must be from 0 to {MOST_SEED}, found {seed}")
     project = _project(repository)
     request = GateRequest(
         base=base,

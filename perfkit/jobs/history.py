@@ -56,8 +56,7 @@ from perfkit.verdict.acceptance import is_placeholder
 
 # A change of these alone makes no code slower.
 _TEXTS = (".md", ".rst", ".txt")
-# The metrics whose histories have change points that a person can name.
-STEPPED = (WALL_TIME.name, *COUNTS)
+_FIRST_METRICS = (WALL_TIME.name, *COUNTS)
 _FEWEST_DIGITS = 4
 
 
@@ -378,19 +377,20 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
 
 
 def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]:
-    """Yield the history of each metric whose change points a person can name and that the ledger has.
+    """Yield the history of each metric that the ledger has, times and counts first.
 
     Raises:
         LedgerError: a ledger file cannot be read.
         NotMeasuredError: the ledger has none of them.
     """
     lacks: list[NotMeasuredError] = []
-    for metric in STEPPED:
+    metrics = dict.fromkeys((*_FIRST_METRICS, *Ledger(ledger).metrics()))
+    for metric in metrics:
         try:
             yield read_history(project, ledger, HistoryRequest(metric=metric))
         except NotMeasuredError as error:
             lacks.append(error)
-    if len(lacks) == len(STEPPED):
+    if len(lacks) == len(metrics):
         raise lacks[0]
 
 

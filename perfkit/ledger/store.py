@@ -247,6 +247,14 @@ class Ledger:
         wanted = "SELECT run_id FROM ledger WHERE filename = $file GROUP BY run_id ORDER BY min(recorded_at)"
         return [run for (run,) in self._questions.ask(wanted, file=str(self.path / file.name))]
 
+    def metrics(self) -> list[str]:
+        """Return the names of the metrics of all rows.
+
+        Raises:
+            LedgerError: a file is damaged, is no ledger file, or was written by a newer perfkit.
+        """
+        return [name for (name,) in self.ask("SELECT DISTINCT metric FROM ledger ORDER BY metric")]
+
     def ask(self, question: str) -> list[tuple[Any, ...]]:
         """Return the rows of the answer to a question of perfkit's own in SQL, which selects from ``ledger``.
 

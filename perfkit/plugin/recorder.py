@@ -197,7 +197,8 @@ class Recorder:
             if self._came:
                 self._came.clear()
                 session.exitstatus = pytest.ExitCode.INTERRUPTED
-                self._problem += ("interrupted (KeyboardInterrupt) after the last test; all rows are filed",)
+                filed = "; all rows are filed" if self._run is not None and self._run.file is not None else ""
+                self._problem += (f"interrupted (KeyboardInterrupt) after the last test{filed}",)
         return (yield)
 
     def _finish(self, session: pytest.Session) -> None:

@@ -18,7 +18,7 @@ SHOWN_DIGITS = 8
 
 
 # What stands for a reason in the lines that perfkit offers.
-_PLACEHOLDERS = {"REASON", "TEXT", "…", "..."}
+_PLACEHOLDERS = {"reason", "text", "why", "…", "..."}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Acceptance:
 
 def is_placeholder(reason: str) -> bool:
     """Tell whether a reason is what an offered line has in its place, so that nobody gave one."""
-    return reason.strip() in _PLACEHOLDERS
+    return reason.strip().casefold() in _PLACEHOLDERS
 
 
 def apply(comparisons: Sequence[Comparison], acceptances: Sequence[Acceptance]) -> tuple[Comparison, ...]:

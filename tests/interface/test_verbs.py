@@ -112,6 +112,8 @@ def test_mistakes_are_exceptions_with_the_exit_code_of_the_command() -> None:
     with pytest.raises(PerfkitError, match="nowhere") as raised:
         perfkit.gate("nowhere", progress=False)
     assert raised.value.exit_code not in (0, 1)
+    with pytest.raises(UsageError, match="seed must be from 0 to 9223372036854775807, found -1"):
+        perfkit.gate(seed=-1, progress=False)
     with pytest.raises(UsageError, match="missing"):
         perfkit.profile("missing:train", progress=False)
     with pytest.raises(PerfkitError):

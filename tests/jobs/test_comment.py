@@ -149,6 +149,28 @@ def test_a_token_that_no_header_may_have_is_not_told(service: Service, tmp_path:
     assert {} == service.comments
 
 
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("http://a..b", "a..b cannot be reached"),
+        ("nowhere", "is no address of a service"),
+        ("http://[", "no address"),
+    ],
+)
+def test_an_address_that_is_none_is_told_as_such(
+    service: Service, tmp_path: Path, address: str, told: str
+) -> None:
+    """Nothing is wrong with the token then."""
+    event = {"pull_request": {"number": 7}}
+
+    said = (
+        comment_on_gitlab("text", gitlab(service) | {"CI_API_V4_URL": address}),
+        comment_on_github("text", github(service, tmp_path, event) | {"GITHUB_API_URL": address}),
+    )
+
+    assert [True] * 2 == [told in one for one in said]
+
+
 def test_a_long_comment_is_cut_where_a_line_ends(service: Service, tmp_path: Path) -> None:
     """GitHub refuses what is longer than 65,536 characters; an open fold is closed."""
     step = github(service, tmp_path, {"pull_request": {"number": 7}})

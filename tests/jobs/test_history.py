@@ -610,9 +610,11 @@ def test_a_step_that_was_accepted_asks_for_nothing(scene: Scene) -> None:
     assert 0 == history_exit_code(report)
 
 
-def test_a_step_of_a_count_is_known_by_its_id(scene: Scene) -> None:
+@pytest.mark.parametrize(
+    "metric", [Metric(name="operators", unit="", exact=True), Metric(name="device time", unit="s")]
+)
+def test_a_step_of_any_metric_is_known_by_its_id(scene: Scene, metric: Metric) -> None:
     """What `perfkit history --metric operators` shows can be accepted, and filled in by a backfill."""
-    operators = Metric(name="operators", unit="", exact=True)
     scene.measure(lambda _: 1.0)
     counted = [
         build_row(
@@ -621,9 +623,9 @@ def test_a_step_of_a_count_is_known_by_its_id(scene: Scene) -> None:
         for number, sha in enumerate(scene.shas)
     ]
     Ledger(scene.ledger).append(
-        [replace(row, outcome=replace(row.outcome, metric=operators)) for row in counted]
+        [replace(row, outcome=replace(row.outcome, metric=metric)) for row in counted]
     )
-    (point,) = scene.read(metric="operators").points
+    (point,) = scene.read(metric=metric.name).points
 
     state_point(
         project=load_project(scene.repository.root),
@@ -633,7 +635,7 @@ def test_a_step_of_a_count_is_known_by_its_id(scene: Scene) -> None:
         reason="More of them, and quicker",
     )
 
-    assert ["accepted"] == [one.state for one in scene.read(metric="operators").points]
+    assert ["accepted"] == [one.state for one in scene.read(metric=metric.name).points]
     asked = BackfillRequest(
         commits=(),
         launches=1,
@@ -667,10 +669,10 @@ def test_a_silent_benchmark_may_be_ignored(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("subject", "reason", "message"),
     [
-        ("ffffffff", "why", "names no one change point or benchmark; `perfkit history` lists them"),
-        ("benchmarks/", "why", "names no one change point"),
+        ("ffffffff", "Wanted", "names no one change point or benchmark; `perfkit history` lists them"),
+        ("benchmarks/", "Wanted", "names no one change point"),
         ("test_a", " ", 'needs a reason; `perfkit history accept test_a --reason "why"`'),
-        ("test_a", "TEXT", "needs a reason"),
+        ("test_a", "Why", "needs a reason"),
     ],
 )
 def test_what_names_nothing_is_refused(scene: Scene, subject: str, reason: str, message: str) -> None:

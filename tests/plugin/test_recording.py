@@ -211,6 +211,31 @@ def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytest
     )
 
 
+def test_an_interruption_of_a_session_that_measured_nothing_does_not_speak_of_rows(
+    suite: pytest.Pytester,
+) -> None:
+    """What is said of it and what is said of the ledger agree."""
+    suite.makeconftest(
+        """
+        import os, signal
+        from perfkit.plugin.recorder import Recorder
+
+        finish = Recorder._finish
+
+        def finish_late(self, session):
+            os.kill(os.getpid(), signal.SIGINT)
+            finish(self, session)
+
+        Recorder._finish = finish_late
+        """
+    )
+    done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "nothing_has_this_name")
+
+    assert pytest.ExitCode.INTERRUPTED == done.ret
+    done.stdout.fnmatch_lines(["perfkit: nothing was measured*", "perfkit: interrupted (Keyboard*) after*"])
+    done.stdout.no_fnmatch_line("*all rows are filed*")
+
+
 @pytest.mark.parametrize(
     ("ends", "code"),
     [

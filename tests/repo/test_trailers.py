@@ -68,7 +68,7 @@ def test_a_trailer_without_a_reason_is_warned_of(repository: Repository, value: 
     assert f'the trailer "Perf-Accept: {value}" accepts nothing; expected "Perf-Accept: BENCH' in warning
 
 
-@pytest.mark.parametrize("reason", ["REASON", "…"])
+@pytest.mark.parametrize("reason", ["REASON", "…", "reason", "why"])
 def test_a_line_that_was_offered_has_no_reason_yet(repository: Repository, reason: str) -> None:
     """Who pastes it as it stands is asked for one, and nothing is accepted."""
     accepted, (warning,) = _accepted(repository, f"Perf-Accept: bench_a.py::test_a: {reason}")
