@@ -9,6 +9,7 @@ import pynvml
 import pytest
 from nvml import FakeNvml, violations
 
+from perfkit.machine import devices
 from perfkit.machine.devices import (
     CROWDED,
     POWER_CAPPED,
@@ -35,6 +36,12 @@ H100 = {
     "nvmlDeviceGetCurrentClocksEventReasons": pynvml.nvmlClocksEventReasonGpuIdle,
     "nvmlDeviceGetComputeRunningProcesses": [],
 }
+
+
+@pytest.fixture(autouse=True)
+def _without_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what a torch that another test has imported says, which may be a build with CUDA."""
+    monkeypatch.setattr(devices, "_cudnn", lambda: None)
 
 
 def _devices(**told: object) -> Devices:
