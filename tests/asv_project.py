@@ -140,7 +140,7 @@ def timeraw_spin():
 timeraw_spin.env = {"SUITE": 1}
 """
 NUMBERS = """
-import random
+import pathlib
 
 import work
 
@@ -156,8 +156,13 @@ def track_zero():
     return 0
 
 
-def track_random():
-    return random.SystemRandom().uniform(10, 30)
+def track_wavering():
+    # One side has 10 where the other one has 30, and they change places with each launch.
+    side = pathlib.Path(work.__file__).parent
+    with (side.parent / f"{side.name} was called").open("a") as calls:
+        calls.write(".")
+        number = calls.tell()
+    return 30 if number % 2 == (side.name == "head") else 10
 
 
 def track_text():
