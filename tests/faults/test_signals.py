@@ -22,7 +22,9 @@ from signals import (
 # A pipe closes after so many bytes, whenever that is. What a signal meets after a second depends on the
 # machine, and on a quick one the command has ended: the study draws moments, and counts those too late.
 _USUAL = (("gate", "closed stderr"), ("ledger compact", "closed stdout"))
-_SECONDS, _BYTES = 1.0, 10
+_BYTES = 10
+# On a quick machine a command may be over by the first of these moments.
+_SECONDS = (1.0, 0.5, 0.25, 0.12)
 _CASES = [
     pytest.param(verb, kind, marks=[] if (verb.name, kind) in _USUAL else [pytest.mark.slow])
     for verb in VERBS
@@ -40,12 +42,15 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("verb", "kind"), _CASES)
 def test_nothing_is_left_and_nothing_is_lost(template: Path, tmp_path: Path, verb: Verb, kind: Kind) -> None:
     """No process, worktree, folder or lock stays, the rows are there, a line says so, and the next works."""
-    usual = Usual(seconds=_SECONDS, code=1 if verb.name == "gate" else 0, stdout=0, stderr=0)
-    at = _BYTES if kind.startswith("closed std") else _SECONDS
+    usual = Usual(seconds=_SECONDS[0], code=1 if verb.name == "gate" else 0, stdout=0, stderr=0)
+    for at in (_BYTES,) if kind.startswith("closed std") else _SECONDS:
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        case = interrupt_once(verb, kind, template, folder, at=at, usual=usual, again=False)
 
-    case = interrupt_once(verb, kind, template, tmp_path, at=at, usual=usual, again=False)
-
-    assert () == case.problems
+        assert () == case.problems
+        if case.reached:
+            break
     assert case.reached
 
 
