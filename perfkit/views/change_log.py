@@ -75,7 +75,8 @@ def machine_title(machine: Machine) -> str:
     """Return what people call a machine, with the identity that perfkit gives it."""
     facts = machine.facts
     gpus = f", {facts['gpus']}" if facts.get("gpus") else ""
-    cpus = f"{facts.get('cpu', 'unknown CPU')} × {facts.get('logical_cpus', '?')}"
+    number = facts.get("logical_cpus", "?")
+    cpus = f"{facts.get('cpu', 'unknown CPU')}, {number} {'core' if number == '1' else 'cores'}"
     return f"{cpus}, {facts.get('ram_gib', '?')} GiB{gpus} (machine {machine.machine_id})"
 
 

@@ -310,8 +310,8 @@ def test_each_machine_has_its_table() -> None:
 
     text = render_change_log(_log([build_row(1.0), build_row(1.0, machine=other, run="r2")]))
 
-    assert "### Test CPU × 2, 16 GiB (machine m1)" in text
-    assert "### Other × 8, 64 GiB, H200 (machine m2)" in text
+    assert "### Test CPU, 2 cores, 16 GiB (machine m1)" in text
+    assert "### Other, 8 cores, 64 GiB, H200 (machine m2)" in text
 
 
 def test_cells_of_another_environment_are_marked() -> None:
