@@ -19,6 +19,7 @@ _QUIET = frozenset({"--quiet", "-q", "--help"})
 _SAYS_AT_ONCE = frozenset({"help", "schema", "work"})
 # What terminals take for "show the cursor" (DECTCEM).
 _CURSOR = b"\x1b[?25h"
+_STANDARD_ERROR = 2
 
 
 def main() -> None:
@@ -122,10 +123,13 @@ def _say(*lines: str) -> None:
 
 
 def _show_cursor() -> None:
-    """Show the terminal's cursor: whoever had hidden it may have been interrupted just then."""
+    """Show the terminal's cursor: whoever had hidden it may have been interrupted just then.
+
+    A bar that was on the terminal may still stand in for standard error, and some say that it is no terminal.
+    """
     with contextlib.suppress(OSError, ValueError):
-        if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-            os.write(sys.stderr.fileno(), _CURSOR)
+        if os.isatty(_STANDARD_ERROR) and os.environ.get("TERM", "dumb") != "dumb":
+            os.write(_STANDARD_ERROR, _CURSOR)
 
 
 def _leave_at_once() -> NoReturn:
