@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from perfkit.errors import UsageError
+
 # What fails a gate: a slowdown beyond the margin, or any that is proven to be above the noise floor.
 FailOn = Literal["margin", "proven"]
 # What a gate makes of a benchmark that its budget leaves undecided.
@@ -12,3 +14,13 @@ Inconclusive = Literal["fail", "pass", "go on"]
 MOST_SEED = 2**63 - 1
 # What runs a gate on each change.
 Service = Literal["github", "gitlab", "pre-commit"]
+
+
+def check_seed(name: str, seed: int, *, most: int = MOST_SEED) -> None:
+    """Check that the rows of a run can hold a seed.
+
+    Raises:
+        UsageError: they cannot; it gives the seed's name.
+    """
+    if not 0 <= seed <= most:
+        raise UsageError(f"{name} must be from 0 to {most}, found {seed}")

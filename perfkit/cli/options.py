@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from perfkit.choices import MOST_SEED
+from perfkit.choices import MOST_SEED, check_seed
 from perfkit.errors import UsageError
 from perfkit.jobs.text_files import check_writable_place
 
@@ -55,8 +55,8 @@ def seed_option(text: str, *, most: int = MOST_SEED) -> Any:  # noqa: ANN401 (ty
     """Return an option for a seed, and refuse one that the rows of a run could not hold."""
 
     def checked(param: typer.CallbackParam, value: int | None) -> int | None:
-        if value is not None and not 0 <= value <= most:
-            raise UsageError(f"{param.opts[0]} must be from 0 to {most}, found {value}")
+        if value is not None:
+            check_seed(param.opts[0], value, most=most)
         return value
 
     return typer.Option(help=text, callback=checked)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from perfkit.choices import MOST_SEED, FailOn, Inconclusive
-from perfkit.errors import UsageError
+from perfkit.choices import FailOn, Inconclusive, check_seed
 from perfkit.records import ProfileSummary
 from perfkit.records.comparisons import GateReport, Verdict
 from perfkit.records.differences import Difference
@@ -169,8 +168,7 @@ def gate(
     from perfkit.jobs.surveying import GateRequest
     from perfkit.views.gate.live import GateProgress
 
-    if not 0 <= seed <= MOST_SEED:
-        raise UsageError(f"seed must be from 0 to {MOST_SEED}, found {seed}")
+    check_seed("seed", seed)
     project = _project(repository)
     request = GateRequest(
         base=base,

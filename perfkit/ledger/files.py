@@ -186,6 +186,25 @@ def files_in(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder / name for name in fnmatch.filter(names, pattern))
 
 
+def listed(folder: Path, pattern: str) -> list[Path]:
+    """Return what in a folder has a name that matches, as ``files_in`` does.
+
+    Raises:
+        LedgerError: the folder cannot be read.
+    """
+    try:
+        return files_in(folder, pattern)
+    except OSError as error:
+        raise LedgerError(f"cannot read {folder} ({reason_of(error)})") from error
+
+
+def listed_if_readable(folder: Path, pattern: str) -> list[Path]:
+    """Return what in a folder has a name that matches, nothing where the folder cannot be read."""
+    with contextlib.suppress(OSError):
+        return files_in(folder, pattern)
+    return []
+
+
 def is_abandoned(temporary: Path) -> bool:
     """Tell whether nobody writes a temporary file any more: its process would hold its lock."""
     try:

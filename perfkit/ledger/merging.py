@@ -21,10 +21,9 @@ from perfkit.ledger.files import (
     OnStep,
     compacted_name,
     copy_bytes,
-    files_in,
     is_compacted,
     list_files,
-    reason_of,
+    listed,
     run_end,
     say_nothing,
 )
@@ -87,7 +86,7 @@ def merge(
         known=taker.known,
         statements=taker.statements,
         removed=removed,
-        staged=len(_staged(other)),
+        staged=len(listed(other / STAGED_FOLDER, "*.jsonl")),
         problems=tuple(taker.problems),
     )
 
@@ -98,14 +97,6 @@ def _is_partial(file: Path) -> bool:
         return bool(pc.all(pq.read_table(file, columns=["partial"])["partial"]).as_py())
     except (OSError, pa.ArrowException):
         return False
-
-
-def _staged(ledger: Path) -> list[Path]:
-    folder = ledger / STAGED_FOLDER
-    try:
-        return files_in(folder, "*.jsonl")
-    except OSError as error:
-        raise LedgerError(f"cannot read {folder} ({reason_of(error)})") from error
 
 
 class _Taker:
@@ -161,9 +152,11 @@ class _Taker:
         It says that it takes the place of the part.
         """
         runs = self.theirs.runs_of(file.name)
-        parts = [self._of_runs.get(run_end(run)) for run in runs if is_compacted(file.name)]
-        ours = parts[0] if len(parts) == 1 else None
-        return ours is not None and ours.name in runs and _is_partial(ours) and not _is_partial(file)
+        if len(runs) != 1 or not is_compacted(file.name):
+            return False
+        (run,) = runs
+        ours = self._of_runs.get(run_end(run))
+        return ours is not None and ours.name == run and _is_partial(ours) and not _is_partial(file)
 
     def take_statement(self, file: Path, kind: Statements[Any]) -> None:
         """Copy a note or an acceptance that is not here."""

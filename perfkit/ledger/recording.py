@@ -28,6 +28,7 @@ from perfkit.ledger.files import (
     end_hidden_folder,
     files_in,
     list_files,
+    listed_if_readable,
     names_in_turn,
     reason_of,
     remove_temporary,
@@ -378,7 +379,10 @@ def recover(ledger: Path, *, on_step: OnStep = say_nothing) -> tuple[Recovered, 
 
     A run that still goes on is left alone. What cannot be read or published is left where it is, and told.
     """
-    found = [_recover_one(staged, ledger, on_step) for staged in _staged_files(ledger)]
+    found = [
+        _recover_one(staged, ledger, on_step)
+        for staged in listed_if_readable(ledger / STAGED_FOLDER, "*.jsonl")
+    ]
     end_hidden_folder(ledger / STAGED_FOLDER)
     return tuple(one for one in found if one is not None)
 
@@ -446,13 +450,6 @@ def _is_removed(descriptor: int) -> bool:
         if error.errno != errno.ESTALE:
             raise
         return True
-
-
-def _staged_files(ledger: Path) -> list[Path]:
-    try:
-        return files_in(ledger / STAGED_FOLDER, "*.jsonl")
-    except OSError:
-        return []
 
 
 def _write_run(rows: Sequence[Row], target: Path, on_step: OnStep) -> None:

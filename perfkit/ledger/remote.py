@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from perfkit.config import is_url
 from perfkit.errors import LedgerError, RecordingError, UsageError
-from perfkit.ledger.files import COMPACTED_FILES, files_in, list_files, only_one, reason_of, replaced_names
+from perfkit.ledger.files import COMPACTED_FILES, list_files, listed, only_one, replaced_names
 
 # Is told how many of how many files are copied.
 OnCopied = Callable[[int, int], None]
@@ -428,12 +428,9 @@ class _Mirror:
 
     def _names(self) -> list[str]:
         """Return the names of the files that are here, oldest first."""
-        try:
-            folders = [folder for folder in files_in(self.folder, "*") if folder.is_dir()]
-            statements = [file for folder in folders for file in files_in(folder, "*.json")]
-            files = [*files_in(self.folder, "*.parquet"), *statements]
-        except OSError as error:
-            raise LedgerError(f"cannot read {self.folder} ({reason_of(error)})") from error
+        folders = (folder for folder in listed(self.folder, "*") if folder.is_dir())
+        statements = (file for folder in folders for file in listed(folder, "*.json"))
+        files = (*listed(self.folder, "*.parquet"), *statements)
         return sorted(filter(_NAME.fullmatch, map(self.name_of, files)))
 
     def put_pending(self) -> Put:

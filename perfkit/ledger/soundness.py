@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -29,6 +28,7 @@ from perfkit.ledger.files import (
     is_abandoned,
     is_compacted,
     list_files,
+    listed_if_readable,
     reason_of,
     run_end,
     say_nothing,
@@ -334,7 +334,7 @@ def verify(
         rows=sum(number for _, number in rows),
         runs=len({run for run, _ in rows}),
         unsealed=sum(check.is_readable and not check.sealed for check in checks),
-        statements=sum(len(_as_far_as_readable(ledger / kind.folder, "*.json")) for kind in STATEMENTS),
+        statements=sum(len(listed_if_readable(ledger / kind.folder, "*.json")) for kind in STATEMENTS),
         quarantined=sum(
             file.is_file() and file.name != ".gitignore" for file in (ledger / QUARANTINE_FOLDER).rglob("*")
         ),
@@ -467,15 +467,8 @@ def abandoned_files(ledger: Path) -> Sequence[Path]:
     """Return the temporary files whose writers are dead."""
     places = ((ledger, f".*{TEMPORARY}"), (ledger, ".probe-*"))
     statements = ((ledger / kind.folder, f"*{TEMPORARY}") for kind in STATEMENTS)
-    found = (file for place in (*places, *statements) for file in _as_far_as_readable(*place))
+    found = (file for place in (*places, *statements) for file in listed_if_readable(*place))
     return [*(file for file in found if file.is_file() and is_abandoned(file)), *abandoned_parts(ledger)]
-
-
-def _as_far_as_readable(folder: Path, pattern: str) -> list[Path]:
-    """Return what in a folder matches, nothing of one that cannot be read, which is told as such."""
-    with contextlib.suppress(OSError):
-        return files_in(folder, pattern)
-    return []
 
 
 def _staged_problems(ledger: Path) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ import msgspec
 
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
-from perfkit.ledger.files import files_in, open_locked, reason_of, sync_folder
+from perfkit.ledger.files import listed, open_locked, sync_folder
 from perfkit.ledger.remote import put_published
 
 Statement = TypeVar("Statement")
@@ -66,11 +66,7 @@ class Statements(Generic[Statement]):
         Raises:
             LedgerError: their folder cannot be read.
         """
-        folder = ledger / self.folder
-        try:
-            return files_in(folder, "*.json")
-        except OSError as error:
-            raise LedgerError(f"cannot read {folder} ({reason_of(error)})") from error
+        return listed(ledger / self.folder, "*.json")
 
     def read_one(self, file: Path) -> Statement:
         """Return the statement of a file.

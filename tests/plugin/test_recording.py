@@ -184,23 +184,25 @@ def test_a_session_that_is_told_to_end_keeps_what_is_complete(suite: pytest.Pyte
     done.stdout.fnmatch_lines(["perfkit: 1 benchmarks, commit *.parquet"])
 
 
+# A conftest.py in whose session somebody interrupts the filing of the rows.
+INTERRUPTED = """
+import os, signal
+from perfkit.plugin.recorder import Recorder
+
+finish = Recorder._finish
+
+def finish_late(self, session):
+    os.kill(os.getpid(), signal.{number})
+    finish(self, session)
+
+Recorder._finish = finish_late
+"""
+
+
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_who_interrupts_the_end_of_a_session_finds_it_filed(suite: pytest.Pytester, number: str) -> None:
     """The ledger's file is written whole, none of it stays staged, and the session ends as interrupted."""
-    suite.makeconftest(
-        f"""
-        import os, signal
-        from perfkit.plugin.recorder import Recorder
-
-        finish = Recorder._finish
-
-        def finish_late(self, session):
-            os.kill(os.getpid(), signal.{number})
-            finish(self, session)
-
-        Recorder._finish = finish_late
-        """
-    )
+    suite.makeconftest(INTERRUPTED.format(number=number))
     done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "sum")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret
@@ -215,20 +217,7 @@ def test_an_interruption_of_a_session_that_measured_nothing_does_not_speak_of_ro
     suite: pytest.Pytester,
 ) -> None:
     """What is said of it and what is said of the ledger agree."""
-    suite.makeconftest(
-        """
-        import os, signal
-        from perfkit.plugin.recorder import Recorder
-
-        finish = Recorder._finish
-
-        def finish_late(self, session):
-            os.kill(os.getpid(), signal.SIGINT)
-            finish(self, session)
-
-        Recorder._finish = finish_late
-        """
-    )
+    suite.makeconftest(INTERRUPTED.format(number="SIGINT"))
     done = suite.runpytest_subprocess("--perfkit-ledger=rows", "-k", "nothing_has_this_name")
 
     assert pytest.ExitCode.INTERRUPTED == done.ret

@@ -232,7 +232,8 @@ def _run_side(
     finally:
         status = child.end()
     own.failures = {node: ended(failure, status, child) for node, failure in own.failures.items()}
-    own.last_words = child.last_words()
+    if own.report is None:
+        own.last_words = child.last_words()
     return own
 
 
