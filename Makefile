@@ -34,9 +34,9 @@ layers: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 
 # Most tests in two processes, a thread each: more would wait for one another. Then those that nothing may run
-# beside.
+# beside. A process that a test ended is not replaced, since the tests would wait for ever at their end.
 unit: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -m "not alone and not slow"
 	$(BIN)/pytest -m "alone and not slow"
 
 # What takes so long that `make test` leaves it out: some ten minutes.
