@@ -46,8 +46,8 @@ def test_a_question_that_is_interrupted_is_an_interruption(tmp_path: Path) -> No
     asking = False
 
     def interrupt(_: int, __: FrameType | None) -> None:
-        # Beside the question it would end the tests. The library's first import may not be cut off, so that it
-        # has to be what a person sends.
+        # Beside the question it would end the tests. What a person sends is put off in the library's first
+        # import, which aborts the process otherwise.
         if asking:
             signal.raise_signal(signal.SIGINT)
 
