@@ -92,6 +92,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/verdict/calibration.py": ["tests/verdict/test_calibration_report.py"],
     "perfkit/verdict/disagreement.py": ["tests/verdict/test_disagreement.py"],
     "perfkit/verdict/effects.py": ["tests/verdict/test_effects.py"],
+    "perfkit/verdict/experiment_rows.py": ["tests/views/test_experiment_view.py"],
     "perfkit/verdict/fitness.py": ["tests/verdict/test_fitness.py"],
     "perfkit/verdict/from_rows.py": ["tests/verdict/test_from_rows.py"],
     "perfkit/verdict/surroundings.py": ["tests/verdict/test_surrounding_devices.py"],
@@ -99,6 +100,9 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/compare/budget.py": ["tests/compare/test_budget.py"],
     "perfkit/compare/prior.py": ["tests/compare/test_prior.py"],
     "perfkit/compare/counts.py": ["tests/compare/test_counts.py"],
+    "perfkit/compare/plan.py": ["tests/compare/test_plan.py"],
+    "perfkit/compare/recompute.py": ["tests/compare/test_recompute.py"],
+    "perfkit/compare/sequential.py": ["tests/compare/test_sequential.py"],
     "perfkit/measure/lockstep/pace.py": ["tests/measure/test_pace.py"],
     "perfkit/measure/lockstep/schedule.py": ["tests/measure/test_schedule.py"],
 }
