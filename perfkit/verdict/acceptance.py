@@ -163,11 +163,12 @@ def _instead(
     meant = meant_by(acceptance.benchmark, dict.fromkeys([*found, *_counted(exact)]))
     if not meant:
         return "this gate has no such benchmark"
-    if len(meant) > 1:
+    name, *others = meant
+    if others:
         return f"it could mean {' or '.join(meant)}"
-    if acceptance.of_counts_alone or meant[0] not in found:
-        return _instead_of_counts(acceptance, [one for one in exact if one.benchmark.name == meant[0]])
-    comparison = found[meant[0]]
+    if acceptance.of_counts_alone or name not in found:
+        return _instead_of_counts(acceptance, [one for one in exact if one.benchmark.name == name])
+    comparison = found[name]
     if not comparison.gating:
         return "it does not gate"
     if acceptance.ratio is not None and _clearly_worse(acceptance, comparison):

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-from synthetic import build_comparison
+from synthetic import build_comparison, build_count
 
 from perfkit.errors import EXIT_PASS
 from perfkit.records.comparisons import Comparison, Verdict
 from perfkit.records.results import meant_by
-from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, unused_notes
+from perfkit.verdict.acceptance import BLOCKING, Acceptance, apply, apply_to_counts, unused_notes
 from perfkit.verdict.exit_code import exit_code
 
 NAME = "benchmarks/bench_a.py::test_a"
@@ -131,6 +131,29 @@ def test_an_acceptance_of_counts_alone_does_not_let_a_time_pass() -> None:
 
     assert found.accepted is None
     assert "its counts alone were accepted, and this gate counted none of it" in note
+
+
+def test_a_count_that_was_accepted_covers_no_other_benchmark_and_no_larger_one() -> None:
+    """Less than what was accepted passes, and whatever the others grew by is judged anew."""
+    grown = [build_count(f"test_{letter}", "operators", 100, 200) for letter in "abc"]
+    word = _acceptance("REGRESSED", benchmark="bench_a.py::test_b")
+
+    for accepted in (199.0, 200.0, 250.0):
+        found = apply_to_counts(grown, [replace(word, counts={"operators": accepted})])
+        assert [False, accepted >= 200, False] == [one.accepted is not None for one in found]
+
+
+def test_counts_that_are_beyond_what_was_accepted_are_those_of_the_benchmark() -> None:
+    """What others need more of now is no news of it."""
+    grown = [
+        build_count(f"test_{letter}", "operators", 100, head)
+        for letter, head in zip("abc", (200, 300, 400), strict=True)
+    ]
+    word = replace(_acceptance("REGRESSED", benchmark="bench_a.py::test_b"), counts={"operators": 120.0})
+
+    (note,) = unused_notes([], [word], grown)
+
+    assert "its counts alone were accepted, and they are beyond that now: operators (300);" in note
 
 
 @pytest.mark.parametrize("verdict", ["TIMEOUT", "FAILED"])
