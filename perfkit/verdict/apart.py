@@ -118,8 +118,9 @@ def _estimate(difference: float, spread: Spread, sizes: tuple[int, int], policy:
 
 def _refusal(sizes: tuple[int, int], gap: timedelta, base: str, head: str) -> str:
     """Say what there is, what is needed and why, and what to type."""
-    far = "an hour" if gap == _LEAST_GAP else f"{math.ceil(gap / timedelta(hours=1))} hours"
-    why = "" if gap == _LEAST_GAP else ", as base and head lie,"
+    far, why = "an hour", ""
+    if gap > _LEAST_GAP:
+        far, why = f"{math.ceil(gap / timedelta(hours=1))} hours", ", as base and head lie,"
     return (
         f"base was measured on {counted(sizes[0], 'occasion')} and head on {sizes[1]} (what lies less than"
         f" {far} apart{why} is one); {FEWEST_OCCASIONS} of each are needed, since the machine's speed changes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import timedelta
 
@@ -52,6 +53,7 @@ def test_the_interval_alone_decides(factor: float, verdict: str) -> None:
     assert found.estimate is not None
     assert ("occasions", 12) == (found.estimate.unit, found.estimate.launches)
     assert pytest.approx(factor, rel=0.03) == found.estimate.ratio
+    assert pytest.approx(1 - POLICY.alpha) == found.estimate.confidence
 
 
 def test_swapping_the_commits_mirrors_the_verdict() -> None:
@@ -97,7 +99,7 @@ def test_runs_within_an_hour_are_one_occasion() -> None:
     assert _compare(_runs(BASE, 0.01, 40, every=60), _runs(HEAD, 0.05, 40, every=60)).estimate is not None
 
 
-@pytest.mark.parametrize(("base", "head"), [(2, 5), (5, 2)])
+@pytest.mark.parametrize(("base", "head"), [(2, 5), (5, 2), (1, 5), (5, 1)])
 def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
     """One that was measured in two hours may have met an unusual one, however well others are known."""
     found = _compare(_runs(BASE, 0.01, base), _runs(HEAD, 0.05, head), *_runs(OTHER, 0.01, 12))
@@ -106,31 +108,51 @@ def test_either_commit_needs_three_occasions(base: int, head: int) -> None:
     assert f"base was measured on {counted(base, 'occasion')} and head on {head} " in str(found.message)
 
 
-def test_commits_of_two_days_are_not_judged_by_the_hours_of_one() -> None:
-    """What lies nearer than base and head is one occasion; measured beside head, base can be compared."""
-    base, head = _runs(BASE, 0.01, 5), _later(_runs(HEAD, 0.05, 5), 24 + 8.5)
+@pytest.mark.parametrize(("head_first", "verdict"), [(False, "REGRESSED"), (True, "IMPROVED")])
+def test_commits_of_two_days_are_not_judged_by_the_hours_of_one(verdict: str, *, head_first: bool) -> None:
+    """What lies nearer than base and head is one occasion; beside each other they can be compared."""
+    fast, slow = _runs(BASE, 0.01, 5), _later(_runs(HEAD, 0.05, 5), 24 + 8.5)
+    fast_again = [*fast, *_later(_runs(BASE, 0.01, 1), 24 + 9)]
 
-    far = _compare(base, head)
-    again = _compare([*base, *_later(_runs(BASE, 0.01, 1), 24 + 9)], head)
+    far = _compare(slow, fast) if head_first else _compare(fast, slow)
+    again = _compare(slow, fast_again) if head_first else _compare(fast_again, slow)
 
     assert far.estimate is None
     assert "(what lies less than 25 hours apart, as base and head lie, is one)" in str(far.message)
-    assert "REGRESSED" == again.verdict
+    assert verdict == again.verdict
+
+
+def _scattered(sha: str) -> list[Row]:
+    """Return rows of three occasions whose levels have a deviation of 0.2 on the log scale."""
+    return [
+        build_row(0.01 * math.exp(log), sha=sha, run=f"{sha[0]}-{number}", minute=120 * number)
+        for number, log in enumerate((-0.2, 0.0, 0.2))
+    ]
 
 
 def test_what_is_left_open_says_how_many_occasions_would_close_it() -> None:
-    """The number is of each commit; where none in reason would do, the gate is named."""
-    near = _compare(_runs(BASE, 0.01, 3), _runs(HEAD, 0.01, 3), margin=0.02)
-    hopeless = _compare(_runs(BASE, 0.01, 3, noise=0.5), _runs(HEAD, 0.01, 3, noise=0.5))
+    """The number is of each commit; where none in reason would do, the gate is named.
 
-    assert "occasions of the same code differ by" in str(near.message)
-    assert "of each commit would decide" in str(near.message)
-    assert "no number of them in reason would decide, `perfkit gate` may" in str(hopeless.message)
+    Ten of each have 18 degrees of freedom and a half-width of 2.878 x 0.2 x sqrt(2 / 10), below log 1.3.
+    """
+    near, hopeless = (_compare(_scattered(BASE), _scattered(HEAD), margin=margin) for margin in (0.3, 0.01))
+
+    assert (
+        "occasions of the same code differ by 20.0 % (sd): about 7 more occasions of each commit would decide"
+    ) == near.message
+    assert (
+        "occasions of the same code differ by 20.0 % (sd):"
+        " no number of them in reason would decide, `perfkit gate` may"
+    ) == hopeless.message
 
 
 def test_an_occasion_counts_once_however_many_launches_it_has() -> None:
     """Launches of one hour shared it, of whatever run: they are averaged, not counted."""
     hour = [build_row(0.01, 0.02, 0.03, run=f"run-{number}", minute=30 * number) for number in range(5)]
-    other = build_row(0.04, run="other", minute=180)
+    others = [
+        build_row(seconds, run="other", minute=minute) for seconds, minute in ((0.04, 180), (0.16, 239))
+    ]
 
-    assert pytest.approx([np.log(0.02), np.log(0.04)]) == occasion_levels([other, *hour], timedelta(hours=1))
+    levels = occasion_levels([*others, *hour], timedelta(hours=1))
+
+    assert pytest.approx([np.log(0.02), np.log(0.08)]) == levels
