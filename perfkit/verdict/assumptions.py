@@ -18,15 +18,14 @@ def doubts(pairs: Sequence[LaunchPair], judged: Estimate | None) -> Iterator[str
     """Yield the assumptions that the launches of a benchmark contradict, each as the end of a sentence."""
     if judged is None or len(pairs) < _FEWEST_LAUNCHES:
         return
-    logs = [pair_location(pair, judged.calls) for pair in pairs]
+    located = [(pair.begins, pair_location(pair, judged.calls)) for pair in pairs]
     if judged.unit == "preloaders":
         yield "launches from one process resemble each other, so that processes were counted instead"
     else:
-        alike = neighbours_alike(logs)
+        alike = neighbours_alike([log for _, log in located])
         if alike.p_value < _DOUBTED:
             yield f"launches resemble the ones before them (correlation {alike.size:.2f})"
-    located = list(zip(logs, pairs, strict=True))
-    begun_by = {side: [log for log, pair in located if pair.begins == side] for side in SIDES}
+    begun_by = {side: [log for begins, log in located if begins == side] for side in SIDES}
     order = halves_differ(begun_by["base"], begun_by["head"])
     if order.p_value < _DOUBTED:
         # Where base begins and head / base is larger, it is base that reads faster.

@@ -66,7 +66,7 @@ def test_launches_like_those_before_them_are_told() -> None:
 
 
 def test_an_advantage_of_the_first_is_told() -> None:
-    """The side that begins reads half of what launches begun by base and by head differ by."""
+    """Among launches that scatter, too."""
     (said,) = _said(_drawn(normal(0.003))[0], first_is_faster=0.02)
 
     assert "the side that begins reads 2." in said
@@ -80,12 +80,24 @@ def test_processes_that_differ_are_told_once() -> None:
     assert said.startswith("launches from one process resemble each other")
 
 
-def test_few_launches_are_not_doubted() -> None:
-    """Before a dozen there is little to be seen, and nothing before the first look."""
-    logs = np.repeat([0.0, 0.5], 5)
+@pytest.mark.parametrize(("share", "word"), [(0.1, "faster"), (-0.1, "slower")])
+def test_the_first_reads_half_of_what_the_order_makes(share: float, word: str) -> None:
+    """Launches that base begins differ by twice the share from those that head begins."""
+    assert [f"the side that begins reads 10.0 % {word}"] == _said(
+        np.zeros(LAUNCHES), first_is_faster=math.expm1(share)
+    )
 
-    assert [] == _said(logs)
-    assert [] == list(doubts(_pairs(np.zeros(2)), None))
+
+@pytest.mark.parametrize(("launches", "doubted"), [(10, False), (11, False), (12, True), (13, True)])
+def test_few_launches_are_not_doubted(launches: int, *, doubted: bool) -> None:
+    """Before a dozen there is little to be seen, even where the order decides all."""
+    assert doubted == bool(_said(np.zeros(launches), first_is_faster=0.1))
+
+
+@pytest.mark.parametrize("launches", [2, LAUNCHES])
+def test_nothing_is_doubted_without_an_interval(launches: int) -> None:
+    """There is none before the first look, and none that would rest on the assumptions."""
+    assert [] == list(doubts(_pairs(np.zeros(launches), first_is_faster=0.1), None))
 
 
 def test_neighbours_that_alternate_do_no_harm() -> None:
