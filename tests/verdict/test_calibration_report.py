@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from synthetic import build_row
 
 from perfkit.records import Row
-from perfkit.records.comparisons import Policy
+from perfkit.records.comparisons import Policy, Verdict
 from perfkit.records.policies import CalibrationPolicy, Rehearsal, judged_policy
 from perfkit.verdict.calibration import calibration_of, finished_cases
 
@@ -36,8 +36,9 @@ def _gate(
     planted: tuple[str, float] | None = None,
     finished: bool = True,
     study: str = "s",
+    launches: int = 20,
 ) -> Iterator[Row]:
-    """Yield the rows of a gate of 20 launches; ``ratios`` are the true ones by benchmark."""
+    """Yield the rows of a gate of so many launches; ``ratios`` are the true ones by benchmark."""
     name_planted, plant = planted or (None, None)
     policy = replace(
         POLICY,
@@ -46,7 +47,7 @@ def _gate(
     )
     source = np.random.default_rng([number, 7])
     for name, ratio in ratios.items():
-        for launch in range(20):
+        for launch in range(launches):
             head = 0.01 * ratio * float(np.exp(source.normal(0, sd)))
             for side, seconds in (("base", 0.01), ("head", head)):
                 yield build_row(
@@ -81,6 +82,15 @@ def test_a_good_gate_is_trusted() -> None:
     assert pytest.approx(1 - 0.05 ** (1 / 6)) == found.accused.high
 
 
+@pytest.mark.parametrize("reading", [-0.03, 0.1])
+def test_a_plant_is_read_as_a_change_whichever_way(reading: float) -> None:
+    """One that seems to make a benchmark faster reads below zero."""
+    found = calibration_of(_study(sd=0.0, reading=1 + reading), study="s", planned=12)
+
+    assert found is not None
+    assert pytest.approx([reading]) == [power.median_reading for power in found.powers]
+
+
 def test_a_gate_that_accuses_identical_code_is_not_trusted() -> None:
     """More accusations than alpha allows beyond doubt is exit code 1."""
     found = calibration_of(_study(ratio=1.1), study="s", planned=12)
@@ -103,6 +113,22 @@ def test_what_does_not_gate_is_not_held_against_alpha() -> None:
     assert (0, 0) == (found.accused.count, found.exit_code)
 
 
+@pytest.mark.parametrize(("open_ones", "code"), [(0, 0), (2, 0), (3, 3), (20, 3)])
+def test_a_tenth_may_stay_open(open_ones: int, code: int) -> None:
+    """Of twenty comparisons of identical code two, and with the third the gate leaves too much open."""
+    rows = [
+        row
+        for number in range(1, 11)
+        for place, name in enumerate(NAMES, 2 * (number - 1))
+        for row in _gate(number, ratios={name: 1.0}, sd=0.0, launches=5 if place < open_ones else 10)
+    ]
+
+    found = calibration_of(rows, study="s", planned=10)
+
+    assert found is not None
+    assert (open_ones, 20, code) == (found.undecided.count, found.undecided.of, found.exit_code)
+
+
 def test_a_noisy_machine_leaves_too_much_open() -> None:
     """Verdicts that stay undecided are exit code 3, and the margins that could be decided are told."""
     found = calibration_of(_study(sd=0.05), study="s", planned=12)
@@ -111,6 +137,57 @@ def test_a_noisy_machine_leaves_too_much_open() -> None:
     assert 3 == found.exit_code
     assert found.undecided.count > 6
     assert all(one.decidable is not None and one.decidable > 0.02 for one in found.benchmarks)
+
+
+def test_what_a_gate_and_an_iteration_take_is_told() -> None:
+    """Both in seconds."""
+    found = calibration_of(_study(gates=1), study="s", planned=2)
+
+    assert found is not None
+    assert 20.0 == found.median_gate_s
+    assert pytest.approx([0.01, 0.01], rel=1e-3) == [one.seconds for one in found.benchmarks]
+
+
+def _without_times(rows: Iterable[Row], verdict: Verdict) -> Iterator[Row]:
+    """Yield rows of a benchmark that could not be compared, for a reason."""
+    for row in rows:
+        outcome = replace(row.outcome, status="error", values=())
+        yield replace(row, outcome=outcome, policy=replace(judged_policy(row), verdict=verdict))
+
+
+@pytest.mark.parametrize(("launches", "reaches"), [(0, False), (1, False), (2, True)])
+def test_a_benchmark_that_hardly_ran_has_no_scatter_to_reckon_with(launches: int, *, reaches: bool) -> None:
+    """One that failed at its first launches is told without what the gate would find of it."""
+    rows = [*_gate(1, ratios={NAMES[0]: 1.0}), *_gate(1, ratios={NAMES[1]: 1.0}, launches=launches)]
+    rows += _without_times(_gate(1, ratios={NAMES[1]: 1.0}, launches=1), "FAILED")
+
+    found = calibration_of(rows, study="s", planned=1)
+
+    assert found is not None
+    whole, failed = found.benchmarks
+    assert whole.effect is not None
+    assert (launches, None, 0) == (failed.launches, failed.seconds, failed.unchanged.count)
+    assert [reaches, reaches] == [failed.effect is not None, failed.decidable is not None]
+
+
+def test_a_gate_whose_only_benchmark_failed_is_one_of_the_study() -> None:
+    """All that it has is the row of the failure."""
+    failure, _ = _without_times(_gate(1, ratios={NAMES[0]: 1.0}, launches=1), "FAILED")
+
+    found = calibration_of([failure], study="s", planned=1)
+
+    assert found is not None
+    assert (1, 20.0) == (found.gates, found.median_gate_s)
+    assert (0, 1) == (found.unchanged.count, found.unchanged.of)
+
+
+def test_gates_that_reach_no_look_find_nothing() -> None:
+    """Five launches of a benchmark are fewer than the ten at which it is judged first."""
+    found = calibration_of(list(_gate(1, ratios={NAMES[0]: 1.0}, launches=5)), study="s", planned=1)
+
+    assert found is not None
+    (one,) = found.benchmarks
+    assert (5, None, None, 3) == (one.launches, one.effect, one.decidable, found.exit_code)
 
 
 def test_noise_is_told_by_benchmark() -> None:
@@ -128,9 +205,11 @@ def test_noise_is_told_by_benchmark() -> None:
 
 
 def test_only_finished_gates_of_the_study_count() -> None:
-    """An interrupted gate has no verdict, and another study's gates are its own."""
-    rows = [*_study(gates=2), *_gate(9, ratios={NAMES[0]: 1.0}, finished=False)]
-    rows += _gate(10, ratios={NAMES[0]: 1.0}, study="other")
+    """An interrupted gate is partial or has no verdict, and another study's gates are its own."""
+    alike = {NAMES[0]: 1.0}
+    rows = [replace(row, partial=True) for row in _gate(8, ratios=alike)]
+    rows += [build_row(0.01, name=NAMES[0]), *_gate(9, ratios=alike, finished=False)]
+    rows += [*_gate(10, ratios=alike, study="other"), *_gate(11, ratios=alike, study="t"), *_study(gates=2)]
 
     found = calibration_of(rows, study="s", planned=4)
 
