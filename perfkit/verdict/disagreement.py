@@ -78,7 +78,7 @@ def _disagreement(
         return None
     if all(_is_same(counts[metric]) for metric in _OF_WORK if metric in counts):
         return _of_same_counts(one, estimate, next(iter(costs)))
-    ratios = {metric: count.ratio or 0.0 for metric, count in costs.items()}
+    ratios = {metric: _ratio(count) for metric, count in costs.items()}
     if max(ratios.values()) <= 1 + _SAME and min(ratios.values()) <= _FELL:
         return _of_less_work(one, estimate, costs[min(ratios, key=lambda metric: ratios[metric])])
     if min(ratios.values()) >= 1 - _SAME and max(ratios.values()) >= 1 / _FELL:
@@ -90,9 +90,10 @@ def _of_same_counts(one: Comparison, estimate: Estimate, metric: str) -> Disagre
     if one.verdict not in ("REGRESSED", "IMPROVED"):
         return None
     noun, unseen = _COSTS[metric]
-    more, less = ("more work", "less work") if metric == INSTRUCTIONS else (f"more {noun}", f"fewer {noun}")
+    cause, more, less = "the machine, a library or the cache", "more work", "less work"
+    if unseen:
+        cause, more, less = f"the machine, a library, the cache{unseen}", f"more {noun}", f"fewer {noun}"
     ruled_out = more if one.verdict == "REGRESSED" else less
-    cause = f"the machine, a library, the cache{unseen}" if unseen else "the machine, a library or the cache"
     said = f"the same counts, {_change(estimate)}: {cause}, not {ruled_out}"
     return Disagreement(benchmark=one.benchmark.name, said=said)
 
@@ -129,12 +130,12 @@ def _half_way(count: ExactComparison) -> float:
 
     An interval that a wide margin makes UNCHANGED may hold a time that has followed the count.
     """
-    return (1 + (count.ratio or 0.0)) / 2
+    return (1 + _ratio(count)) / 2
 
 
 def _share_of(count: ExactComparison) -> str:
     """Return how much of a count is left, or has become of it: "half of the operators (120 to 60)"."""
-    noun, ratio = _COSTS[count.metric.name][0], count.ratio or 0.0
+    noun, ratio = _COSTS[count.metric.name][0], _ratio(count)
     if _HALF[0] <= ratio <= _HALF[1]:
         share = "half of the"
     elif _TWICE[0] <= ratio <= _TWICE[1]:
@@ -142,6 +143,11 @@ def _share_of(count: ExactComparison) -> str:
     else:
         share = f"{100 * (1 - ratio):.0f} % fewer" if ratio < 1 else f"{ratio:.1f} times the"
     return f"{share} {noun} ({count.base:,.0f} to {count.head:,.0f})"
+
+
+def _ratio(count: ExactComparison) -> float:
+    """Return head / base of a count that is known on both sides, and of which base has some."""
+    return count.ratio or 0.0
 
 
 def _is_same(count: ExactComparison) -> bool:

@@ -14,7 +14,9 @@ SLOWER = build_comparison("test_a", "REGRESSED", 1.09, 1.08, 1.1)
 FASTER = build_comparison("test_a", "IMPROVED", 0.91, 0.9, 0.92)
 SAME = build_comparison("test_a", "UNCHANGED", 1.0, 0.99, 1.01)
 OPEN = build_comparison("test_a", "INCONCLUSIVE", 1.0, 0.9, 1.1)
-WIDE = build_comparison("test_a", "UNCHANGED", 0.7, 0.6, 0.8, margin=0.5)
+WIDE = build_comparison("test_a", "UNCHANGED", 0.7, 0.7, 0.8, margin=0.5)
+WIDEST = build_comparison("test_a", "UNCHANGED", 0.7, 0.4, 0.9, margin=0.7)
+WIDE_UP = build_comparison("test_a", "UNCHANGED", 1.4, 1.2, 1.6, margin=0.7)
 
 
 def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactComparison]:
@@ -81,6 +83,21 @@ def _counts(**amounts: tuple[float | None, float | None]) -> list[ExactCompariso
                 " each takes less time, or something else does"
             ),
         ),
+        (
+            SAME,
+            _counts(operators=(100, 50), python_calls=(1000, 1005)),
+            "half of the operators (100 to 50), the same time: the time is spent elsewhere",
+        ),
+        (
+            SAME,
+            _counts(operators=(100, 200), python_calls=(1000, 995)),
+            "twice the operators (100 to 200), the same time: what was added takes too little to show",
+        ),
+        (
+            SAME,
+            _counts(operators=(100, 0)),
+            "100 % fewer operators (100 to 0), the same time: the time is spent elsewhere",
+        ),
     ],
 )
 def test_a_time_that_did_not_follow_is_told(
@@ -108,7 +125,14 @@ def test_a_time_that_did_not_follow_is_told(
         pytest.param(SLOWER, _counts(operators=(None, 5)), id="not known of base"),
         pytest.param(SLOWER, [build_count("test_a", "operators", 5, 5, exact=False)], id="not repeated"),
         pytest.param(SLOWER, [build_count("test_b", "operators", 5, 5)], id="another benchmark's"),
+        pytest.param(SLOWER, [build_count("test_0", "operators", 5, 5)], id="an earlier one's"),
         pytest.param(SAME, _counts(operators=(100, 50), python_calls=(10, 20)), id="counts disagree"),
+        pytest.param(SAME, _counts(operators=(100, 50), python_calls=(1000, 1006)), id="one of them grew"),
+        pytest.param(SAME, _counts(operators=(100, 200), python_calls=(1000, 994)), id="one of them fell"),
+        pytest.param(WIDE, _counts(operators=(100, 40)), id="as far as half-way"),
+        pytest.param(WIDEST, _counts(operators=(100, 0)), id="it may have followed all the way"),
+        pytest.param(WIDE_UP, _counts(operators=(100, 200)), id="within a wide margin above"),
+        pytest.param(WIDE_UP, _counts(operators=(100, 220)), id="as far as half-way above"),
     ],
 )
 def test_nothing_is_told_where_nothing_contradicts(
@@ -116,6 +140,50 @@ def test_nothing_is_told_where_nothing_contradicts(
 ) -> None:
     """Where time and work agree, or one of them is not known, there is no finding."""
     assert [] == list(disagreements([found], counts))
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "told"),
+    [
+        (100, 70, "30 % fewer operators"),
+        (100, 71, None),
+        (100, 56, "44 % fewer operators"),
+        (100, 55, "half of the operators"),
+        (100, 45, "half of the operators"),
+        (100, 44, "56 % fewer operators"),
+        (7, 10, "1.4 times the operators"),
+        (50, 71, None),
+        (50, 94, "1.9 times the operators"),
+        (10, 19, "twice the operators"),
+        (10, 21, "twice the operators"),
+        (50, 106, "2.1 times the operators"),
+    ],
+)
+def test_a_count_that_moved_far_is_told_in_round_words(base: int, head: int, told: str | None) -> None:
+    """From 30 % fewer, or its inverse, on; about half is half, and about twice is twice."""
+    said = [one.said.partition(" (")[0] for one in disagreements([SAME], _counts(operators=(base, head)))]
+
+    assert ([] if told is None else [told]) == said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"), [(1.99, "99.0 % slower"), (2.0, "2.0 times as slow"), (2.5, "2.5 times as slow")]
+)
+def test_a_time_that_doubled_is_told_as_so_many_times(ratio: float, told: str) -> None:
+    """Percents are for less than that."""
+    found = build_comparison("test_a", "REGRESSED", ratio, ratio - 0.1, ratio + 0.1)
+
+    (one,) = disagreements([found], _counts(instructions=(5, 5)))
+
+    assert one.said.startswith(f"the same counts, {told}: ")
+
+
+@pytest.mark.parametrize(("head", "same"), [(1004, True), (1006, False), (996, True), (994, False)])
+def test_a_count_that_moved_by_half_a_percent_is_the_same(head: int, *, same: bool) -> None:
+    """More says nothing of a slowdown, as long as it is not much more."""
+    found = list(disagreements([SLOWER], _counts(instructions=(1000, head))))
+
+    assert same == bool(found)
 
 
 def test_only_much_less_work_without_gain_is_worth_a_profile() -> None:
