@@ -18,6 +18,7 @@ from perfkit.verdict.from_rows import comparison_of, pairs_of
 from perfkit.verdict.judge import interval_error, last_look, pair_location
 
 _ACCUSING = ("REGRESSED", "IMPROVED")
+_UNMEASURED = ("FAILED", "TIMEOUT", "MISSING", "CHANGED")
 _TOLERATED_OPEN = 0.1
 
 
@@ -61,7 +62,10 @@ class Steadiness:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """A calibration as far as it has run; the first three shares are of the gates of identical code."""
+    """A calibration as far as it has run; the first three shares are of the gates of identical code.
+
+    ``unmeasured`` counts how often a benchmark failed in them, took too long, or was on one side only.
+    """
 
     planned: int
     gates: int
@@ -74,6 +78,7 @@ class Calibration:
     benchmarks: tuple[Steadiness, ...]
     median_gate_s: float
     exit_code: int
+    unmeasured: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,7 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
     first = judged_policy(next(row for rows in gates[0].rows.values() for row in rows))
     accused = _share(sum(bool(gate.accused) for gate in alike), len(alike))
     undecided = _share(sum(verdict in UNDECIDED for verdict in verdicts), len(verdicts))
+    unmeasured = sum(verdict in _UNMEASURED for verdict in verdicts)
     policy = first.rules
     return Calibration(
         planned=planned,
@@ -119,7 +125,8 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
         powers=tuple(_powers(gates)),
         benchmarks=tuple(_steadiness(gates, policy)),
         median_gate_s=statistics.median(gate.wall_s for gate in gates),
-        exit_code=_exit_code(accused, undecided, policy),
+        exit_code=_exit_code(accused, undecided, unmeasured, policy),
+        unmeasured=unmeasured,
     )
 
 
@@ -231,11 +238,16 @@ def _share(count: int, of: int) -> Share:
     return Share(count=count, of=of, low=lower_bound(count, of), high=upper_bound(count, of))
 
 
-def _exit_code(accused: Share, undecided: Share, policy: Policy) -> int:
-    """Return 1 where the gate errs more often than alpha beyond doubt, 3 where it leaves too much open."""
+def _exit_code(accused: Share, undecided: Share, unmeasured: int, policy: Policy) -> int:
+    """Return 1 where the gate errs more often than alpha beyond doubt, 4 where it could not measure all.
+
+    It is 3 where it leaves too much open.
+    """
     if not accused.of:
         return EXIT_NOT_MEASURED
     if accused.low > policy.alpha:
         return EXIT_REGRESSED
+    if unmeasured:
+        return EXIT_NOT_MEASURED
     too_open = undecided.count > _TOLERATED_OPEN * undecided.of
     return EXIT_INCONCLUSIVE if too_open else EXIT_PASS

@@ -46,8 +46,12 @@ def _offered(rules: str) -> Group:
 def decision_sentence(found: Calibration) -> str:
     """Return a sentence that says whether the gate's error rates hold here, with the exit code."""
     margin, code = percent(found.margin), f"exit code {found.exit_code}"
-    if found.exit_code == EXIT_NOT_MEASURED:
+    if not found.accused.of:
         return f"NOT MEASURED: no gate of identical code has run; {code}"
+    if found.exit_code == EXIT_NOT_MEASURED:
+        missed = f"{found.unmeasured} of {counted(found.undecided.of, 'verdict')} on identical code"
+        what = "a benchmark that failed or took too long: mend it, or leave it out with --select"
+        return f"NOT MEASURED: {missed} came of {what}; {code}"
     accused = f"{found.accused.count} of {counted(found.accused.of, 'gate')} of identical code"
     if found.exit_code == EXIT_REGRESSED:
         return f"NOT TO BE TRUSTED: {accused} accused or praised it, more than alpha allows; {code}"
@@ -88,6 +92,8 @@ def _rates(found: Calibration) -> Table:
     )
     table.add_row("identical code: UNCHANGED", *_cells(found.unchanged), _at_least(found.unchanged))
     table.add_row("identical code: undecided", *_cells(found.undecided), _at_most(found.undecided))
+    if found.unmeasured:
+        table.add_row("identical code: not measured", f"{found.unmeasured} of {found.undecided.of}")
     for power in found.powers:
         reading = "" if power.median_reading is None else f", read as {100 * power.median_reading:+.1f} %"
         others = f", others accused in {power.others_accused}" if power.others_accused else ""

@@ -132,7 +132,7 @@ def mutants_of(module: str) -> list[Mutant]:
     mistake.
     """
     # Only `make mutants` installs it.
-    from cosmic_ray.ast import get_ast  # type: ignore[import-not-found,unused-ignore]
+    from cosmic_ray.ast import get_ast  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     source = (ROOT / module).read_text()
     passed_over = _never_computed(source)
@@ -151,9 +151,9 @@ def mutants_of(module: str) -> list[Mutant]:
 
 def _changes_of(part: str) -> Iterator[tuple[tuple[int, int], str, str]]:
     """Yield each change of a piece of code: its line and column, its kind, and the code with it."""
-    from cosmic_ray import plugins  # type: ignore[import-not-found,unused-ignore]
-    from cosmic_ray.ast import ast_nodes, get_ast  # type: ignore[import-not-found,unused-ignore]
-    from cosmic_ray.mutating import mutate_code  # type: ignore[import-not-found,unused-ignore]
+    from cosmic_ray import plugins  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from cosmic_ray.ast import ast_nodes, get_ast  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    from cosmic_ray.mutating import mutate_code  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     nodes, lines = list(ast_nodes(get_ast(part))), part.splitlines()
     for name in plugins.operator_names():

@@ -181,6 +181,22 @@ def test_a_gate_whose_only_benchmark_failed_is_one_of_the_study() -> None:
     assert (0, 1) == (found.unchanged.count, found.unchanged.of)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "missed", "code"), [("FAILED", 1, 4), ("TIMEOUT", 1, 4), ("MISSING", 1, 4), ("SKIPPED", 0, 0)]
+)
+def test_what_could_not_be_measured_is_not_trusted(verdict: Verdict, missed: int, code: int) -> None:
+    """However well the other gates went: nobody knows whether that benchmark would have been accused.
+
+    What its own test skips was not to be measured.
+    """
+    rows = [*_study(reading=1.5), *_without_times(_gate(99, ratios={NAMES[0]: 1.0}, launches=1), verdict)]
+
+    found = calibration_of(rows, study="s", planned=13)
+
+    assert found is not None
+    assert (missed, 0, code) == (found.unmeasured, found.accused.count, found.exit_code)
+
+
 def test_gates_that_reach_no_look_find_nothing() -> None:
     """Five launches of a benchmark are fewer than the ten at which it is judged first."""
     found = calibration_of(list(_gate(1, ratios={NAMES[0]: 1.0}, launches=5)), study="s", planned=1)

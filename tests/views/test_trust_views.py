@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console, RenderableType
 from synthetic import ENVIRONMENT, MACHINE, build_comparison, build_report
 
+from perfkit.errors import EXIT_NOT_MEASURED
 from perfkit.records.comparisons import ApartReport, Comparison, Policy
 from perfkit.stats.components import Components
 from perfkit.verdict.calibration import Calibration, Power, Share, Steadiness
 from perfkit.verdict.exit_code import exit_code
 from perfkit.verdict.fitness import Condition, Fitness, Noise
 from perfkit.views.apart import apart_view
-from perfkit.views.calibration import calibration_view, offered_configuration
+from perfkit.views.calibration import calibration_view, decision_sentence, offered_configuration
 from perfkit.views.doctor import doctor_view
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20))
@@ -42,7 +43,7 @@ def _share(count: int, of: int) -> Share:
 
 
 def _calibration(
-    *, code: int = 0, decidable: Sequence[float | None] = (0.015,), accused: int = 0
+    *, code: int = 0, decidable: Sequence[float | None] = (0.015,), accused: int = 0, failed: int = 0
 ) -> Calibration:
     return Calibration(
         planned=60,
@@ -52,6 +53,7 @@ def _calibration(
         accused=_share(accused, 20),
         unchanged=_share(100, 120),
         undecided=_share(20, 120),
+        unmeasured=failed,
         powers=(Power(plant=0.05, found=_share(18, 20), others_accused=1, median_reading=0.048),),
         benchmarks=tuple(
             Steadiness(
@@ -82,15 +84,24 @@ def _calibration(
             "NOT TO BE TRUSTED: 20 of 20 gates of identical code accused or praised it, more than",
         ),
         (3, "TOO NOISY for a margin of 2 %: 17 % of the verdicts stayed undecided"),
-        (4, "NOT MEASURED: no gate of identical code has run"),
+        (4, "NOT MEASURED: 3 of 120 verdicts on identical code came of a benchmark that failed or took too"),
     ],
 )
 def test_a_calibration_ends_with_its_decision(code: int, said: str) -> None:
     """Each exit code has its sentence."""
-    words = _words(calibration_view(_calibration(code=code, accused=20 if code == 1 else 0)))
+    failed = 3 if code == EXIT_NOT_MEASURED else 0
+    words = _words(calibration_view(_calibration(code=code, accused=20 if code == 1 else 0, failed=failed)))
 
     assert said in words
     assert words.endswith(f"exit code {code}")
+    assert ("identical code: not measured 3 of 120" in words) == bool(failed)
+
+
+def test_a_calibration_of_plants_alone_was_not_measured() -> None:
+    """Nothing is known of identical code."""
+    none = replace(_calibration(code=4), accused=_share(0, 0))
+
+    assert "NOT MEASURED: no gate of identical code has run; exit code 4" == decision_sentence(none)
 
 
 def test_a_calibration_tells_counts_with_bounds() -> None:
