@@ -197,24 +197,26 @@ def main_effects(effects: Iterable[Effect]) -> tuple[Effect, ...]:
 def crossovers(experiment: Experiment, effects: Sequence[Effect], response: Response) -> list[Crossover]:
     """Return where the simple effect of one factor changes its sign along another, which holds sizes.
 
-    Two neighbouring sizes whose intervals both contain no change give no crossing.
+    Of the ``response`` less is better, as of all times. Two neighbouring sizes whose intervals both contain
+    no change give no crossing.
     """
     simple = [
-        effect
+        (effect, effect.value)
         for effect in effects
         if effect.response == response and effect.contrast.kind == "simple" and effect.value is not None
     ]
     found = []
     for along in (factor for factor in experiment.factors if factor.is_numeric):
-        groups: dict[tuple[object, ...], list[Effect]] = {}
-        for effect in simple:
-            if along.name in effect.contrast.at:
-                rest = tuple(
-                    (name, level) for name, level in effect.contrast.at.items() if name != along.name
-                )
-                groups.setdefault((effect.contrast.factor, effect.contrast.level, rest), []).append(effect)
+        groups: dict[str, list[_Point]] = {}
+        for effect, ratio in simple:
+            rest = dict(effect.contrast.at)
+            if along.name in rest:
+                size = float(rest.pop(along.name))
+                # As text: True equals 1.
+                key = repr((effect.contrast.factor, effect.contrast.level, rest))
+                groups.setdefault(key, []).append(_Point(size=size, ratio=ratio, effect=effect, rest=rest))
         for group in groups.values():
-            ordered = sorted(group, key=lambda effect: float(effect.contrast.at[along.name]))
+            ordered = sorted(group, key=lambda point: point.size)
             found += [
                 crossing
                 for low, high in itertools.pairwise(ordered)
@@ -413,23 +415,31 @@ def _mean_change(
     return sum(changes) / len(changes)
 
 
-def _crossing(along: str, low: Effect, high: Effect) -> Crossover | None:
-    if low.value is None or high.value is None or not (_excludes_one(low) or _excludes_one(high)):
-        return None
-    below, above = (float(effect.contrast.at[along]) for effect in (low, high))
-    size = crossing((below, low.value), (above, high.value))
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """The known ratio of a simple effect at a size, and the levels of the ``rest`` of the other factors."""
+
+    size: float
+    ratio: float
+    effect: Effect
+    rest: Mapping[str, Level]
+
+
+def _crossing(along: str, low: _Point, high: _Point) -> Crossover | None:
+    certain = [_excludes_one(point.effect) for point in (low, high)]
+    size = crossing((low.size, low.ratio), (high.size, high.ratio)) if any(certain) else None
     if size is None:
         return None
     return Crossover(
-        factor=low.contrast.factor,
-        level=low.contrast.level,
-        at={name: level for name, level in low.contrast.at.items() if name != along},
+        factor=low.effect.contrast.factor,
+        level=low.effect.contrast.level,
+        at=low.rest,
         along=along,
-        below=below,
-        above=above,
+        below=low.size,
+        above=high.size,
         size=size,
-        better_below=(low.value < 1) == (low.response.better == "lower"),
-        certain=_excludes_one(low) and _excludes_one(high),
+        better_below=low.ratio < 1,
+        certain=all(certain),
     )
 
 

@@ -23,7 +23,10 @@ from scipy.stats import t as student
 
 from perfkit.records.experiments import (
     ACCURACY,
+    HOST_PEAK,
+    LOSS,
     SAMPLE_TIME,
+    SKIPPED_STEPS,
     TENSOR_PEAK,
     TOTAL_TIME,
     ExperimentRecord,
@@ -38,8 +41,10 @@ from perfkit.verdict.effects import (
     contrasts_of,
     crossovers,
     effects_of,
+    exit_code_of,
     finished_blocks,
     interval_error,
+    is_comparable,
     is_decided,
     judged_blocks,
     looks_of,
@@ -145,9 +150,11 @@ def test_one_factor_has_only_main_effects() -> None:
 
 def test_two_factors_are_compared_at_each_other_s_levels() -> None:
     """Of 2 x 3 variants: three main effects, 3 + 2 x 2 simple ones, two interactions."""
-    kinds = [contrast.kind for contrast in contrasts_of(build_experiment(SIZES))]
+    contrasts = contrasts_of(build_experiment(SIZES))
+    kinds = [contrast.kind for contrast in contrasts]
 
     assert [3, 7, 2] == [kinds.count(kind) for kind in ("main", "simple", "interaction")]
+    assert {("precision", "default"), ("batch_size", 2)} == {(one.factor, one.reference) for one in contrasts}
 
 
 def test_true_and_one_are_different_levels() -> None:
@@ -169,6 +176,41 @@ def test_a_response_without_a_natural_zero_is_compared_by_difference() -> None:
 
     assert pytest.approx(0.02) == effect.value
     assert effect.verdict is None
+
+
+@pytest.mark.parametrize(
+    ("response", "first", "second"), [(LOSS, 0.5, 0.25), (LOSS, -0.5, -2.0), (SKIPPED_STEPS, 0.0, 2.0)]
+)
+def test_a_difference_may_be_of_any_two_numbers(response: Response, first: float, second: float) -> None:
+    """Of what went down as well, and of numbers at zero or below it."""
+    block = {"precision=default": first, "precision=bf16": second}
+    effect = _effect(
+        effects_of(_record(PRECISIONS, block, block, response=response)), "main", "precision", response
+    )
+
+    assert (second - first, second - first, 2) == (effect.value, effect.low, effect.blocks)
+
+
+@pytest.mark.parametrize("none", [0.0, -1.0])
+def test_a_time_that_is_not_above_zero_is_none(none: float) -> None:
+    """It has no ratio to another one, so that its block does not count."""
+    whole = {"precision=default": 1.0, "precision=bf16": 2.0}
+    broken = {"precision=default": none, "precision=bf16": 2.0}
+
+    assert 2 == _effect(effects_of(_record(PRECISIONS, whole, broken, whole)), "main", "precision").blocks
+
+
+@pytest.mark.parametrize(
+    ("response", "blocks", "narrow"),
+    [(TOTAL_TIME, 9, False), (TOTAL_TIME, 10, True), (TOTAL_TIME, 11, True), (HOST_PEAK, 2, True)],
+)
+def test_few_times_that_agree_are_not_believed(response: Response, blocks: int, narrow: bool) -> None:  # noqa: FBT001
+    """As of a gate's launches: by chance all of nine blocks may be slow alike. Bytes are what they are."""
+    block = {"precision=default": 1.0, "precision=bf16": 2.0}
+    record = _record(PRECISIONS, *[block] * blocks, response=response)
+    effect = _effect(effects_of(record), "main", "precision", response)
+
+    assert narrow == (effect.low == pytest.approx(2.0) == effect.high)
 
 
 def test_a_variant_that_never_ran_is_left_out() -> None:
@@ -210,7 +252,17 @@ def test_what_was_counted_is_exact() -> None:
     effect = _effect(effects_of(_record(PRECISIONS, peaks=peaks)), "main", "precision", TENSOR_PEAK)
 
     assert (0.75, 0.75, 0.75) == pytest.approx((effect.value, effect.low, effect.high))
-    assert (None, "IMPROVED") == (effect.confidence, effect.verdict)
+    assert (None, "IMPROVED", 0) == (effect.confidence, effect.verdict, effect.blocks)
+
+
+def test_what_was_not_counted_of_a_variant_is_not_known() -> None:
+    """Where it was not watched in its first steps, it has nothing to compare."""
+    effect = _effect(
+        effects_of(_record(PRECISIONS, peaks={"precision=default": 400})), "main", "precision", TENSOR_PEAK
+    )
+
+    assert (None, None, 0) == (effect.value, effect.verdict, effect.blocks)
+    assert ("precision=bf16",) == effect.left_out
 
 
 def test_a_crossover_lies_between_the_sizes_where_the_sign_changes() -> None:
@@ -224,6 +276,46 @@ def test_a_crossover_lies_between_the_sizes_where_the_sign_changes() -> None:
     assert crossing.certain
     assert not crossing.better_below
     assert {} == crossing.at
+
+
+@pytest.mark.parametrize(("small", "large", "better_below"), [(1.25, 0.8, False), (0.8, 1.25, True)])
+def test_a_crossover_says_on_which_side_of_it_a_level_pays(
+    small: float,
+    large: float,
+    better_below: bool,  # noqa: FBT001
+) -> None:
+    """Where it takes less time."""
+    record = _record(PRECISIONS_AND_SIZES, *[_two_by_two(1.0, 1.0, small, large)] * 3)
+    (crossing,) = crossovers(record.experiment, effects_of(record), TOTAL_TIME)
+
+    assert better_below == crossing.better_below
+
+
+@pytest.mark.parametrize("other", [{"augmentation": ("lazy", "cached")}, {"workers": (1, True)}])
+def test_a_crossover_belongs_to_levels_of_the_other_factors(other: Mapping[str, Sequence[Level]]) -> None:
+    """It is looked for at each of them, and at one it may be while there is none at the next."""
+    ((name, (first, _)),) = other.items()
+    factors = {**PRECISIONS_AND_SIZES, **other}
+    block = dict.fromkeys((variant.name for variant in build_experiment(factors).variants), 1.0)
+    block[f"precision=bf16, batch_size=2, {name}={first}"] = 1.25
+    block[f"precision=bf16, batch_size=8, {name}={first}"] = 0.8
+    record = _record(factors, *[block] * 10)
+    found = crossovers(record.experiment, effects_of(record), TOTAL_TIME)
+
+    assert [("bf16", {name: first})] == [(one.level, one.at) for one in found if one.factor == "precision"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.5), (0.75, 1.0)])
+def test_an_interval_that_ends_at_no_change_contains_it(low: float, high: float) -> None:
+    """So that the size is not certain."""
+    record = _record(PRECISIONS_AND_SIZES, *[_two_by_two(1.0, 1.0, 1.25, 0.8)] * 3)
+    effects = [
+        replace(effect, low=low, high=high) if effect.contrast.at == {"batch_size": 2} else effect
+        for effect in effects_of(record)
+    ]
+    (crossing,) = crossovers(record.experiment, effects, TOTAL_TIME)
+
+    assert not crossing.certain
 
 
 def test_a_crossover_next_to_an_interval_that_contains_no_change_is_not_certain() -> None:
@@ -251,9 +343,18 @@ def test_effects_of_one_sign_do_not_cross() -> None:
     assert [] == crossovers(record.experiment, effects_of(record), TOTAL_TIME)
 
 
-@pytest.mark.parametrize(("looks", "blocks"), [((6, 9, 13, 18, 20), 20), ((6, 7), 7), ((6,), 6), ((3,), 3)])
+@pytest.mark.parametrize(
+    ("looks", "blocks"),
+    [
+        ((6, 9, 13, 18, 25, 35, 50, 70, 100, 150), 150),
+        ((6, 9, 13, 18, 20), 20),
+        ((6, 7), 7),
+        ((6,), 6),
+        ((3,), 3),
+    ],
+)
 def test_the_last_block_is_a_look(looks: tuple[int, ...], blocks: int) -> None:
-    """Whatever the number of blocks, all of them are judged."""
+    """Whatever the number of blocks, all are judged; kept experiments rely on the looks that they had."""
     assert looks == looks_of(build_experiment(PRECISIONS, blocks=blocks))
 
 
@@ -262,7 +363,9 @@ def test_blocks_after_a_look_wait_for_the_next(judged: int, done: int) -> None:
     """Eight blocks of a running experiment say what six of them do; once it has stopped all count."""
     stopped = synthetic_record(PRECISIONS, done=done)
 
-    assert judged == judged_blocks(replace(stopped, stopped=""))
+    running = replace(stopped, stopped="")
+    assert judged == judged_blocks(running)
+    assert {judged} == {effect.blocks for effect in effects_of(running) if effect.response == SAMPLE_TIME}
     assert done == judged_blocks(stopped)
 
 
@@ -278,6 +381,43 @@ def test_a_block_is_finished_without_what_has_failed() -> None:
 
     assert 3 == finished_blocks(record)
     assert 2 == finished_blocks(replace(record, trials=record.trials[:-1]))
+
+
+def test_where_every_variant_has_failed_no_block_is_finished() -> None:
+    """Though no variant is left to wait for."""
+    nothing: dict[str, float | None] = {"precision=default": None, "precision=bf16": None}
+
+    assert 0 == finished_blocks(_record(PRECISIONS, nothing))
+
+
+def test_a_variant_needs_another_one_to_be_compared_with() -> None:
+    """Of one alone no further block would say anything."""
+    fine: dict[str, float | None] = {"precision=default": 1.0, "precision=bf16": 1.0}
+
+    assert is_comparable(_record(PRECISIONS, fine))
+    assert not is_comparable(_record(PRECISIONS, {**fine, "precision=bf16": None}))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "decided", "code"),
+    [
+        pytest.param([], False, 3, id="nothing measured"),
+        pytest.param([(1.0, 2.0)] * 6, True, 0, id="slower for certain"),
+        pytest.param([(1.0, 1.0)] * 20, True, 0, id="the same for certain"),
+        pytest.param([(1.0, 1.1), (1.1, 1.0)] * 3, False, 3, id="now slower and now faster"),
+        pytest.param([(1.0, 2.0)] * 6 + [(1.0, None)], False, 4, id="a trial failed"),
+    ],
+)
+def test_an_experiment_passes_where_its_main_effects_are_decided(
+    blocks: Sequence[tuple[float, float | None]],
+    decided: bool,  # noqa: FBT001
+    code: int,
+) -> None:
+    """Slower is an answer as well as faster; a trial that failed is one that nobody has."""
+    pairs = ({"precision=default": first, "precision=bf16": second} for first, second in blocks)
+    record = _record(PRECISIONS, *pairs)
+
+    assert (decided, code) == (is_decided(record), exit_code_of(record))
 
 
 def test_two_blocks_that_scatter_widely_have_an_interval_without_end() -> None:
