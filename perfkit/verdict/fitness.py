@@ -116,10 +116,12 @@ def _noise(
     margin: float,
 ) -> Noise:
     sd = statistics.stdev(map(pair_location, pairs))
-    error = interval_error(pairs, policy, look=launches or policy.looks[0])
-    # What launches of one generation may have in common widens the interval of a gate.
-    wide = sd * widening([pair.preloader for pair in pairs], policy.shared_variance)
-    half_width, effect = _reach(wide, launches, error=error, policy=policy, margin=margin)
+    half_width, effect = None, None
+    if launches is not None:
+        # What launches of one generation may have in common widens the interval of a gate.
+        wide = sd * widening([pair.preloader for pair in pairs], policy.shared_variance)
+        error = interval_error(pairs, policy, look=launches)
+        half_width, effect = _reach(wide, launches, error=error, policy=policy, margin=margin)
     return Noise(
         benchmark=name,
         measured=len(pairs),
@@ -131,12 +133,8 @@ def _noise(
     )
 
 
-def _reach(
-    sd: float, launches: int | None, *, error: float, policy: Policy, margin: float
-) -> tuple[float, float] | tuple[None, None]:
-    """Return the half-width after so many launches, and the slowdown that they find; None before a look."""
-    if launches is None:
-        return None, None
+def _reach(sd: float, launches: int, *, error: float, policy: Policy, margin: float) -> tuple[float, float]:
+    """Return the half-width after so many launches, and the slowdown that they find."""
     trimmed_from = policy.trimmed_from
     half_width = expected_half_width(sd, launches, error=error, trimmed_from=trimmed_from)
     return math.expm1(half_width), minimum_detectable_effect(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from synthetic import MACHINE
 
 from perfkit.records.comparisons import LaunchPair, Policy
-from perfkit.verdict.fitness import Fitness, Noise, judge_fitness, judge_noise
+from perfkit.verdict.fitness import Condition, Fitness, Noise, judge_fitness, judge_noise
 
 POLICY = Policy(alpha=0.01, family=6, looks=(10, 20, 40))
+STEADY = Condition(name="governor", found="performance", state="good")
 
 
 def _launches(sd: float, count: int) -> tuple[LaunchPair, ...]:
@@ -20,18 +23,25 @@ def _launches(sd: float, count: int) -> tuple[LaunchPair, ...]:
     )
 
 
-def _noise(sd: float, *, count: int = 200, launch_s: float = 0.5, seconds: float = 20) -> tuple[Noise, ...]:
+def _noise(
+    sd: float,
+    *,
+    count: int = 200,
+    launch_s: float = 0.5,
+    seconds: float = 20,
+    policy: Policy = POLICY,
+) -> tuple[Noise, ...]:
     return judge_noise(
         {"b.py::test_a": _launches(sd, count)},
         launch_s=launch_s,
-        policy=POLICY,
+        policy=policy,
         margin=0.02,
         seconds_per_benchmark=seconds,
     )
 
 
 def _fitness(*noises: Noise, margin: float = 0.02) -> Fitness:
-    return judge_fitness(MACHINE, [], noises, policy=POLICY, margin=margin, seconds_per_benchmark=20)
+    return judge_fitness(MACHINE, [STEADY], noises, policy=POLICY, margin=margin, seconds_per_benchmark=20)
 
 
 def test_noise_is_read_off_the_launches() -> None:
@@ -60,6 +70,26 @@ def test_a_machine_is_fit_where_identical_code_would_be_unchanged(sd: float, fit
     found = _fitness(*_noise(sd))
 
     assert (fit, code) == (found.fit, found.exit_code)
+    assert (STEADY,) == found.conditions
+
+
+def test_an_interval_that_reaches_the_margin_does_not_fit() -> None:
+    """Of identical code a gate would not say UNCHANGED then."""
+    (noise,) = _noise(0.01)
+
+    assert _fitness(replace(noise, half_width=0.0199)).fit
+    assert not _fitness(replace(noise, half_width=0.02)).fit
+
+
+def test_what_launches_of_one_generation_share_widens_the_interval() -> None:
+    """As it does in a gate, though their scatter does not show it: groups of four here."""
+    (apart,) = _noise(0.01)
+    (sharing,) = _noise(0.01, policy=replace(POLICY, shared_variance=1.0))
+
+    assert apart.launch_sd == sharing.launch_sd
+    assert apart.half_width is not None
+    assert sharing.half_width is not None
+    assert 1.5 * apart.half_width < sharing.half_width < 2.0 * apart.half_width
 
 
 def test_the_noisiest_benchmark_decides() -> None:
@@ -75,7 +105,8 @@ def test_a_smaller_margin_asks_for_more() -> None:
 
 
 def test_too_few_launches_are_not_measured() -> None:
-    """Four launches tell no scatter: that is exit code 4, never a pass."""
+    """Four launches tell no scatter, five do: that is exit code 4, never a pass."""
+    assert [5] == [noise.measured for noise in _noise(0.001, count=5)]
     found = _fitness(*_noise(0.001, count=4))
 
     assert ((), False, 4) == (found.noises, found.fit, found.exit_code)
