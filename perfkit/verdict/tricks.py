@@ -19,8 +19,6 @@ Answer = Literal["helps", "hurts", "no difference", "cannot tell", "not the same
 ANSWERS: tuple[Answer, ...] = (
     "helps", "hurts", "no difference", "cannot tell", "not the same", "failed",
 )  # fmt: skip
-# The number of tricks that are tried together.
-_PAIR = 2
 _OF_VERDICT: Mapping[Verdict, Answer] = {
     "IMPROVED": "helps",
     "REGRESSED": "hurts",
@@ -135,14 +133,13 @@ def interactions(results: Sequence[TrickResult]) -> list[Interaction]:
 
     All intervals of one report hold at once, so an interval made of three of them holds too.
     """
-    alone = {one.case.name: one for one in results if len(one.case.tricks) == 1}
+    known = {one.case.name: one.comparison.estimate for one in results}
     found = []
     for both in results:
-        parts = [alone.get(replace(both.case, trick=name).name) for name in both.case.tricks]
-        estimates = [one.comparison.estimate for one in (both, *parts) if one is not None]
-        known = [estimate for estimate in estimates if estimate is not None]
-        if len(parts) == _PAIR and len(known) == 1 + _PAIR:
-            found.append(_interaction(both, *known))
+        names = (replace(both.case, trick=trick).name for trick in both.case.tricks)
+        match [both.comparison.estimate, *map(known.get, names)]:
+            case [Estimate() as joint, Estimate() as one, Estimate() as other]:
+                found.append(_interaction(both, joint, one, other))
     return found
 
 
@@ -165,15 +162,15 @@ def ranked(results: Iterable[TrickResult]) -> list[TrickResult]:
 
 def size_crossings(results: Iterable[TrickResult]) -> list[SizeCrossing]:
     """Return where a trick's answer turns from "helps" to "hurts" or back, between sizes that were tried."""
-    by_trick: dict[str, list[TrickResult]] = {}
+    by_trick: dict[str, list[tuple[float, TrickResult]]] = {}
     for one in results:
         if one.answer in {"helps", "hurts"} and one.ratio:
-            by_trick.setdefault(one.case.trick, []).append(one)
+            by_trick.setdefault(one.case.trick, []).append((one.ratio, one))
     found = []
     for trick, decided in by_trick.items():
-        ordered = sorted(decided, key=lambda one: one.case.size)
-        for low, high in itertools.pairwise(ordered):
-            size = crossing((low.case.size, low.ratio or 1.0), (high.case.size, high.ratio or 1.0))
+        ordered = sorted(decided, key=lambda pair: pair[1].case.size)
+        for (first, low), (second, high) in itertools.pairwise(ordered):
+            size = crossing((low.case.size, first), (high.case.size, second))
             if size is not None:
                 found.append(
                     SizeCrossing(

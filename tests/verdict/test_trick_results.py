@@ -6,13 +6,22 @@ import random
 from dataclasses import replace
 
 import pytest
+from synthetic import ENVIRONMENT, MACHINE, START
 
 from perfkit.jobs.tricks import LOOKS
-from perfkit.records import Benchmark, Metric
+from perfkit.records import Benchmark, Commit, Metric
 from perfkit.records.comparisons import Comparison, Estimate, ExactComparison, LaunchPair, Policy, Verdict
 from perfkit.records.tricks import Equivalence, TrickCase
 from perfkit.verdict.judge import compare
-from perfkit.verdict.tricks import TrickResult, helping, interactions, ranked, size_crossings, suggested
+from perfkit.verdict.tricks import (
+    TrickResult,
+    TricksReport,
+    helping,
+    interactions,
+    ranked,
+    size_crossings,
+    suggested,
+)
 
 SAME = Equivalence(equal=True, largest=0.0)
 POLICY = Policy(alpha=0.01, family=27, looks=LOOKS)
@@ -48,6 +57,7 @@ def _result(
         ("REGRESSED", "hurts"),
         ("UNCHANGED", "no difference"),
         ("INCONCLUSIVE", "cannot tell"),
+        ("NOT REACHED", "cannot tell"),
         ("FAILED", "failed"),
         ("TIMEOUT", "failed"),
     ],
@@ -76,6 +86,17 @@ def test_those_that_help_most_come_first() -> None:
     assert ["a", "b", "d", "c", "e"] == [one.case.trick for one in ranked(results)]
 
 
+def test_what_was_not_timed_ranks_as_no_gain() -> None:
+    """Among those with the same answer it stands between what seems faster and what seems slower."""
+    results = [
+        _result("INCONCLUSIVE", 1.1, name="a"),
+        _result("NOT REACHED", name="b"),
+        _result("INCONCLUSIVE", 0.9, name="c"),
+    ]
+
+    assert ["c", "b", "a"] == [one.case.trick for one in ranked(results)]
+
+
 def test_where_the_answer_turns() -> None:
     """Between the sizes that were decided; an undecided one between them is passed over."""
     results = [
@@ -92,22 +113,33 @@ def test_where_the_answer_turns() -> None:
     assert found.size == pytest.approx(16)
 
 
-def test_the_peak_is_told_where_both_sides_have_one() -> None:
-    """In bytes."""
-    peak = ExactComparison(
+def _count(metric: str, base: float | None, head: float | None) -> ExactComparison:
+    return ExactComparison(
         benchmark=Benchmark(name="one", version="1"),
-        metric=Metric(name="peak", unit="B", exact=True),
+        metric=Metric(name=metric, unit="B", exact=True),
         verdict="UNCHANGED",
         margin=0.05,
         gating=False,
-        base=100.0,
-        head=60.0,
+        base=base,
+        head=head,
     )
-    plain = _result("UNCHANGED", 1.0)
 
-    assert None is plain.peak_moved
-    counted = TrickResult(case=plain.case, comparison=plain.comparison, equivalence=SAME, exact=(peak,))
-    assert -40.0 == counted.peak_moved
+
+@pytest.mark.parametrize(
+    ("counts", "moved"),
+    [
+        ([], None),
+        ([_count("allocated", 7.0, 9.0)], None),
+        ([_count("allocated", 7.0, 9.0), _count("peak", 100.0, 60.0)], -40.0),
+        ([_count("peak", None, 60.0)], None),
+        ([_count("peak", 100.0, None)], None),
+    ],
+)
+def test_the_peak_is_told_where_both_sides_have_one(
+    counts: list[ExactComparison], moved: float | None
+) -> None:
+    """In bytes; no other count stands for it."""
+    assert moved == replace(_result("UNCHANGED", 1.0), exact=tuple(counts)).peak_moved
 
 
 @pytest.mark.parametrize("sd", [0.005, 0.03])
@@ -198,3 +230,28 @@ def test_tricks_without_a_time_of_their_own_have_no_interaction() -> None:
 
     assert not interactions([both, _on_loop("IMPROVED", 0.8, "a")])
     assert not interactions([both, _on_loop("IMPROVED", 0.8, "a"), without])
+
+
+def test_three_tricks_together_have_no_interaction_of_two() -> None:
+    """Not even where the time of one of them is not known."""
+    results = [_on_loop("IMPROVED", 0.8, name) for name in ("a", "b", "a+b+c")]
+
+    assert not interactions(results)
+    assert not interactions([*results, _on_loop("IMPROVED", 0.8, "c")])
+
+
+def test_a_report_read_from_the_ledger_waited_for_nobody() -> None:
+    """Rows do not say it: only who ran it knows how long another perfkit kept it waiting."""
+    report = TricksReport(
+        run_id="r1",
+        recorded_at=START,
+        commit=Commit(sha="a" * 40),
+        machine=MACHINE,
+        environment=ENVIRONMENT,
+        policy=POLICY,
+        wall_s=7.0,
+        results=(),
+        left_out={},
+    )
+
+    assert (0.0, None, ()) == (report.waited_s, report.unrecorded, report.claims)
