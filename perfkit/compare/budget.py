@@ -32,8 +32,8 @@ class Candidate:
     next_look_s: float
     decision_s: float | None
     suspect: bool
-    changed: bool = True
-    begun: bool = True
+    changed: bool
+    begun: bool
 
 
 def share_out(candidates: Iterable[Candidate], left_s: float) -> set[str]:
