@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START
 
+from perfkit.records import Environment, Machine
 from perfkit.records.surroundings import Surroundings
-from perfkit.verdict.surroundings import surrounding_changes
+from perfkit.verdict.surroundings import lasting_changes, surrounding_changes
 
 
 def _surroundings(*, driver: str = "550", **facts: str) -> Surroundings:
@@ -33,9 +34,11 @@ def test_another_major_version_of_the_driver_forbids() -> None:
 @pytest.mark.parametrize(
     ("fact", "before", "after", "weight"),
     [
-        ("gpu0_temperature_c_before", "40", "44", None),
+        ("gpu0_temperature_c_before", "40", "45", None),
+        ("gpu0_temperature_c_before", "40", "45.5", "may matter"),
         ("gpu0_temperature_c_before", "40", "70", "may matter"),
         ("gpu0_sm_mhz_after", "1980", "1965", None),
+        ("gpu0_sm_mhz_after", "2000", "1960", None),
         ("gpu0_sm_mhz_after", "1980", "1410", "may matter"),
         ("gpu0_power_w_before", "100", "101", None),
         ("gpu0_power_w_before", "100", "300", "means little"),
@@ -51,3 +54,54 @@ def test_what_moves_with_each_launch_is_told_where_it_moved_far(
     changes = surrounding_changes(_surroundings(**{fact: before}), _surroundings(**{fact: after}))
 
     assert ([weight] if weight else []) == [change.weight for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("fact", "weight"),
+    [("kernel", "may matter"), ("gpu0_sm_mhz_after", "may matter"), ("load_1min", "means little")],
+)
+def test_what_is_known_of_one_machine_alone_is_told(fact: str, weight: str) -> None:
+    """Nobody knows how near the other one is, or whether it has such a device at all."""
+    known, unknown = _surroundings(**{fact: "1980"}), _surroundings()
+
+    assert [("1980", None, weight)] == [
+        (one.before, one.after, one.weight) for one in surrounding_changes(known, unknown)
+    ]
+    assert [(None, "1980", weight)] == [
+        (one.before, one.after, one.weight) for one in surrounding_changes(unknown, known)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fact", "lasts"),
+    [
+        ("cpu", True),
+        ("kernel", True),
+        ("gpu_driver", True),
+        ("node", False),
+        ("load_1min", False),
+        ("gpu0_temperature_c_before", False),
+        ("gpu0_sm_mhz_after", False),
+        ("gpu0_reserved_bytes", False),
+    ],
+)
+def test_what_passes_explains_no_lasting_change(fact: str, lasts: bool) -> None:  # noqa: FBT001
+    """Loads, names and the moments of a device differ between any two runs, and are not its cause."""
+    before, after = (Machine(machine_id="m", facts={fact: value}) for value in ("1", "100"))
+
+    found = lasting_changes((before, ENVIRONMENT), (after, ENVIRONMENT))
+
+    assert ([("machine", fact, "1", "100")] if lasts else []) == [
+        (one.of, one.fact, one.before, one.after) for one in found
+    ]
+
+
+def test_software_comes_first_of_what_may_explain_a_lasting_change() -> None:
+    """It changes most often."""
+    newer = Environment(env_id="e2", facts={**ENVIRONMENT.facts, "torch": "2.14.0"})
+    other = Machine(machine_id="m2", facts={**MACHINE.facts, "cpu": "Other CPU"})
+
+    assert [("environment", "torch", "2.13.0", "2.14.0"), ("machine", "cpu", "Test CPU", "Other CPU")] == [
+        (one.of, one.fact, one.before, one.after)
+        for one in lasting_changes((MACHINE, ENVIRONMENT), (other, newer))
+    ]
