@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from synthetic import build_row
 
+from perfkit.agent.cold_start import ColdStart
+from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.errors import LedgerError
-from perfkit.records import TYPICAL_TIME, Metric, Placement, Row, Side, Status
+from perfkit.records import TYPICAL_TIME, Benchmark, Metric, Placement, Row, Side, Status
 from perfkit.records.comparisons import LaunchPair, Policy, Verdict
 from perfkit.records.policies import JudgedPolicy
-from perfkit.verdict.from_rows import comparison_of, joined_pairs, pairs_of, policy_of
+from perfkit.verdict.from_rows import (
+    cold_start_values,
+    comparison_of,
+    count_of,
+    count_outcomes,
+    counts_of,
+    exact_comparisons_of,
+    is_count,
+    joined_pairs,
+    pairs_of,
+    policy_of,
+)
 from perfkit.verdict.judge import compare
 
 POLICY = Policy(alpha=0.01, family=3, looks=(3, 5))
+BENCHMARK = Benchmark(name="benchmarks/bench_a.py::test_a", version="v1")
+COUNTS = Counts(
+    counts=(
+        Count(
+            metric="python_calls",
+            unit="1",
+            values=(3.0, 3.0),
+            causes=(Cause(what="f", place="a.py:1", amount=3.0, text="f()"),),
+        ),
+        Count(metric="resident", unit="B", values=(100.0, 104.0), causes=()),
+    ),
+    not_counted={"flops": "torch is not there"},
+    training=True,
+)
 
 
 def _row(
@@ -70,6 +97,15 @@ def test_pairs_are_the_launches_that_timed_both_sides() -> None:
         LaunchPair(launch=0, preloader=0, base_s=(1.0, 1.5), head_s=(2.0, 2.5)),
         LaunchPair(launch=2, preloader=1, base_s=(3.0,), head_s=(4.0,)),
     ) == pairs_of(rows)
+
+
+@pytest.mark.parametrize(("order", "begins"), [(0, "head"), (1, "base"), (None, None)])
+def test_the_side_that_was_timed_first_begins(order: int | None, begins: Side | None) -> None:
+    """Head's row says whether it was the first or the second; old rows say nothing of it."""
+    rows = _rows([1.1])
+    ordered = [replace(row, placement=replace(row.placement, order=order)) for row in rows[:1]]
+
+    assert [begins] == [pair.begins for pair in pairs_of([*ordered, *rows[1:]])]
 
 
 def test_typical_times_belong_to_the_launch_of_their_rows() -> None:
@@ -150,3 +186,143 @@ def test_a_finding_is_what_its_row_says(verdict: Verdict) -> None:
             found.gating,
             found.estimate,
         )
+
+
+def _count_rows(counts: Counts, side: Side | None = None) -> list[Row]:
+    """Return the rows of counts that decide where they grow by more than a twentieth."""
+    policy = JudgedPolicy(rules=POLICY, margin=0.05, gating=True)
+    return [
+        replace(build_row(source="gate", policy=policy), outcome=outcome, placement=Placement(side=side))
+        for outcome in count_outcomes(BENCHMARK, counts)
+    ]
+
+
+def test_counts_are_kept_in_rows() -> None:
+    """With their causes and the reasons of those that were not made; none of them is a time."""
+    rows = _count_rows(COUNTS)
+
+    assert COUNTS == counts_of(rows)
+    assert all(is_count(row) for row in rows)
+    assert not is_count(_row("head", 0, 1.0))
+    assert [
+        ("python_calls", "1", True, "ok", 1, None),
+        ("resident", "B", False, "ok", 1, None),
+        ("flops", "1", False, "skipped", None, "not counted: torch is not there"),
+    ] == [
+        (
+            row.outcome.metric.name,
+            row.outcome.metric.unit,
+            row.outcome.metric.exact,
+            row.outcome.status,
+            row.outcome.loops,
+            row.outcome.message,
+        )
+        for row in rows
+    ]
+
+
+def test_a_row_keeps_the_largest_causes_of_a_count() -> None:
+    """Those behind the fortieth would make the ledger large, and nobody reads them."""
+    causes = tuple(Cause(what="f", place=f"a.py:{line}", amount=100.0 - line) for line in range(100))
+    count = Count(metric="python_calls", unit="1", values=(5.0,), causes=causes)
+
+    (kept,) = counts_of(_count_rows(Counts(counts=(count,), not_counted={}))).counts
+
+    assert causes[:40] == kept.causes
+
+
+def test_of_two_rows_of_a_count_the_last_one_holds() -> None:
+    """A count that was made once more replaces the first one, and the reason why there was none."""
+    calls = COUNTS.counts[0]
+    lost = Counts(counts=(), not_counted={"python_calls": "interrupted"})
+    again = Counts(counts=(replace(calls, values=(4.0, 4.0)),), not_counted={})
+
+    assert again == counts_of([*_count_rows(lost), *_count_rows(again)])
+    assert lost == counts_of([*_count_rows(again), *_count_rows(lost)])
+
+
+def test_a_row_that_gives_no_reason_has_none() -> None:
+    """Nor have values without causes any."""
+    (row,) = _count_rows(Counts(counts=(), not_counted={"flops": "none"}))
+    silent = replace(row, outcome=replace(row.outcome, message=None))
+    bare = replace(row, outcome=replace(row.outcome, values=(2.0,), causes=None))
+
+    assert {"flops": ""} == counts_of([silent]).not_counted
+    assert Count(metric="flops", unit="1", values=(2.0,), causes=()) == count_of(bare)
+
+
+def _calls(number: float) -> Counts:
+    return Counts(counts=(replace(COUNTS.counts[0], values=(number, number)),), not_counted={})
+
+
+def _uncounted(why: str) -> Counts:
+    return Counts(counts=(), not_counted={"python_calls": why})
+
+
+@pytest.mark.parametrize(
+    ("sides", "verdict", "values", "message"),
+    [
+        ({"base": _calls(100), "head": _calls(105)}, "UNCHANGED", (100.0, 105.0), None),
+        ({"base": _calls(100), "head": _calls(106)}, "REGRESSED", (100.0, 106.0), None),
+        ({"base": _calls(100)}, "MISSING", (100.0, None), "not counted on head"),
+        ({"head": _calls(100)}, "INCONCLUSIVE", (None, 100.0), "not counted on base"),
+        (
+            {"base": _calls(100), "head": _uncounted("it broke")},
+            "MISSING",
+            (100.0, None),
+            "not counted on head: it broke",
+        ),
+        (
+            {"base": _uncounted("it broke"), "head": _calls(100)},
+            "INCONCLUSIVE",
+            (None, 100.0),
+            "not counted on base: it broke",
+        ),
+        (
+            {"base": _uncounted("no torch"), "head": _uncounted("no torch")},
+            "INCONCLUSIVE",
+            (None, None),
+            "not counted: no torch",
+        ),
+        ({"base": _calls(100), "head": _uncounted("")}, "MISSING", (100.0, None), "not counted on head"),
+    ],
+)
+def test_counts_are_compared_again_by_their_rows(
+    sides: Mapping[Side, Counts],
+    verdict: Verdict,
+    values: tuple[float | None, float | None],
+    message: str | None,
+) -> None:
+    """Under the margin that the rows state; rows of times and of no side are not looked at."""
+    rows = [row for side, counts in sides.items() for row in _count_rows(counts, side)]
+
+    (found,) = exact_comparisons_of([*_rows([1.1]), *_count_rows(_calls(7)), *rows])
+
+    assert (verdict, values, message) == (found.verdict, (found.base, found.head), found.message)
+    assert ("python_calls", BENCHMARK) == (found.metric.name, found.benchmark)
+
+
+@pytest.mark.parametrize(
+    ("cold", "told"),
+    [
+        (None, {}),
+        (ColdStart(total_s=3.0), {"cold start": 3.0}),
+        (
+            ColdStart(total_s=3.0, compiling_s=2.0, autotuning_s=0.5),
+            {"cold start": 3.0, "cold start: compiling": 2.0, "cold start: autotuning": 0.5},
+        ),
+        (
+            ColdStart(total_s=3.0, compiling_s=2.0),
+            {"cold start": 3.0, "cold start: compiling": 2.0, "cold start: autotuning": 0.0},
+        ),
+        (
+            ColdStart(total_s=3.0, autotuning_s=0.5),
+            {"cold start": 3.0, "cold start: compiling": 0.0, "cold start: autotuning": 0.5},
+        ),
+    ],
+)
+def test_a_first_call_is_told_with_the_parts_that_torch_knows(
+    cold: ColdStart | None, told: Mapping[str, float]
+) -> None:
+    """A part that did not happen took no time where the other one did; without either there are none."""
+    assert told == {metric.name: seconds for metric, seconds in cold_start_values(cold)}
