@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, chain
+from pathlib import Path
 
 import pytest
 from synthetic import ENVIRONMENT, MACHINE, START, build_row
 
 from perfkit.compare.filing import RunContext
-from perfkit.compare.prior import continued_seed, find_prior
+from perfkit.compare.prior import continued_seed, earlier_rows, find_prior
 from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark, Commit, Environment, Machine, Placement, Row, Side
 from perfkit.records.comparisons import Policy
 from perfkit.records.policies import JudgedPolicy, judged_policy
+from perfkit.repo import sides
 
 BASE, HEAD = "a" * 40, "b" * 40
 POLICY = Policy(alpha=0.01, family=2, looks=(10, 15))
@@ -69,6 +73,14 @@ def _each(change: Callable[[Row], Row]) -> Callable[[Sequence[Row]], list[Row]]:
     return lambda rows: [change(row) for row in rows]
 
 
+def _on_machine(name: str) -> Callable[[Sequence[Row]], list[Row]]:
+    return _each(lambda row: replace(row, machine=Machine(machine_id=name, facts={})))
+
+
+def _in_environment(name: str) -> Callable[[Sequence[Row]], list[Row]]:
+    return _each(lambda row: replace(row, environment=Environment(env_id=name, facts={})))
+
+
 def _under(row: Row, rules: Policy) -> Row:
     return replace(row, policy=replace(judged_policy(row), rules=rules))
 
@@ -85,13 +97,8 @@ def _without_values(row: Row) -> Row:
     "change",
     [
         pytest.param(_each(lambda row: replace(row, source="pytest")), id="no gate"),
-        pytest.param(
-            _each(lambda row: replace(row, machine=Machine(machine_id="m2", facts={}))), id="other machine"
-        ),
-        pytest.param(
-            _each(lambda row: replace(row, environment=Environment(env_id="e2", facts={}))),
-            id="other environment",
-        ),
+        *(pytest.param(_on_machine(name), id=f"other machine {name}") for name in ("m0", "m2")),
+        *(pytest.param(_in_environment(name), id=f"other environment {name}") for name in ("e0", "e2")),
         pytest.param(_each(lambda row: _under(row, replace(POLICY, alpha=0.05))), id="alpha"),
         pytest.param(_each(lambda row: _under(row, replace(POLICY, family=3))), id="family"),
         pytest.param(_each(lambda row: _under(row, replace(POLICY, looks=(10,)))), id="looks"),
@@ -109,6 +116,10 @@ def _without_values(row: Row) -> Row:
                 for row in rows
             ],
             id="other base",
+        ),
+        pytest.param(
+            lambda rows: [*rows, *(replace(row, commit=Commit(sha="c" * 40)) for row in rows)],
+            id="a third commit",
         ),
     ],
 )
@@ -136,6 +147,48 @@ def test_a_gate_that_continues_others_draws_anew() -> None:
     assert 3 == len({7, continued_seed(7, one), continued_seed(7, two)})
     assert continued_seed(7, one) == continued_seed(7, one)
     assert continued_seed(7, one) != continued_seed(8, one)
+
+
+def test_a_seed_that_is_drawn_anew_is_one_that_python_hashes_with() -> None:
+    """PYTHONHASHSEED has 32 bits, and all of them are drawn."""
+    gates = accumulate(_gate(f"r{number}", launches=1) for number in range(60))
+    seeds = [continued_seed(7, rows) for rows in gates]
+
+    assert 2**31 < max(seeds) < 2**32
+
+
+def _pair(base: str, head: str) -> sides.SidePair:
+    first, second = (sides.Side(kind="commit", commit=Commit(sha=sha), source=Path()) for sha in (base, head))
+    return sides.SidePair(base=first, head=second)
+
+
+def test_the_gates_of_a_pair_are_those_that_measured_both_of_its_commits_on_their_sides(
+    tmp_path: Path,
+) -> None:
+    """No other commit, no other sides, and not one of them alone."""
+    third = "c" * 40
+    gates = {
+        "of the pair": _gate("r1"),
+        "again": _gate("r2"),
+        "of environments": [replace(row, source="environments") for row in _gate("r3")],
+        "by hand": [replace(row, source="backfill") for row in _gate("r4")],
+        "other base": _with_commits(_gate("r5"), {BASE: third}),
+        "swapped": _with_commits(_gate("r6"), {BASE: HEAD, HEAD: BASE}),
+        "head alone": [row for row in _gate("r7") if row.placement.side == "head"],
+        "both ways": [*_gate("r8"), *_with_commits(_gate("r8"), {BASE: HEAD, HEAD: BASE})],
+    }
+    ledger = Ledger(tmp_path)
+    ledger.append([*chain.from_iterable(gates.values())])
+
+    found = earlier_rows(ledger, _pair(BASE, HEAD))
+
+    assert [*gates["of the pair"], *gates["again"]] == found
+    assert gates["of environments"] == earlier_rows(ledger, _pair(BASE, HEAD), source="environments")
+    assert [] == earlier_rows(ledger, _pair(third, BASE))
+
+
+def _with_commits(rows: Sequence[Row], others: Mapping[str, str]) -> list[Row]:
+    return [replace(row, commit=Commit(sha=others.get(row.commit.sha, row.commit.sha))) for row in rows]
 
 
 @pytest.mark.parametrize("side", ["base", "head"])
