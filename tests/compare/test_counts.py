@@ -1,21 +1,52 @@
-"""A gate counts benchmarks on real trees and in real processes."""
+"""A gate counts benchmarks on real trees and in real processes, and training steps as their processes say."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
-from two_trees import TwoTrees, nodes
+from two_trees import FILE, TwoTrees, nodes
 
-from perfkit.compare.counts import count_compared
+from perfkit.agent.channel import Message
+from perfkit.agent.counting.model import Cause, Count, Counts, as_message
+from perfkit.compare.counts import (
+    check_valgrind,
+    count_compared,
+    count_instructions,
+    count_target,
+    count_targets,
+    targets_to_count,
+)
 from perfkit.compare.sequential import ComparedBenchmark
-from perfkit.records import Benchmark
+from perfkit.compare.survey import Rules
+from perfkit.config import load_project
+from perfkit.errors import UsageError
+from perfkit.measure.lockstep.instructed import Callgrind
+from perfkit.measure.lockstep.launcher import Launcher
+from perfkit.records import SIDES, Benchmark, Side
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.exit_code import exit_code
 
 POLICY = ExactPolicy(gating=("python_calls",), tolerance=0.05)
+SYNCS = ExactPolicy(gating=("syncs",), tolerance=0.05)
 STEADY = "def test_it(benchmark):\n    benchmark(sorted, [2, 1])\n"
 RAISES = "def test_it(benchmark):\n    benchmark(int, 'none')\n"
+RULES = Rules(margin=0.02, limit_s=30.0, globs=())
+LOOP = "loop:main"
+
+
+def _compared(name: str, *, gating: bool = True) -> ComparedBenchmark:
+    return ComparedBenchmark(
+        benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=gating, limit_s=20.0
+    )
+
+
+@pytest.fixture(autouse=True)
+def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have children load pytest's plugins, whether or not these tests run with them."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", raising=False)
 
 
 @pytest.mark.parametrize(("base", "head", "expected"), [(STEADY, RAISES, 4), (RAISES, STEADY, None)])
@@ -27,13 +58,243 @@ def test_a_benchmark_that_cannot_be_counted_on_head_alone_is_missed(
     trees.benchmarks(base, "base")
     trees.benchmarks(head, "head")
     (name,) = nodes("test_it")
-    one = ComparedBenchmark(
-        benchmark=Benchmark(name=name, version="v"), margin=0.02, gating=True, limit_s=20.0
-    )
 
     with trees.launcher() as launcher:
-        tally = count_compared([one], launcher, say=lambda _: None, decide=False)
+        tally = count_compared([_compared(name)], launcher, say=lambda _: None, decide=False)
 
     compared = [found for found in tally.compared(POLICY) if found.metric.name == "python_calls"]
     assert expected == (exit_code(compared) if compared else None)
     assert all("counting failed: " in (found.message or "") for found in compared)
+    assert () == tally.findings
+
+
+def test_where_counts_decide_a_benchmark_that_cannot_be_counted_is_a_finding(tmp_path: Path) -> None:
+    """The others are counted; of a benchmark no sync decides, since only a training step must not wait."""
+    trees = TwoTrees(tmp_path)
+    trees.benchmarks(STEADY + RAISES.replace("test_it", "test_broken"))
+    steady, broken = nodes("test_it", "test_broken")
+    said: list[str] = []
+
+    with trees.launcher() as launcher:
+        tally = count_compared([_compared(steady), _compared(broken)], launcher, say=said.append, decide=True)
+
+    assert [steady, broken] == said
+    assert [steady] == [pair.benchmark.name for pair in tally.pairs]
+    assert not any(pair.training for pair in tally.pairs)
+    assert [(broken, "FAILED")] == [(one.benchmark.name, one.verdict) for one in tally.findings]
+    assert FILE in tally.loaded
+
+
+class _Child:
+    """Stands for a process that counts a training step: it answers with its counts, or with a problem."""
+
+    def __init__(self, side: Side, answer: Counts | str) -> None:
+        said = as_message(answer) if isinstance(answer, Counts) else {"problem": answer}
+        self._messages: list[Message] = [
+            {"kind": "counted", **said},
+            {"kind": "done", "foreign": {}, "loaded": [f"{side}.py"]},
+        ]
+        self.side, self.channel = side, self
+
+    def receive(self, _: float) -> Message:
+        return self._messages.pop(0)
+
+    def resume(self) -> None:
+        """Have it go on, which it does."""
+
+    def end(self) -> None:
+        """End it."""
+
+
+class _Launcher:
+    """Stands for a launcher whose processes answer what is given for each side, one after the other."""
+
+    def __init__(self, top: Path, **answers: Sequence[Counts | str]) -> None:
+        self._top = top
+        self._answers: Mapping[str, list[Counts | str]] = {side: [*said] for side, said in answers.items()}
+        self.places: set[tuple[Side, str]] = set()
+
+    def root(self, side: Side) -> Path:
+        return self._top / side
+
+    def start_training(self, side: Side, place: str, *, steps: int) -> _Child:
+        assert steps > 1, "the first step makes state that later ones have"
+        self.places.add((side, place))
+        return _Child(side, self._answers[side].pop(0))
+
+
+def _step(*values: float, cause: str = "a", metric: str = "python_calls") -> Counts:
+    causes = (Cause(what=cause, place="loop.py:1", amount=values[-1]),)
+    count = Count(metric=metric, unit="1", values=values, causes=causes)
+    return Counts(counts=(count,), not_counted={})
+
+
+def _launcher(**answers: Sequence[Counts | str]) -> Launcher:
+    return cast("Launcher", _Launcher(Path("/tree"), **answers))
+
+
+def test_a_training_step_is_counted_twice_on_each_side() -> None:
+    """So that it shows whether it repeats; of several steps the last one counts, of both runs its causes."""
+    base, head = [_step(9, 3, cause="a"), _step(9, 4, cause="b")], [_step(5), _step(5)]
+
+    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
+
+    (pair,) = tally.pairs
+    (count,) = pair.counts["base"].counts
+    assert ((3.0, 4.0), "b") == (count.values, count.causes[0].what)
+    assert [(5.0, 5.0)] == [one.values for one in pair.counts["head"].counts]
+    assert {"base.py", "head.py"} == tally.loaded
+
+
+def test_a_count_that_one_run_lacks_has_the_value_of_the_other_one() -> None:
+    """So that it did not repeat, and decides nothing."""
+    base = [_step(3, metric="flops"), _step(3)]
+
+    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=base))
+
+    assert [("python_calls", False)] == [
+        (one.metric.name, one.metric.exact) for one in tally.compared(POLICY)
+    ]
+
+
+def test_a_sync_more_in_a_training_step_fails() -> None:
+    """Since it is one, unlike a benchmark."""
+    base, head = ([_step(number, metric="syncs")] * 2 for number in (1, 2))
+
+    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), _launcher(base=base, head=head))
+
+    assert 1 == exit_code(tally.compared(SYNCS))
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "findings", "notes"),
+    [
+        (
+            [_step(3), _step(3)],
+            [_step(3), "it broke"],
+            [("FAILED", "on head: it broke")],
+            [],
+        ),
+        (
+            ["it broke", _step(3)],
+            [_step(3), _step(3)],
+            [("NEW", "on base: it broke")],
+            [],
+        ),
+        (
+            ["no torch", "no torch"],
+            ["no torch", "none here"],
+            [],
+            [f"no training step of {LOOP} was counted: no torch"],
+        ),
+    ],
+)
+def test_a_training_step_that_was_counted_on_one_side_alone_is_a_finding(
+    base: Sequence[Counts | str],
+    head: Sequence[Counts | str],
+    findings: list[tuple[str, str]],
+    notes: list[str],
+) -> None:
+    """What base cannot do is new; where neither side can, as without torch, that is said and no more."""
+    launcher = _launcher(base=base, head=head)
+
+    tally = count_target(_compared(LOOP), dict.fromkeys(SIDES, LOOP), launcher)
+
+    assert findings == [(one.verdict, one.message) for one in tally.findings]
+    assert notes == [*tally.notes]
+    assert () == tally.pairs
+
+
+def _project(root: Path, exact: str = "") -> None:
+    (root / "train.py").write_text("")
+    (root / "pyproject.toml").write_text(
+        f'[tool.perfkit.targets]\nloop = "{LOOP}"\nscript = "train.py"\n{exact}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("exact", "names"),
+    [
+        ("", ["loop", "script"]),
+        ('[tool.perfkit.exact]\ntargets = ["script"]\n', ["script"]),
+        ("[tool.perfkit.exact]\ntargets = []\n", []),
+    ],
+)
+def test_all_targets_are_counted_unless_some_are_named(tmp_path: Path, exact: str, names: list[str]) -> None:
+    """None of them, too, may be all that are named."""
+    _project(tmp_path, exact)
+
+    assert names == [target.name for target in targets_to_count(load_project(tmp_path))]
+
+
+def test_a_script_that_no_commit_has_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    """A commit holds what lies within the project."""
+    root = tmp_path / "project"
+    root.mkdir()
+    _project(root)
+    (tmp_path / "train.py").write_text("")
+    text = (root / "pyproject.toml").read_text()
+    (root / "pyproject.toml").write_text(text.replace("train.py", "../train.py"))
+
+    with pytest.raises(UsageError, match=r"train\.py lies outside of"):
+        targets_to_count(load_project(root))
+
+
+def test_each_target_is_counted_where_it_lies_on_a_side(tmp_path: Path) -> None:
+    """A script moves with the checkout, a function is found there by its name."""
+    _project(tmp_path)
+    project = load_project(tmp_path)
+    launcher = _Launcher(Path("/tree"), **{side: [_step(3)] * 4 for side in SIDES})
+
+    tally = count_targets(targets_to_count(project), project, cast("Launcher", launcher), RULES)
+
+    assert ["loop", "script"] == [pair.benchmark.name for pair in tally.pairs]
+    assert {
+        *((side, LOOP) for side in SIDES),
+        *((side, f"/tree/{side}/train.py") for side in SIDES),
+    } == launcher.places
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [
+        ([], "there is no valgrind and no callgrind_control on PATH"),
+        (["valgrind"], "there is no callgrind_control on PATH"),
+        (["valgrind", "callgrind_control"], None),
+    ],
+)
+def test_without_valgrind_instructions_are_refused(
+    installed: Sequence[str], told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is measured, with what to install."""
+    for name in installed:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    if told is None:
+        check_valgrind()
+    else:
+        with pytest.raises(UsageError, match=f"{told}: install Valgrind"):
+            check_valgrind()
+
+
+class _Callgrind:
+    """Stands for Valgrind: it counts as many instructions as a name has letters."""
+
+    def count(self, node: str, *, limit_s: float) -> Mapping[Side, Counts]:
+        assert limit_s > 60, "under Valgrind a test may take minutes"
+        return dict.fromkeys(SIDES, _step(len(node), len(node), metric="syncs"))
+
+
+def test_instructions_are_counted_of_one_benchmark_after_the_other() -> None:
+    """Each is named before; those that do not gate are counted all the same, and none is a training step."""
+    said: list[str] = []
+    compared = [_compared("one"), _compared("three", gating=False)]
+
+    tally = count_instructions(compared, cast("Callgrind", _Callgrind()), say=said.append)
+
+    assert ["one", "three"] == said
+    assert [("one", 3.0, True), ("three", 5.0, False)] == [
+        (pair.benchmark.name, pair.counts["head"].counts[0].values[-1], pair.gating) for pair in tally.pairs
+    ]
+    assert not any(pair.training for pair in tally.pairs)
