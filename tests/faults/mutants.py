@@ -99,6 +99,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/verdict/tricks.py": ["tests/verdict/test_trick_results.py"],
     "perfkit/compare/budget.py": ["tests/compare/test_budget.py"],
     "perfkit/compare/prior.py": ["tests/compare/test_prior.py"],
+    "perfkit/compare/counts.py": ["tests/compare/test_counts.py"],
     "perfkit/compare/plan.py": ["tests/compare/test_plan.py"],
     "perfkit/compare/recompute.py": ["tests/compare/test_recompute.py"],
     "perfkit/compare/sequential.py": ["tests/compare/test_sequential.py"],
