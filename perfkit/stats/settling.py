@@ -28,8 +28,6 @@ _ERROR_OF_A_MEDIAN = 1.2533
 def settled_from(
     seconds: Sequence[float],
     *,
-    least_count: int = 1,
-    least_s: float = 0.0,
     reserved: Sequence[float] = (),
     clocks: Sequence[float] = (),
     window: int = _WINDOW,
@@ -37,13 +35,12 @@ def settled_from(
     """Return the place of the first value that belongs to the settled ones; None where there is none yet.
 
     The ``window`` of values that begins there has the median of all behind it, within two hundredths or what
-    the scatter of a window explains, and its first value is none that scatter does not explain.
-    ``least_count`` values and ``least_s`` seconds are never settled. Where ``reserved`` bytes and ``clocks``
-    in MHz of each value are given, the allocator grows no more from there on, and clocks are within two
-    hundredths of those at the end.
+    the scatter of a window explains, and its first value is none that scatter does not explain. The first
+    value of all is never settled. Where ``reserved`` bytes and ``clocks`` in MHz of each value are given, the
+    allocator grows no more from there on, and clocks are within two hundredths of those at the end.
     """
-    first = max(least_count, _after(seconds, least_s), _after_growth(reserved), _after_rise(clocks))
-    for place in range(first, len(seconds) - 2 * window + 1):
+    unsettled = {0, *_grown(reserved), *_far_from_the_end(clocks)}
+    for place in range(max(unsettled) + 1, len(seconds) - 2 * window + 1):
         if _agree(seconds[place : place + window], seconds[place + window :]):
             return place
     return None
@@ -66,9 +63,8 @@ class Settling:
         self.seconds.append(seconds)
         self._reserved += [] if reserved is None else [reserved]
         self._clocks += [] if clock is None else [clock]
-        beyond = len(self.seconds) - 2 * self._window - 1
-        if beyond >= 0 and beyond % self._window == 0:
-            whole = len(self.seconds)
+        whole = len(self.seconds)
+        if whole % self._window == 1:
             self.settled_from = settled_from(
                 self.seconds,
                 reserved=self._reserved if len(self._reserved) == whole else (),
@@ -99,20 +95,14 @@ def _agree(window: Sequence[float], rest: Sequence[float]) -> bool:
     ) <= max(_TOLERATED * middle, _ERRORS * deviation)
 
 
-def _after(seconds: Sequence[float], least_s: float) -> int:
-    """Return the place behind which so many seconds have passed."""
-    passed = itertools.accumulate(seconds)
-    return next((place for place, total in enumerate(passed, start=1) if total >= least_s), len(seconds))
+def _grown(reserved: Sequence[float]) -> list[int]:
+    """Return the places at which more was reserved than before."""
+    return [place for place, (old, new) in enumerate(itertools.pairwise(reserved), start=1) if new > old]
 
 
-def _after_growth(reserved: Sequence[float]) -> int:
-    grown = [place for place, (old, new) in enumerate(itertools.pairwise(reserved), start=1) if new > old]
-    return grown[-1] + 1 if grown else 0
-
-
-def _after_rise(clocks: Sequence[float]) -> int:
+def _far_from_the_end(clocks: Sequence[float]) -> list[int]:
+    """Return the places of clocks that differ from those at the end."""
     if not clocks:
-        return 0
+        return []
     end = statistics.median(clocks[-_WINDOW:])
-    far = [place for place, clock in enumerate(clocks) if abs(clock - end) > _TOLERATED * end]
-    return far[-1] + 1 if far else 0
+    return [place for place, clock in enumerate(clocks) if abs(clock - end) > _TOLERATED * end]
