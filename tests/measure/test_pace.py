@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import math
+import statistics
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from perfkit.measure.lockstep.pace import ROUND_S, Pace, corrected, is_settled, plan_pace
+from perfkit.measure.lockstep.pace import (
+    ROUND_S,
+    Pace,
+    corrected,
+    error_of_median,
+    is_settled,
+    plan_pace,
+)
 
 LAUNCH_S = 0.25
 iteration_times = st.floats(1e-8, 100.0)
@@ -47,7 +56,26 @@ def test_a_launch_takes_its_time_or_the_fewest_turns(iteration_s: float) -> None
     )
 
 
-@pytest.mark.parametrize(("iteration_s", "rounds"), [(0.06, 4), (0.1, 4), (0.3, 1), (5.0, 1)])
+@given(st.floats(1e-8, 0.005), st.floats(0.5, 1.0))
+def test_a_launch_of_quick_calls_takes_the_time_that_was_asked_for(
+    iteration_s: float, launch_s: float
+) -> None:
+    """It is that of both sides together, to half a turn of each."""
+    pace = plan_pace(iteration_s, launch_s=launch_s)
+
+    seconds = seconds_of(pace, iteration_s)
+    assert abs(seconds - launch_s) <= 0.5001 * seconds / pace.turns
+
+
+def test_a_launch_has_four_rounds_at_least_and_two_hundred_turns_at_most() -> None:
+    """However little or much time it may take: fewer would not scatter, and more would say no more."""
+    short, long = (plan_pace(1e-5, launch_s=launch_s) for launch_s in (1e-6, 60.0))
+
+    assert 4 == short.turns * short.rounds
+    assert (200, 200) == (long.turns, long.most_turns)
+
+
+@pytest.mark.parametrize(("iteration_s", "rounds"), [(0.06, 4), (0.1, 4), (0.25, 1), (0.3, 1), (5.0, 1)])
 def test_a_slow_call_has_few_rounds_in_each_launch(iteration_s: float, rounds: int) -> None:
     """Launches replicate it, so that no more rounds are added where it scatters."""
     pace = plan_pace(iteration_s, launch_s=0.05)
@@ -64,6 +92,7 @@ def test_rounds_that_are_only_allowed_end_when_there_is_enough_of_them() -> None
 
 @pytest.mark.parametrize("pipeline", [False, True])
 @given(iteration_s=st.floats(1e-8, 0.15))
+@example(iteration_s=0.15)
 def test_each_turn_warms_up_for_the_same_time(*, iteration_s: float, pipeline: bool) -> None:
     """Whole rounds begin after the after-effects of a switch, sliced ones after half, or one long call."""
     pace = plan_pace(iteration_s, launch_s=LAUNCH_S, pipeline=pipeline)
@@ -104,6 +133,30 @@ def test_a_round_of_short_calls_is_timed_in_slices(iteration_s: float) -> None:
     assert (pace.slices > 1) == (iteration_s <= 0.005)
 
 
+@pytest.mark.parametrize(
+    ("iteration_s", "slices", "in_slice"),
+    [
+        (1e-6, 20, 250),
+        (1e-5, 20, 25),
+        # Four calls are nearer to a quarter of a millisecond than three, and 18 slices to 5 ms than 17.
+        (7e-5, 18, 4),
+        (1e-4, 25, 2),
+        (1e-3, 5, 1),
+        # Four slices at least, up to the longest call of which there are several in a round.
+        (2e-3, 4, 1),
+        (5e-3, 4, 1),
+        (5.1e-3, 1, 1),
+    ],
+)
+def test_a_round_has_about_twenty_slices_or_one_for_each_call(
+    iteration_s: float, slices: int, in_slice: int
+) -> None:
+    """A slice is a quarter of a millisecond, the round five, as near as whole calls come to them."""
+    pace = plan_pace(iteration_s, launch_s=LAUNCH_S)
+
+    assert (slices, slices * in_slice) == (pace.slices, pace.loops)
+
+
 def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
     """A benchmark's own rounds, and those of workers, whose quickest calls find their batch waiting."""
     given_rounds = plan_pace(1e-5, launch_s=LAUNCH_S, fixed_loops=500)
@@ -111,6 +164,7 @@ def test_rounds_that_are_not_ours_to_part_have_one_slice() -> None:
     piped = plan_pace(1e-5, launch_s=LAUNCH_S, pipeline=True)
 
     assert [1, 1, 1] == [pace.slices for pace in (given_rounds, counted, piped)]
+    assert [500, 1] == [pace.loops for pace in (given_rounds, counted)]
 
 
 def test_fixed_loops_are_kept() -> None:
@@ -152,6 +206,21 @@ def test_stopping_favours_no_side(rounds: list[tuple[float, float]]) -> None:
     assert is_settled(base, head) == is_settled(head, base)
 
 
+def test_each_round_of_a_side_has_one_of_the_other() -> None:
+    """A round without its partner is a mistake of the caller, and not left out in silence."""
+    with pytest.raises(ValueError, match="shorter than"):
+        is_settled([1e-3] * 4, [1e-3] * 3)
+
+
+@pytest.mark.parametrize("count", [101, 1000])
+def test_the_error_of_a_median_is_that_of_normal_values(count: int) -> None:
+    """The deviation times the root of half of pi, over the root of their number."""
+    normal = statistics.NormalDist(mu=5.0, sigma=0.2)
+    values = [normal.inv_cdf((place + 0.5) / count) for place in range(count)]
+
+    assert pytest.approx(0.2 * math.sqrt(math.pi / 2 / count), rel=0.02) == error_of_median(values)
+
+
 def test_a_noisy_launch_may_take_three_times_its_turns() -> None:
     """Counted calls are not ours to add to."""
     free = plan_pace(1e-3, launch_s=LAUNCH_S)
@@ -179,6 +248,33 @@ def test_a_side_that_is_slower_by_far_is_no_mistake() -> None:
     assert pace == corrected(pace, [1e-4] * 6, [1e-2] * 6, launch_s=LAUNCH_S)
     assert pace == corrected(pace, [1e-2] * 6, [1e-4] * 6, launch_s=LAUNCH_S)
     assert pace == corrected(pace, [6e-3] * 6, [1.9e-2] * 6, launch_s=LAUNCH_S)
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "stays"), [(2.01e-2, False), (2e-2, True), (1.5e-2, True), (5e-3, True), (4.99e-3, False)]
+)
+def test_a_plan_stays_within_a_factor_of_two(seen_s: float, *, stays: bool) -> None:
+    """Of calls that were taken for ones of 10 ms: what is within it is the noise of a machine."""
+    pace = plan_pace(1e-2, launch_s=LAUNCH_S)
+
+    assert stays == (pace == corrected(pace, [seen_s] * 5, [seen_s] * 5, launch_s=LAUNCH_S))
+
+
+def test_a_corrected_plan_keeps_what_is_known_of_the_benchmark() -> None:
+    """That processes work for it, and after how many calls its accelerator has warmed up."""
+    mistaken = replace(plan_pace(1e-2, launch_s=LAUNCH_S, pipeline=True), warmup=7)
+
+    better = corrected(mistaken, [1e-4] * 5, [1e-4] * 5, launch_s=LAUNCH_S)
+
+    assert replace(plan_pace(1e-4, launch_s=LAUNCH_S, pipeline=True), warmup=7) == better
+
+
+def test_a_launch_begins_with_what_warms_up_its_accelerator_too() -> None:
+    """Whichever takes more untimed calls: the copies of a fork, or an accelerator; at first none is known."""
+    pace = plan_pace(1e-3, launch_s=LAUNCH_S)
+
+    assert (5, 0, 5) == (pace.first_untimed, pace.warmup, pace.begins_with)
+    assert [5, 5, 6] == [replace(pace, warmup=warmup).begins_with for warmup in (1, 5, 6)]
 
 
 def test_what_a_benchmark_fixes_itself_is_never_corrected() -> None:

@@ -120,9 +120,7 @@ def plan_pace(
         untimed=untimed,
         turns=turns,
         most_turns=_MOST_STRETCH * turns if turns * turn_s < _ENOUGH_S else turns,
-        first_untimed=0
-        if iteration_s > _LONG_ITERATION_S
-        else max(1, math.ceil(_FIRST_WARMUP_S / iteration_s)),
+        first_untimed=0 if iteration_s > _LONG_ITERATION_S else math.ceil(_FIRST_WARMUP_S / iteration_s),
         slices=slices,
         iteration_s=iteration_s if fixed_loops is None else None,
         pipeline=pipeline,
