@@ -26,7 +26,7 @@ from noise import (
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import Comparison, Estimate, LaunchPair, Policy
 from perfkit.stats.planning import deciding_look
-from perfkit.verdict.judge import compare, direction, estimate, need, pair_location, timed_verdict
+from perfkit.verdict.judge import LEAST_SD, compare, direction, estimate, need, pair_location, timed_verdict
 
 BENCHMARK = Benchmark(name="bench.py::test", version="v1")
 PROVEN = replace(POLICY, fail_on="proven", noise_floor=0.005, inconclusive="pass")
@@ -508,16 +508,17 @@ def test_one_launch_is_bounded_by_nothing() -> None:
     assert 0.0 == two.launch_sd
 
 
-def test_fewer_than_ten_launches_scatter_by_the_least_deviation() -> None:
-    """Nine that agree have an interval all the same; of ten, their own scatter is believed."""
-    policy = Policy(alpha=0.1, family=1, looks=(9, 10), least_sd=0.03, trimmed_from=20)
+@pytest.mark.parametrize(("least_sd", "error"), [(0.03, 0.01), (LEAST_SD, 0.01 / 3)])
+def test_fewer_than_ten_launches_scatter_by_the_least_deviation(least_sd: float, error: float) -> None:
+    """Nine that agree have an interval all the same, as a rule by one per cent; of ten, theirs counts."""
+    policy = Policy(alpha=0.1, family=1, looks=(9, 10), least_sd=least_sd, trimmed_from=20)
 
     nine, ten = (estimate(_noisy(1.0, 0.0, count), policy) for count in (9, 10))
 
     assert nine is not None
     assert ten is not None
     # t of 8 degrees at 95 % is 2.306004.
-    assert pytest.approx(math.exp(2.306004 * 0.01)) == nine.high
+    assert pytest.approx(math.exp(2.306004 * error)) == nine.high
     assert (1.0, 1.0) == (ten.low, ten.high)
 
 
