@@ -21,7 +21,7 @@ _ROUNDS = 5
 _STEEPEST = 2.0
 _APART = (1, 2, 3, 5, 8, 13, 20)
 _AS_OTHERS = 0.15
-# The machine moved where the factor did by three times what it usually does from run to run.
+# The machine moved where the factor did by more than three times what it usually does from run to run.
 _MOVED = 3.0
 
 
@@ -90,30 +90,34 @@ def _column_medians(table: FloatArray) -> FloatArray:
 
 def _row_medians(table: FloatArray) -> FloatArray:
     """Return the median of each row over its numbers, NaN where it has none."""
-    ordered = np.pad(np.sort(table, axis=1), ((0, 0), (0, 1)), constant_values=np.nan)
+    ordered = _ordered(table)
     rows, counts = np.arange(len(table)), np.isfinite(table).sum(axis=1)
-    return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
+    return np.asarray((ordered[rows, (counts - 1) // 2] + ordered[rows, counts // 2]) / 2)
+
+
+def _ordered(table: FloatArray) -> FloatArray:
+    """Return each row in order, NaN last, and one NaN more: an empty row has one, too."""
+    return np.column_stack([np.sort(table, axis=1), np.full(len(table), np.nan)])
 
 
 def _medians_of_others(table: FloatArray) -> FloatArray:
     """Return for each number of a table the median of the others in its row; NaN with fewer than three.
 
-    A row is put in order once: without one of its numbers, those above it move down by one place.
+    A row is put in order once: without one of its numbers, those above it move down by one place. Where the
+    table has no number itself, what is returned means nothing.
     """
-    order = np.argsort(table, axis=1)
-    ordered = np.pad(np.take_along_axis(table, order, axis=1), ((0, 0), (0, 1)), constant_values=np.nan)
-    ranks = np.argsort(order, axis=1)
+    ordered, ranks = _ordered(table), np.argsort(np.argsort(table, axis=1), axis=1)
     others = np.isfinite(table).sum(axis=1, keepdims=True) - 1
-    lower, upper = np.maximum(others - 1, 0) // 2, np.maximum(others, 0) // 2
+    lower, upper = (others - 1) // 2, others // 2
     below = np.take_along_axis(ordered, lower + (lower >= ranks), axis=1)
     above = np.take_along_axis(ordered, upper + (upper >= ranks), axis=1)
-    return np.where((others >= OTHERS) & np.isfinite(table), (below + above) / 2, np.nan)
+    return np.where(others >= OTHERS, (below + above) / 2, np.nan)
 
 
 def _followed(off: FloatArray, factor: FloatArray) -> tuple[FloatArray, float]:
     """Return the log factor for each run of a benchmark and the slope with which it follows that."""
     known = np.flatnonzero(np.isfinite(factor))
-    if not len(off) or 2 * len(known) < len(off):
+    if len(off) < 2 or 2 * len(known) < len(off):  # noqa: PLR2004 (a run alone has not moved)
         return np.zeros(len(off)), 0.0
     whole = np.interp(np.arange(len(off)), known, factor[known])
     whole -= np.median(whole)
@@ -127,11 +131,8 @@ def _slope(off: FloatArray, factor: FloatArray) -> float:
     factor moved between them by more than it does by chance; they count by how much it moved. Some weight
     says that the benchmark follows the machine as others do.
     """
-    apart = [lag for lag in _APART if lag < len(off)]
-    moves = np.concatenate([factor[:0], *(factor[lag:] - factor[:-lag] for lag in apart)])
-    follows = np.concatenate([off[:0], *(off[lag:] - off[:-lag] for lag in apart)])
-    usual = np.median(np.abs(np.diff(factor))) if len(factor) > 1 else 0.0
-    moved = (moves != 0) & (np.abs(moves) >= _MOVED * usual)
+    moves, follows = (np.concatenate([one[lag:] - one[:-lag] for lag in _APART]) for one in (factor, off))
+    moved = np.abs(moves) > _MOVED * np.median(np.abs(np.diff(factor)))
     if not moved.any():
         return 0.0
     weights = np.abs(moves[moved])
