@@ -110,7 +110,8 @@ def fit_chain(
 class _Grid:
     """Levels, the place of zero among them, scales with prior weights, and jumps from level to level.
 
-    ``blur`` are the weights of neighbouring levels by the bias of a pair, of which ``bias`` is the deviation.
+    ``blur`` are the weights of neighbouring levels by the bias of a pair, of which ``bias`` is the deviation;
+    weights are up to a factor.
     """
 
     levels: FloatArray
@@ -164,10 +165,10 @@ def _grid(series: Iterable[Sequence[float]], least_step: float) -> _Grid:
         spacing=spacing,
         zero=zero,
         scales=scales,
-        weights=weights / weights.sum(),
+        weights=weights,
         jump=(_larger(size - spacing / 2, least_step) - _larger(size + spacing / 2, least_step)) / 2,
         bias=bias,
-        blur=blur / blur.sum(),
+        blur=blur,
     )
 
 
@@ -194,7 +195,7 @@ def _pass(
     grid: _Grid, fits: Sequence[FloatArray], links: Sequence[FloatArray | None], leaps: FloatArray
 ) -> _Passes:
     """Run over the nodes forward and backward; distributions are over levels x scales, up to factors."""
-    start = np.zeros_like(fits[0])
+    start = np.zeros((len(grid.levels), len(grid.scales)))
     start[grid.zero] = grid.weights
     forward, unchanged = [start], grid.weights
     for fit, link, leap in zip(fits[1:], links, leaps, strict=True):
@@ -228,7 +229,7 @@ def _moved(grid: _Grid, mass: FloatArray, link: FloatArray | None, leap: float) 
     if link is None:
         return np.asarray((1 - leap) * mass + leap * (grid.jump @ mass))
     moves = (leap * grid.jump + (1 - leap) * np.eye(len(grid.levels))) * link
-    return np.asarray(np.matmul(mass.T[:, None, :], moves)[:, 0, :].T)
+    return np.asarray(np.matmul(mass.T[:, None, :], moves).squeeze(axis=1).T)
 
 
 def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArray:
@@ -238,22 +239,18 @@ def _linked(ahead: FloatArray, behind: FloatArray, link: FloatArray) -> FloatArr
 
 def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -> Chain:
     """Return the chain's probabilities, with "no step" and "a step" made equally likely beforehand."""
-    never = math.exp(-_STEPS)
     changed = max(0.0, 1 - passes.unchanged)
-    without = passes.unchanged / never
-    evidence = changed / (1 - never) / without if without > 0 else math.inf
-    unchanged = 1 / (1 + evidence)
-    weight = (1 - unchanged) / changed if changed > 0 else 0.0
+    # The chain has a step so many times as likely as none beforehand.
+    unchanged = math.expm1(_STEPS) * passes.unchanged
+    weight = 1 / (changed + unchanged)
     marginals = passes.marginals.copy()
-    marginals[:, grid.zero] = np.maximum(marginals[:, grid.zero] - passes.unchanged, 0)
-    marginals *= weight
-    marginals[:, grid.zero] += unchanged
+    marginals[:, grid.zero] += unchanged - passes.unchanged
     return Chain(
         nodes=nodes,
         levels=grid.levels,
-        marginals=marginals,
+        marginals=weight * marginals,
         jumps=tuple(_jump(grid, weight * joint, confidence) for joint in passes.joints),
-        evidence=evidence,
+        evidence=changed / unchanged if unchanged else math.inf,
         scale=float(passes.scales @ grid.scales),
         bias=grid.bias,
     )
@@ -262,15 +259,13 @@ def _summary(grid: _Grid, nodes: IntArray, passes: _Passes, confidence: float) -
 def _jump(grid: _Grid, joint: FloatArray, confidence: float) -> Jump:
     """Return the jump in a gap from the probabilities of its levels before and after."""
     probability = float(joint.sum())
-    if probability <= 0:
+    if not probability:
         return Jump(probability=0.0, log_ratio=0.0, low=0.0, high=0.0, before=0.0, after=0.0)
     last = len(grid.levels) - 1
     index = np.arange(last + 1)
-    by_size = np.bincount(
-        (index[None, :] - index[:, None] + last).ravel(), weights=joint.ravel(), minlength=2 * last + 1
-    )
+    by_size = np.bincount((index[None, :] - index[:, None] + last).ravel(), weights=joint.ravel())
     edges = grid.spacing * (np.arange(2 * last + 2) - last - 0.5)
-    below = np.concatenate([[0.0], np.cumsum(by_size)]) / probability
+    below = np.pad(np.cumsum(by_size), (1, 0)) / probability
     tail = (1 - confidence) / 2
     low, middle, high = np.interp([tail, 0.5, 1 - tail], below, edges)
     return Jump(

@@ -1,0 +1,330 @@
+"""What launches say of a range is what adding up all that may have happened in it gives."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from perfkit.stats.step_chain import LOCATION_ERROR, Chain, FloatArray, fit_chain
+
+NO_STEP = math.exp(-0.2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Launches of pairs, the sums of weights up to each place, the least step, and the confidence."""
+
+    launches: Mapping[tuple[int, int], Sequence[float]]
+    shares: Sequence[float]
+    least: float = 0.01
+    confidence: float = 0.95
+
+    def fitted(self) -> Chain:
+        """Return what is said of it."""
+        return fit_chain(
+            self.launches,
+            shares=np.array(self.shares),
+            least_step=self.least,
+            confidence=self.confidence,
+        )
+
+
+def evenly(places: int) -> list[float]:
+    """Return the shares of places that have one weight."""
+    return [place / places for place in range(places + 1)]
+
+
+def student(value: FloatArray) -> FloatArray:
+    """Return the density of Student's distribution of three degrees."""
+    return 2 / (math.pi * math.sqrt(3) * (1 + value**2 / 3) ** 2)
+
+
+class Model:
+    """The model of ``docs/bisect.md`` for a range, with all that may have happened added up one by one."""
+
+    def __init__(self, asked: Range) -> None:
+        """Lay out levels four least steps beyond all medians, in quarters of one, or in 240 parts of all."""
+        least = asked.least
+        medians = [0.0, *(float(np.median(found)) for found in asked.launches.values() if found)]
+        low, high = min(medians) - 4 * least, max(medians) + 4 * least
+        self.asked = asked
+        self.spacing = max(least / 4, (high - low) / 240)
+        steps = range(math.floor(low / self.spacing), math.ceil(high / self.spacing) + 1)
+        self.levels, self.zero = self.spacing * np.array(steps), steps.index(0)
+        # Ten widths of the scatter from half a least step to 20 %, or to ten least steps: 1.2 % is usual, and
+        # one of half or double that has the probability that a normal distribution has one deviation off.
+        widest = max(0.2, 10 * least)
+        self.scales = np.array([least / 2 * (widest / (least / 2)) ** (at / 9) for at in range(10)])
+        self.usual = np.exp(-(np.log2(self.scales / 0.012) ** 2) / 2)
+        self.usual /= self.usual.sum()
+        # A bias of 0.3 least steps, or of half the distance of levels, is normal, up to four deviations.
+        self.bias = max(0.3 * least, self.spacing / 2)
+        reach = math.ceil(4 * self.bias / self.spacing)
+        self.biases = {
+            by: math.exp(-((by * self.spacing / self.bias) ** 2) / 2) for by in range(-reach, reach + 1)
+        }
+
+    def likelihood(self, values: Sequence[float], levels: FloatArray) -> FloatArray:
+        """Return how likely launches are at each level and scale, where a bias leads to another level."""
+        unbiased = np.ones((len(levels), len(self.scales)))
+        if not values:
+            return unbiased
+        for value in values:
+            unbiased = unbiased * student((value - levels[:, None]) / self.scales) / self.scales
+        biased = np.zeros_like(unbiased)
+        for at, (by, weight) in itertools.product(range(len(levels)), self.biases.items()):
+            if 0 <= at + by < len(levels):
+                biased[at] += weight / sum(self.biases.values()) * unbiased[at + by]
+        return biased
+
+    def leaps(self) -> FloatArray:
+        """Return how probable a jump is from a level to another: of Pareto's distribution, up or down."""
+
+        def beyond(size: float) -> float:
+            return self.asked.least / max(size, self.asked.least)
+
+        sizes = [abs(after - before) for before in self.levels for after in self.levels]
+        half = self.spacing / 2
+        found = np.array([beyond(size - half) - beyond(size + half) for size in sizes]) / 2
+        return found.reshape(len(self.levels), -1)
+
+    def nodes(self) -> list[int]:
+        """Return the places that were measured, and the ends."""
+        return sorted({0, len(self.asked.shares) - 1, *itertools.chain(*self.asked.launches)})
+
+    def histories(self) -> Iterator[tuple[tuple[bool, ...], FloatArray]]:
+        """Yield in which gaps jumps are, and how probable all levels at the nodes and the scale are then."""
+        nodes, launches = self.nodes(), self.asked.launches
+        gaps, size = list(itertools.pairwise(nodes)), len(self.levels)
+        fits = [self.likelihood(launches.get((0, node), ()), self.levels) for node in nodes]
+        away = np.arange(1 - size, size, dtype=np.float64)
+        apart = np.arange(size)[None, :] - np.arange(size)[:, None] + size - 1
+        between = [
+            self.likelihood(launches.get(gap, ()) if gap[0] else (), self.spacing * away)[apart]
+            for gap in gaps
+        ]
+        leaps, stays = self.leaps(), np.eye(size)
+        for jumping in itertools.product((False, True), repeat=len(gaps)):
+            paths = self.usual[None, :]
+            for at, (first, last) in enumerate(gaps):
+                leap = -math.expm1(-0.2 * (self.asked.shares[last] - self.asked.shares[first]))
+                moves = leap * leaps if jumping[at] else (1 - leap) * stays
+                ways = moves[:, :, None] * between[at] * fits[at + 1]
+                paths = paths[..., None, :] * (ways if at else ways[[self.zero]])
+            yield jumping, paths
+
+
+class Told:
+    """What all histories of a range say together, a step anywhere being as likely beforehand as none."""
+
+    def __init__(self, asked: Range) -> None:
+        """Add the histories up."""
+        self.model = Model(asked)
+        gaps, size = len(self.model.nodes()) - 1, len(self.model.levels)
+        self.marginals = np.zeros((gaps + 1, size))
+        self.joints = np.zeros((gaps, size, size))
+        with_step = without = scale = total = 0.0
+        for jumping, paths in self.model.histories():
+            likely = paths.sum()
+            beforehand = 0.5 / (1 - NO_STEP if any(jumping) else NO_STEP)
+            if any(jumping):
+                with_step += likely / (1 - NO_STEP)
+            else:
+                without += likely / NO_STEP
+            # The scale is told by the launches with steps as rare as they are.
+            scale += paths.reshape(-1, len(self.model.scales)).sum(axis=0) @ self.model.scales
+            total += likely
+            self.marginals[0, self.model.zero] += beforehand * likely
+            for gap in range(gaps):
+                others = tuple(axis for axis in range(paths.ndim) if axis not in {gap, gap + 1})
+                joint = beforehand * paths.sum(axis=others)
+                self.marginals[gap + 1] += joint.sum(axis=0)
+                if jumping[gap]:
+                    self.joints[gap, slice(None) if gap else [self.model.zero]] += joint
+        self.evidence, self.scale = with_step / without, scale / total
+        everything = self.marginals[0].sum()
+        self.marginals /= everything
+        self.joints /= everything
+
+    def sizes(self, gap: int, parts: Sequence[float]) -> list[float]:
+        """Return the sizes of a gap's jump below which it is with some probabilities.
+
+        A jump between two levels has any of the sizes as near to their distance as to no other.
+        """
+        distances = range(1 - len(self.model.levels), len(self.model.levels))
+        mass = {by: np.trace(self.joints[gap], by) / self.joints[gap].sum() for by in distances}
+        found = []
+        for part in parts:
+            left = part
+            for by in distances:
+                if left <= mass[by]:
+                    found.append(self.model.spacing * (by - 0.5 + left / mass[by]))
+                    break
+                left -= mass[by]
+        return found
+
+
+# What a test of a sum over all histories can look at has few nodes.
+RANGES = {
+    "one pair": Range(launches={(0, 3): (0.03, 0.051, 0.034)}, shares=[0, 0.2, 0.5, 1]),
+    "faster": Range(launches={(0, 3): (-0.03, -0.051, -0.034)}, shares=[0, 0.2, 0.5, 1], confidence=0.8),
+    "an inner place only": Range(launches={(0, 1): (0.021,)}, shares=[0, 0.3, 1]),
+    "two pairs": Range(launches={(0, 2): (0.004, -0.002), (0, 5): (0.048, 0.035)}, shares=evenly(5)),
+    "neighbours, too": Range(
+        launches={(0, 2): (0.031, 0.022), (2, 3): (0.03, 0.012, 0.018), (0, 3): (0.06,)},
+        shares=[0, 0.05, 0.4, 1],
+    ),
+    "a later end": Range(launches={(0, 1): (-0.01,), (1, 2): (0.012, 0.02)}, shares=evenly(3)),
+    "a pair without a launch": Range(launches={(0, 2): (), (0, 4): (0.05,), (2, 4): ()}, shares=evenly(4)),
+    "a coarse step": Range(launches={(0, 2): (0.3, 0.55), (0, 3): (0.5,)}, shares=evenly(3), least=0.1),
+    "far apart": Range(launches={(0, 1): (-1.2, -1.7), (0, 2): (4.3, 4.0, 0.1)}, shares=evenly(2)),
+    "one place": Range(launches={(0, 1): (0.02, 0.02)}, shares=[0, 1], confidence=0.5),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_chain_says_what_all_histories_say_together(name: str) -> None:
+    """Levels, steps, their sizes, the evidence and the scatter are those of a sum over all that can be."""
+    asked = RANGES[name]
+    chain, told = asked.fitted(), Told(asked)
+
+    assert told.model.nodes() == list(chain.nodes)
+    assert pytest.approx(told.model.levels) == chain.levels
+    assert pytest.approx(told.marginals, rel=1e-6, abs=1e-12) == chain.marginals
+    assert pytest.approx(told.evidence) == chain.evidence
+    assert pytest.approx(told.scale) == chain.scale
+    assert pytest.approx(told.model.bias) == chain.bias
+    tail = (1 - asked.confidence) / 2
+    for gap, (jump, joint) in enumerate(zip(chain.jumps, told.joints, strict=True)):
+        assert pytest.approx(joint.sum()) == jump.probability
+        assert pytest.approx(joint.sum(axis=1) @ told.model.levels / joint.sum(), abs=1e-9) == jump.before
+        assert pytest.approx(joint.sum(axis=0) @ told.model.levels / joint.sum(), abs=1e-9) == jump.after
+        sizes = told.sizes(gap, [tail, 0.5, 1 - tail])
+        assert pytest.approx(sizes, abs=1e-9) == [jump.low, jump.log_ratio, jump.high]
+
+
+def test_where_nothing_is_measured_a_step_is_as_likely_as_none_and_goes_either_way() -> None:
+    """A jump is larger than x least ones in one case of x; what lies beyond the levels is left out."""
+    chain = Range(launches={}, shares=evenly(3)).fitted()
+
+    (jump,) = chain.jumps
+    assert [0, 3] == list(chain.nodes)
+    beyond = 1 / 4.125
+    assert pytest.approx(1 - beyond) == chain.evidence
+    assert pytest.approx(chain.evidence / (1 + chain.evidence)) == jump.probability
+    largest = 0.01 / (beyond + 0.05 * (1 - beyond))
+    assert pytest.approx([-largest, largest], rel=0.01) == [jump.low, jump.high]
+    assert pytest.approx([0, 0], abs=1e-9) == [jump.before, jump.after]
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_speedup_is_the_mirror_of_a_slowdown(name: str) -> None:
+    """With all signs turned, levels and sizes change theirs, and nothing else is different."""
+    asked = RANGES[name]
+    turned = {pair: [-value for value in found] for pair, found in asked.launches.items()}
+    chain, mirror = asked.fitted(), replace(asked, launches=turned).fitted()
+
+    assert pytest.approx(-chain.levels[::-1]) == mirror.levels
+    assert pytest.approx(chain.marginals[:, ::-1], abs=1e-12) == mirror.marginals
+    assert pytest.approx(chain.evidence) == mirror.evidence
+    for jump, other in zip(chain.jumps, mirror.jumps, strict=True):
+        assert pytest.approx(jump.probability) == other.probability
+        assert pytest.approx([-jump.high, -jump.log_ratio, -jump.low], abs=1e-9) == [
+            other.low,
+            other.log_ratio,
+            other.high,
+        ]
+        assert pytest.approx([-jump.before, -jump.after], abs=1e-9) == [other.before, other.after]
+
+
+def test_beyond_a_level_is_only_what_is_above_or_below_it() -> None:
+    """What lies on the level itself is on neither side."""
+    chain = RANGES["two pairs"].fitted()
+    at = 20
+    above = chain.beyond(float(chain.levels[at]), upwards=True)
+    below = chain.beyond(float(chain.levels[at]), upwards=False)
+
+    assert pytest.approx([sum(row[at + 1 :]) for row in chain.marginals]) == list(above)
+    assert pytest.approx([sum(row[:at]) for row in chain.marginals]) == list(below)
+    assert pytest.approx(np.ones(len(chain.nodes))) == above + below + chain.marginals[:, at]
+
+
+def test_no_jump_is_where_no_weight_is() -> None:
+    """What cannot have changed anything holds no step, and has no size."""
+    first, second = Range(launches={(0, 1): (0.05, 0.06), (0, 2): (0.05,)}, shares=[0, 0, 1]).fitted().jumps
+
+    assert (0.0,) * 6 == (
+        first.probability,
+        first.log_ratio,
+        first.low,
+        first.high,
+        first.before,
+        first.after,
+    )
+    assert second.probability > 0.5
+
+
+def test_many_launches_far_off_are_evidence_without_end() -> None:
+    """A hundred and more that agree on 35 times leave no chance that nothing changed, and give its size."""
+    source = np.random.default_rng(1)
+    values = math.log(35) + 0.01 * source.standard_t(3, 200)
+    chain = Range(launches={(0, 2): values.tolist()}, shares=evenly(2)).fitted()
+
+    (jump,) = chain.jumps
+    assert math.inf == chain.evidence
+    assert pytest.approx(1) == jump.probability <= 1
+    assert jump.low < math.log(35) < jump.high
+    assert pytest.approx(0.01, rel=0.5) == chain.scale
+
+
+@pytest.mark.parametrize(("value", "launches"), [(0.05, 30), (0.3, 10), (1.0, 100)])
+def test_a_sure_step_has_a_probability_of_one_at_most(value: float, launches: int) -> None:
+    """Rounding leads no sum beyond it."""
+    (jump,) = Range(launches={(0, 1): [value] * launches}, shares=evenly(1)).fitted().jumps
+
+    assert pytest.approx(1) == jump.probability <= 1
+
+
+@pytest.mark.parametrize(("places", "launches"), [(12, 100), (27, 2)])
+def test_places_that_are_surely_alike_have_no_step(places: int, launches: int) -> None:
+    """Only the first may have changed anything, and all have its level: nothing speaks for a step."""
+    alike = {(0, place): [0.0] * launches for place in range(1, places + 1)}
+    chain = Range(launches=alike, shares=[0.0, *([1.0] * places)]).fitted()
+
+    assert pytest.approx([0] * places, abs=1e-12) == [jump.probability for jump in chain.jumps]
+    assert pytest.approx(0, abs=1e-12) == chain.evidence >= 0
+    assert pytest.approx(np.ones(places + 1)) == chain.marginals[:, np.abs(chain.levels) < 1e-9].sum(axis=1)
+
+
+def test_a_step_among_many_measured_places_is_where_the_launches_have_it() -> None:
+    """However many places have launches, all probabilities are numbers that sum up to one."""
+    source = np.random.default_rng(2)
+    count, place = 60, 41
+    launches = {
+        (0, at): (0.05 * (at >= place) + 0.005 * source.standard_t(3, 5)).tolist()
+        for at in range(1, count + 1)
+    }
+    chain = Range(launches=launches, shares=evenly(count)).fitted()
+
+    likely = [jump.probability for jump in chain.jumps]
+    assert pytest.approx(np.ones(count + 1)) == chain.marginals.sum(axis=1)
+    assert likely[place - 1] > 0.99
+    assert sum(likely) < 1.1
+    assert pytest.approx([0, 0.05], abs=0.003) == [
+        chain.jumps[place - 1].before,
+        chain.jumps[place - 1].after,
+    ]
+
+
+def test_the_deviation_of_a_location_is_that_of_fishers_information() -> None:
+    """Student's t of three degrees tells of its location what its density's slope says, scale by scale."""
+    at = np.linspace(-2000, 2000, 400_001)
+    density = student(at)
+    information = (np.gradient(density, at) ** 2 / density).sum() * (at[1] - at[0])
+
+    assert pytest.approx(1 / math.sqrt(information), rel=1e-3) == LOCATION_ERROR
