@@ -58,10 +58,11 @@ def record_of(rows: Sequence[Row]) -> ExperimentRecord:
     Raises:
         ValueError: the rows are of no experiment.
     """
-    policies = [row.policy for row in rows if isinstance(row.policy, ExperimentPolicy)]
-    if not policies or len(policies) != len(rows):
+    both = [(row, row.policy) for row in rows if isinstance(row.policy, ExperimentPolicy)]
+    if not both or len(both) != len(rows):
         raise ValueError("the rows are of no experiment")
-    experiment, both = policies[0].plan, list(zip(rows, policies, strict=True))
+    whole = both[0][1]
+    experiment = whole.plan
     return ExperimentRecord(
         experiment=experiment,
         fingerprints={
@@ -70,14 +71,14 @@ def record_of(rows: Sequence[Row]) -> ExperimentRecord:
             if policy.fingerprint is not None
         },
         trials=tuple(_trials(experiment, (row for row, policy in both if policy.fingerprint is None))),
-        stopped=policies[-1].stopped,
+        stopped=whole.stopped,
     )
 
 
 def _trials(experiment: Experiment, rows: Iterable[Row]) -> list[Trial]:
-    groups: dict[tuple[int, str], list[Row]] = {}
+    groups: dict[tuple[int | None, str], list[Row]] = {}
     for row in rows:
-        groups.setdefault((row.placement.block or 0, _variant(experiment, row)), []).append(row)
+        groups.setdefault((row.placement.block, _variant(experiment, row)), []).append(row)
     trials = [_trial(variant, group) for (_, variant), group in groups.items()]
     return sorted(trials, key=lambda trial: (trial.block, trial.order))
 
@@ -91,7 +92,7 @@ def _trial(variant: str, rows: Sequence[Row]) -> Trial:
         seed=first.placement.seed or 0,
         status=first.outcome.status,
         message=first.outcome.message,
-        responses={row.outcome.metric.name: row.outcome.values[0] for row in rows if row.outcome.values},
+        responses={row.outcome.metric.name: value for row in rows for value in row.outcome.values},
     )
 
 

@@ -92,7 +92,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/verdict/calibration.py": ["tests/verdict/test_calibration_report.py"],
     "perfkit/verdict/disagreement.py": ["tests/verdict/test_disagreement.py"],
     "perfkit/verdict/effects.py": ["tests/verdict/test_effects.py"],
-    "perfkit/verdict/experiment_rows.py": ["tests/views/test_experiment_view.py"],
+    "perfkit/verdict/experiment_rows.py": ["tests/verdict/test_experiment_rows.py"],
     "perfkit/verdict/fitness.py": ["tests/verdict/test_fitness.py"],
     "perfkit/verdict/from_rows.py": ["tests/verdict/test_from_rows.py"],
     "perfkit/verdict/surroundings.py": ["tests/verdict/test_surrounding_devices.py"],
