@@ -26,9 +26,10 @@ def recompute_gate(run: str, *, ledger: Path, project: Project) -> GateReport:
     """
     kept = Ledger(ledger)
     rows = kept.rows_of(run)
-    if rows[0].source not in GATES:
-        raise LedgerError(f'run "{run}" is a {rows[0].source}, not a gate; see "perfkit ledger list"')
-    commits = _commits(rows)
+    one = rows[0]
+    if one.source not in GATES:
+        raise LedgerError(f'run "{run}" is a {one.source}, not a gate; see "perfkit ledger list"')
+    commits = _commits(rows, base=gate_policy(one).base)
     acceptances = _acceptances(commits, ledger, project)
     comparisons = apply(judge_anew(rows, kept), acceptances)
     exact = apply_to_counts(exact_comparisons_of(rows), acceptances)
@@ -44,10 +45,10 @@ def judge_anew(rows: Sequence[Row], kept: Ledger) -> list[Comparison]:
     ]
 
 
-def _commits(rows: Sequence[Row]) -> Mapping[Side, Commit]:
+def _commits(rows: Sequence[Row], *, base: str) -> Mapping[Side, Commit]:
     """Return the commit of each side; where nothing was timed on base, only its name was kept."""
     known = {row.placement.side: row.commit for row in rows if row.placement.side is not None}
-    return {"base": Commit(sha=gate_policy(rows[0]).base), **known}
+    return {"base": Commit(sha=base), **known}
 
 
 def _report(
@@ -56,7 +57,8 @@ def _report(
     comparisons: Sequence[Comparison],
     exact: Sequence[ExactComparison],
 ) -> GateReport:
-    first, policy = rows[0], gate_policy(rows[0])
+    first = rows[0]
+    policy = gate_policy(first)
     environments = {row.placement.side: row.environment for row in rows}
     code = exit_code((*comparisons, *exact))
     until_cut_off_s = (max(row.recorded_at for row in rows) - first.recorded_at).total_seconds()

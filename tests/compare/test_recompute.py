@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from synthetic import START, build_row
+from synthetic import ENVIRONMENT, START, build_row
 
 from perfkit.compare.recompute import recompute_gate
 from perfkit.config import Config, Project
@@ -20,7 +20,7 @@ from perfkit.errors import (
 )
 from perfkit.ledger.recording import recover
 from perfkit.ledger.store import Ledger
-from perfkit.records import SIDES, Placement, Row
+from perfkit.records import SIDES, Commit, Environment, Placement, Row, Source
 from perfkit.records.comparisons import GateReport, Policy, Verdict
 from perfkit.records.policies import GatePolicy
 from perfkit.views.gate.decision import decision_lines
@@ -39,16 +39,17 @@ POLICY = GatePolicy(
 PROVEN = replace(POLICY.rules, fail_on="proven", noise_floor=0.005, inconclusive="pass")
 
 
-def _launches(*ratios: float) -> list[Row]:
+def _launches(*ratios: float, run: str = "run-1", policy: GatePolicy = POLICY) -> list[Row]:
     """Return three launches of both sides, a minute apart, with one ratio or a ratio each."""
     return [
         replace(
             build_row(
                 *(0.1 * (ratios[launch % len(ratios)] if side == "head" else 1.0),) * 3,
                 sha=("a" if side == "base" else "b") * 40,
+                run=run,
                 minute=launch,
                 source="gate",
-                policy=POLICY,
+                policy=policy,
             ),
             placement=Placement(side=side, launch=launch, preloader=launch),
         )
@@ -65,8 +66,8 @@ def _cut_off(ledger: Path, rows: Sequence[Row]) -> None:
     assert recover(ledger)
 
 
-def _report(ledger: Path) -> GateReport:
-    return recompute_gate("run-1", ledger=ledger, project=Project(root=ledger, config=Config()))
+def _report(ledger: Path, run: str = "run-1") -> GateReport:
+    return recompute_gate(run, ledger=ledger, project=Project(root=ledger, config=Config()))
 
 
 def test_a_whole_gate_passes(tmp_path: Path) -> None:
@@ -77,6 +78,8 @@ def test_a_whole_gate_passes(tmp_path: Path) -> None:
     report = _report(tmp_path)
 
     assert (EXIT_PASS, 41.3, ()) == (report.exit_code, report.wall_s, report.notes)
+    assert report.from_ledger
+    assert not report.cut_off
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,64 @@ def test_a_gate_that_was_cut_off_does_not_pass(tmp_path: Path, ratio: float, cod
     (comparison,) = report.comparisons
     said = " ".join(decision_lines(report, {comparison.benchmark.name: "test_a"}))
     assert ("the gate was cut off before all was measured" in said) == (code == EXIT_NOT_MEASURED)
+
+
+def test_a_gate_that_continued_another_is_judged_by_the_launches_of_both(tmp_path: Path) -> None:
+    """Three launches of its own lead to the second look, after six."""
+    continuing = replace(POLICY, rules=replace(POLICY.rules, looks=(3, 6)), wall_s=41.3)
+    ledger = Ledger(tmp_path)
+    ledger.append(_launches(0.99, 1.0, 1.01, policy=replace(continuing, verdict="INCONCLUSIVE")))
+    settled = replace(continuing, verdict="UNCHANGED", continues=("run-1",))
+    ledger.append(_launches(1.0, run="run-2", policy=settled))
+
+    (alone,), (joined,) = _report(tmp_path).comparisons, _report(tmp_path, "run-2").comparisons
+
+    assert [3, 6] == [one.estimate.launches for one in (alone, joined) if one.estimate]
+
+
+@pytest.mark.parametrize("source", ["gate", "environments"])
+def test_only_a_gate_of_environments_has_one_for_each_side(tmp_path: Path, source: Source) -> None:
+    """A gate of commits names the environment of head; with another one base was not measured."""
+    old = Environment(env_id="e0", facts={"torch": "2.12.0"})
+    Ledger(tmp_path).append(
+        [
+            replace(row, source=source, environment=old if row.placement.side == "base" else ENVIRONMENT)
+            for row in _launches(1.0)
+        ]
+    )
+
+    report = _report(tmp_path)
+
+    assert ENVIRONMENT == report.environment
+    assert (old if source == "environments" else None) == report.base_environment
+
+
+def test_a_gate_of_a_single_row_is_read(tmp_path: Path) -> None:
+    """Its only benchmark failed before anything was timed: of base no more than the name was kept."""
+    failed = build_row(
+        sha="b" * 40,
+        side="head",
+        status="error",
+        message="ValueError: no",
+        source="gate",
+        policy=replace(POLICY, verdict="FAILED", wall_s=3.2),
+    )
+    Ledger(tmp_path).append([failed])
+
+    report = _report(tmp_path)
+
+    (comparison,) = report.comparisons
+    assert ("FAILED", "ValueError: no") == (comparison.verdict, comparison.message)
+    assert (EXIT_NOT_MEASURED, 3.2) == (report.exit_code, report.wall_s)
+    assert (Commit(sha="a" * 40), failed.commit) == (report.base, report.head)
+
+
+def test_a_run_that_is_no_gate_is_refused(tmp_path: Path) -> None:
+    """It is named with what it is."""
+    Ledger(tmp_path).append([build_row(1.0)])
+
+    with pytest.raises(LedgerError, match='run "run-1" is a pytest, not a gate; see'):
+        _report(tmp_path)
 
 
 def test_a_row_that_is_of_no_gate_is_told(tmp_path: Path) -> None:
