@@ -134,8 +134,9 @@ class BenchmarkState:
     @property
     def erratic(self) -> float | None:
         """How many times as long as the fastest the slowest round usually takes; None where that is usual."""
-        spreads = [max(one.base_s) / min(one.base_s) for one in self.own]
-        usual = statistics.median(spreads) if len(spreads) >= _FEWEST_LAUNCHES_TO_TELL else 0.0
+        if len(self.own) < _FEWEST_LAUNCHES_TO_TELL:
+            return None
+        usual = statistics.median(max(one.base_s) / min(one.base_s) for one in self.own)
         return usual if usual >= _ERRATIC else None
 
     @property
@@ -326,7 +327,7 @@ class SequentialComparison:
         for report in record.reports.values():
             self.loaded.update(report.loaded)
             self.uses_torch |= bool(report.torch)
-        if len(record.reports) == len(SIDES):
+        if all(side in record.reports for side in SIDES):
             self.launches.learn(shared_libraries(record.reports["base"], record.reports["head"]))
 
     def _measured(

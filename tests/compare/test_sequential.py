@@ -12,7 +12,13 @@ from synthetic import START
 
 from perfkit.compare.budget import Forecast
 from perfkit.compare.explaining import disturbed_launches, doubtful_assumptions, why_not_measured
-from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, MeasuredLaunch, SequentialComparison
+from perfkit.compare.sequential import (
+    BenchmarkState,
+    ComparedBenchmark,
+    MeasuredLaunch,
+    SequentialComparison,
+    usual_look,
+)
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.lockstep.launch import Failure, LaunchRecord, SideReport
 from perfkit.measure.lockstep.pace import Pace
@@ -32,7 +38,7 @@ LAUNCHES_PER_PRELOADER = 2
 class HandTurnedClock:
     """Stands still until it is turned."""
 
-    seconds: float = 1000.0
+    seconds: float = 7.0
 
     def __call__(self) -> float:
         """Return what it shows."""
@@ -45,7 +51,7 @@ class FakeLaunches:
 
     ``ratios`` are head / base of each benchmark, with a scatter of 0.1 % around them, and ``bias`` is what
     every second group has on top; ``instead`` is what happens in the launch of that number, where something
-    is to go wrong.
+    is to go wrong, and ``overheads_s`` what else such a launch takes.
     """
 
     clock: HandTurnedClock
@@ -53,6 +59,7 @@ class FakeLaunches:
     seconds: float = 1.0
     bias: float = 0.0
     instead: Mapping[int, Callable[[LaunchRecord], LaunchRecord]] = field(default_factory=dict)
+    overheads_s: Mapping[int, float] = field(default_factory=dict)
     made: list[tuple[str, ...]] = field(default_factory=list)
     learned: list[tuple[str, ...]] = field(default_factory=list)
     expected: list[float] = field(default_factory=list)
@@ -68,7 +75,7 @@ class FakeLaunches:
     def make(self, slot: Slot, nodes: Sequence[str]) -> LaunchRecord:
         """Return what was agreed on."""
         self.made.append(tuple(nodes))
-        self.clock.seconds += self.seconds * len(nodes)
+        self.clock.seconds += self.seconds * len(nodes) + self.overheads_s.get(len(self.made), 0.0)
         record = LaunchRecord(
             timings={
                 node: _timing(self.ratios[node] + self.bias * (self.preloader % 2), slot.launch)
@@ -243,7 +250,8 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
 def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
     """The first launch lasts longer than others, so that theirs is computed from its rounds and its pace."""
     setting = _setting({"close": 1.0})
-    timing = replace(_timing(1.0, 0), pace=replace(PACE, untimed=2, first_untimed=6))
+    pace = replace(PACE, loops=4, rounds=2, untimed=2, first_untimed=6)
+    timing = replace(_timing(0.5, 0), pace=pace)
     setting.launches.instead = {
         1: lambda record: replace(record, timings={"close": timing}, seconds={"close": 60.0})
     }
@@ -252,7 +260,71 @@ def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
 
     setting.run()
 
-    assert [pytest.approx(5 * 0.2 + (4 * 2 + 6) * 0.2)] == found
+    # Five rounds of four iterations, in three turns: two with two untimed ones before it, the first with six.
+    assert [pytest.approx(5 * 4 * 0.15 + (2 * 2 + 6) * 0.15)] == found
+
+
+def test_what_else_passes_in_a_launch_is_part_of_what_its_benchmarks_cost() -> None:
+    """They share it; the first launch's is no measure of later ones, and is used only while it is alone."""
+    setting = _setting({"one": 1.02, "two": 1.02})
+    setting.launches.overheads_s = {1: 21.0, 2: 5.0, 3: 8.0}
+    announced: list[Forecast] = []
+    setting.comparison.announce = announced.append
+    setting.comparison.is_enough = lambda _: len(setting.launches.made) == 3
+
+    setting.run()
+
+    assert pytest.approx([9 * (1 + 21 / 2)] * 2, rel=0.01) == announced[0].costs_s
+    assert pytest.approx([7 * (1 + (5 + 8) / 2 / 2)] * 2, rel=0.01) == setting.comparison.forecast().costs_s
+
+
+def test_what_no_look_is_expected_to_decide_needs_the_time_to_its_next_one() -> None:
+    """On a margin there is always something left to measure, and never a decision in sight."""
+    setting = _setting({"close": 1.02})
+    setting.comparison.policy = replace(POLICY, looks=(4, 6, 10, 20))
+    setting.launches.seconds = 3.0
+    setting.comparison.is_enough = lambda _: len(setting.launches.made) == 10
+
+    setting.run()
+
+    assert [pytest.approx(10 * 3.0)] == setting.comparison.forecast().costs_s
+
+
+def test_before_the_first_launch_nothing_is_known_to_take_any_time() -> None:
+    """Nothing of a comparison is known then, and nothing is claimed of it."""
+    launches = FakeLaunches(clock=HandTurnedClock(), ratios={})
+    benchmarks = [_benchmark("changed"), _benchmark("elsewhere")]
+    comparison = SequentialComparison.of(benchmarks, launches=launches, policy=POLICY, deadline=0.0)
+
+    forecast = comparison.forecast()
+
+    assert ([0.0, 0.0], [0.0], 0.0) == (forecast.costs_s, forecast.changed_costs_s, forecast.left_s)
+    assert ["NOT REACHED"] * 2 == [one.verdict for one in comparison.comparisons()]
+    assert (False, False, set()) == (comparison.stopped, comparison.uses_torch, comparison.loaded)
+
+
+def test_a_benchmark_is_a_time_of_code_that_may_have_changed_unless_said_otherwise() -> None:
+    """Whoever knows no better measures it with those of changed code."""
+    one = ComparedBenchmark(
+        benchmark=Benchmark(name="a", version="v1"), margin=0.02, gating=True, limit_s=30.0
+    )
+
+    assert (True, False, ()) == (one.changed, one.number, one.prior)
+
+
+def test_the_seconds_passed_and_left_are_reported_before_each_launch() -> None:
+    """Both in seconds of the clock that the deadline is a reading of."""
+    setting = _setting({"clear": 1.5}, budget_s=60.0)
+    setting.launches.seconds = 9.0
+    told: list[tuple[float, float | None]] = []
+
+    class Watching(Quiet):
+        def update(self, _: Sequence[Comparison], elapsed_s: float, left_s: float | None) -> None:
+            told.append((elapsed_s, left_s))
+
+    setting.comparison.run(schedule(seed=1), Watching())
+
+    assert [(9.0 * number, 60.0 - 9.0 * number) for number in range(5)] == told
 
 
 def test_time_is_kept_for_what_follows() -> None:
@@ -262,6 +334,22 @@ def test_time_is_kept_for_what_follows() -> None:
 
     assert {"close": "INCONCLUSIVE"} == setting.run()
     assert POLICY.looks[1] == len(setting.launches.made)
+
+
+@pytest.mark.parametrize(
+    ("each_s", "budget_s", "kept_s", "left_s"),
+    [(3.0, 100.0, 6.0, 94.0), (1000.0, 100.0, 25.0, 75.0), (3.0, 0.0, 0.0, 0.0), (3.0, -8.0, 0.0, 0.0)],
+)
+def test_at_most_a_quarter_of_the_time_is_kept(
+    each_s: float, budget_s: float, kept_s: float, left_s: float
+) -> None:
+    """Without times there would be no use in counts; of what is over nothing is left, and nothing is kept."""
+    setting = _setting({"one": 1.02, "two": 1.02}, budget_s=budget_s)
+    setting.comparison.after_s = lambda _: each_s
+
+    forecast = setting.comparison.forecast()
+
+    assert (kept_s, left_s) == (forecast.after_s, forecast.left_s)
 
 
 def _regressed(found: Sequence[Comparison]) -> bool:
@@ -332,10 +420,11 @@ def test_the_budget_that_is_named_is_that_of_those_not_reached() -> None:
 def test_measuring_may_go_on_after_the_budget() -> None:
     """It is announced once, when the budget is over, and ends as soon as all is decided."""
     setting = _setting(dict.fromkeys(map(str, range(12)), 1.0), budget_s=20.0)
+    begun = setting.launches.clock.seconds
     told: list[tuple[float, Forecast]] = []
     setting.comparison.go_on_s = 1000.0
     setting.comparison.announce_going_on = lambda forecast: told.append(
-        (setting.launches.clock.seconds - 1000.0, forecast)
+        (setting.launches.clock.seconds - begun, forecast)
     )
 
     verdicts = setting.run()
@@ -356,6 +445,28 @@ def test_what_is_open_when_going_on_is_over_stays_open() -> None:
 
     assert {"clear": "NOT REACHED"} == setting.run()
     assert 1 == len(told)
+
+
+def test_measuring_goes_on_once() -> None:
+    """What the time after the budget left open gets no more of it."""
+    setting = _setting({"close": 1.02}, budget_s=3.0)
+    told: list[Forecast] = []
+    setting.comparison.go_on_s = 3.0
+    setting.comparison.announce_going_on = told.append
+
+    setting.run()
+
+    assert (1, POLICY.looks[1]) == (len(told), len(setting.launches.made))
+
+
+def test_nothing_goes_on_that_nobody_asked_for() -> None:
+    """The budget is the end where no time after it is given."""
+    setting = _setting({"clear": 1.5}, budget_s=3.0)
+    told: list[Forecast] = []
+    setting.comparison.announce_going_on = told.append
+
+    assert {"clear": "NOT REACHED"} == setting.run()
+    assert [] == told
 
 
 def test_nothing_goes_on_where_all_is_decided_or_no_look_is_left() -> None:
@@ -379,6 +490,7 @@ def test_a_failure_on_either_side_costs_its_benchmark_alone(side: Side) -> None:
 
     assert failure == setting.comparison.states["broken"].failure
     assert {"good": "REGRESSED"} == verdicts
+    assert [None, "REGRESSED"] == [setting.comparison.verdict(node) for node in ("broken", "good")]
     assert {("good",)} == set(setting.launches.made[3:])
     assert 2 == sum(one.node == "broken" for one in setting.kept)
 
@@ -414,7 +526,7 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
 
     def stands_still(record: LaunchRecord) -> LaunchRecord:
         timings = {
-            node: replace(timing, head_s=(3.0, *timing.head_s[1:]), stood_still_s={"head": 2.9})
+            node: replace(timing, head_s=(3.0, *timing.head_s[1:]), stood_still_s={"head": 2.94})
             for node, timing in record.timings.items()
         }
         return replace(record, timings=timings)
@@ -427,6 +539,9 @@ def test_what_disturbed_launches_is_kept_and_noted() -> None:
     assert ["clock set", "stood still", "stood still"] == [
         one.what for launch in setting.kept for one in launch.disturbed
     ]
+    assert {2.9} == {
+        one.amount for launch in setting.kept for one in launch.disturbed if one.what == "stood still"
+    }
     (note,) = disturbed_launches(setting.comparison)
     assert note.startswith(
         "the machine was disturbed: the machine's clock was set by +3600.0 s (in 1 launch);"
@@ -547,14 +662,60 @@ def test_a_launch_that_does_not_tell_its_code_in_time_is_made_up_for() -> None:
     assert POLICY.looks[0] + 2 == len(setting.launches.made)
 
 
-def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison() -> None:
+@pytest.mark.parametrize("first", [1, 2])
+def test_two_launches_in_a_row_that_do_not_tell_their_code_end_the_comparison(first: int) -> None:
     """No budget is spent on launches of which none counts."""
-    setting = _setting({"clear": 1.5}, instead={2: _unproven, 3: _unproven})
+    setting = _setting({"clear": 1.5}, instead={first: _unproven, first + 1: _unproven})
 
     with pytest.raises(NotMeasuredError, match="the processes of head ended 2 launches in a row") as raised:
         setting.run()
     assert str(raised.value).endswith("; the last thing they said: KeyError: 'lazy'")
-    assert (3, 1) == (len(setting.launches.made), len(setting.kept))
+    assert (first + 1, first - 1) == (len(setting.launches.made), len(setting.kept))
+
+
+def test_a_launch_that_was_spoilt_is_kept_beside_the_one_that_counts() -> None:
+    """It comes first, is marked as set aside, and is not judged."""
+    spoilt = _timing(3.0, 0)
+
+    def make_again(record: LaunchRecord) -> LaunchRecord:
+        return replace(record, set_aside=(replace(record, timings={"clear": spoilt}),))
+
+    setting = _setting({"clear": 1.5, "other": 1.5}, instead={1: make_again})
+
+    assert {"clear": "REGRESSED", "other": "REGRESSED"} == setting.run()
+    first, *others = setting.kept
+    expected = MeasuredLaunch(node="clear", slot=first.slot, preloader=1, timing=spoilt, at=START)
+    assert replace(expected, set_aside=True) == first
+    assert replace(expected, timing=_timing(1.5, 0)) == others[0]
+    assert [POLICY.looks[0]] * 2 == [len(one.own) for one in setting.comparison.states.values()]
+
+
+def test_later_launches_import_beforehand_what_both_sides_did() -> None:
+    """Where a side has not told what it imported, it is not known what both did."""
+
+    def imports(record: LaunchRecord) -> LaunchRecord:
+        reports = {
+            side: replace(report, libraries=("json", f"only_{side}"), torch={"threads": "2"})
+            for side, report in record.reports.items()
+        }
+        return replace(record, reports=reports)
+
+    setting = _setting({"clear": 1.5}, instead={2: lambda record: imports(_unproven(record)), 3: imports})
+    used: list[bool] = []
+    setting.comparison.announce = lambda _: used.append(setting.comparison.uses_torch)
+
+    setting.run()
+
+    assert [(), ("json",)] == setting.launches.learned[:2]
+    assert ([False], True) == (used, setting.comparison.uses_torch)
+
+
+def test_a_judgement_is_made_once_for_the_same_launches() -> None:
+    """It is asked for at every launch of all benchmarks, of which a long list has thousands."""
+    setting = _setting({"clear": 1.5})
+    setting.run()
+
+    assert setting.comparison.judge("clear") is setting.comparison.judge("clear")
 
 
 def test_files_that_any_launch_loaded_count_as_loaded() -> None:
@@ -577,15 +738,80 @@ def test_files_that_any_launch_loaded_count_as_loaded() -> None:
     assert {f"file_{number}.py" for number in range(4)} == setting.comparison.loaded
 
 
-def test_rounds_that_differ_many_times_over_are_noticed() -> None:
-    """What no machine's noise explains is told, how large it is as a rule; a single odd launch is not."""
+@pytest.mark.parametrize(
+    ("launches", "spread", "told"),
+    [(3, 4.5, 4.5), (3, 4.0, 4.0), (3, 3.9, None), (4, 30.0, 30.0), (2, 30.0, None), (0, 1.0, None)],
+)
+def test_rounds_that_differ_many_times_over_are_noticed(
+    launches: int, spread: float, told: float | None
+) -> None:
+    """What no machine's noise explains is told, how large it is as a rule, from three launches on."""
+    state = BenchmarkState(_benchmark("waiting"))
+    for number in range(launches):
+        base_s = (0.5, 0.6, 0.5 * spread)
+        state.own.append(LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=(0.5,) * 3))
+
+    assert told == state.erratic
+
+
+def test_a_single_odd_launch_is_not_taken_for_the_rule() -> None:
+    """Neither one that is steady among waiting ones, nor one that waits among steady ones."""
     setting = _setting({"steady": 1.0, "waiting": 1.0})
-    waiting = setting.comparison.states["waiting"]
-    for number in range(4):
-        base_s = (1.0, 1.2, 30.0) if number != 2 else (1.0, 1.0, 1.1)
-        waiting.own.append(LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=base_s))
+    for name, odd in (("steady", 30.0), ("waiting", 1.1)):
+        usual = 1.1 if name == "steady" else 30.0
+        for number in range(4):
+            base_s = (1.0, 1.0, odd if number == 2 else usual)
+            setting.comparison.states[name].own.append(
+                LaunchPair(launch=number, preloader=1, base_s=base_s, head_s=base_s)
+            )
 
     setting.run()
 
-    assert 30.0 == waiting.erratic
+    assert 30.0 == setting.comparison.states["waiting"].erratic
     assert setting.comparison.states["steady"].erratic is None
+
+
+def test_a_call_takes_what_it_did_in_the_last_launch_and_a_launch_what_it_does_on_average() -> None:
+    """The first launch, which is longer, counts only as long as there is no other; before it nothing does."""
+    state = BenchmarkState(_benchmark("a"))
+    assert (None, None) == (state.call_s, state.launch_s)
+
+    found = []
+    for number, seconds in enumerate((60.0, 2.0, 3.0)):
+        head_s = (0.1 + number, 0.2 + number, 0.9 + number)
+        state.own.append(LaunchPair(launch=number, preloader=1, base_s=(5.0,) * 3, head_s=head_s))
+        state.seconds.append(seconds)
+        found.append((state.call_s, state.launch_s))
+
+    assert [(0.2, 60.0), (1.2, 2.0), (2.2, 2.5)] == found
+
+
+@pytest.mark.parametrize(("margin", "look"), [(0.1, 4), (0.05, 6), (0.03, 10), (0.001, 10)])
+def test_a_wider_margin_is_usually_decided_sooner(margin: float, look: int) -> None:
+    """As long as a benchmark has not shown its own scatter; where no look decides, it is the last one."""
+    assert look == usual_look(POLICY, margin)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "margin", "launches", "more"),
+    [
+        (1.03, 0.02, 0, 20),
+        (1.03, 0.02, 4, 16),
+        (1.03, 0.02, 10, 30),
+        (1.03, 0.02, 20, 20),
+        (1.02, 0.02, 10, None),
+        (1.0, 0.05, 5, 1),
+        (1.05, 0.05, 7, 1),
+    ],
+)
+def test_a_benchmarks_own_scatter_counts_from_the_tenth_launch_on(
+    ratio: float, margin: float, launches: int, more: int | None
+) -> None:
+    """Until then it is the usual one that leads to a look; one more launch is needed at least."""
+    policy = replace(POLICY, looks=(4, 6, 10, 20, 40))
+    state = BenchmarkState(replace(_benchmark("a"), margin=margin))
+    for launch in range(launches):
+        head_s = (0.1 * ratio * math.exp(0.02 * math.sin(7.0 * launch)),) * 5
+        state.own.append(LaunchPair(launch=launch, preloader=launch, base_s=(0.1,) * 5, head_s=head_s))
+
+    assert more == state.launches_to_decision(state.judge(policy), policy)
