@@ -158,6 +158,10 @@ class BenchmarkState:
             launch_s=self.launch_s,
         )
 
+    def next_look(self, policy: Policy) -> int | None:
+        """Return how many launches the next look needs, None where it has had its last look."""
+        return min((look for look in policy.looks if look > len(self.pairs)), default=None)
+
     def launches_to_decision(self, found: Comparison, policy: Policy) -> int | None:
         """Return about how many more launches will decide it, None where the last look will not either.
 
@@ -165,7 +169,8 @@ class BenchmarkState:
         """
         if found.estimate is not None and found.estimate.launches >= WELL_KNOWN:
             return found.need.launches if found.need else None
-        return max(usual_look(policy, found.margin) - len(self.pairs), 1)
+        look = self.next_look(policy)
+        return None if look is None else max(usual_look(policy, found.margin), look) - len(self.pairs)
 
 
 def _keep_nothing(_: Sequence[MeasuredLaunch]) -> None:
@@ -394,7 +399,7 @@ class SequentialComparison:
         if state.failure is not None:
             return None
         found = self.judge(node)
-        look = min((look for look in self.policy.looks if look > len(state.pairs)), default=None)
+        look = state.next_look(self.policy)
         if found.verdict not in UNDECIDED or look is None:
             return None
         launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s

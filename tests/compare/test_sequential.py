@@ -287,7 +287,7 @@ def test_what_no_look_is_expected_to_decide_needs_the_time_to_its_next_one() -> 
 
     setting.run()
 
-    assert [pytest.approx(10 * 3.0)] == setting.comparison.forecast().costs_s
+    assert pytest.approx([10 * 3.0]) == setting.comparison.forecast().costs_s
 
 
 def test_before_the_first_launch_nothing_is_known_to_take_any_time() -> None:
@@ -801,13 +801,13 @@ def test_a_wider_margin_is_usually_decided_sooner(margin: float, look: int) -> N
         (1.03, 0.02, 20, 20),
         (1.02, 0.02, 10, None),
         (1.0, 0.05, 5, 1),
-        (1.05, 0.05, 7, 1),
+        (1.05, 0.05, 7, 3),
     ],
 )
 def test_a_benchmarks_own_scatter_counts_from_the_tenth_launch_on(
     ratio: float, margin: float, launches: int, more: int | None
 ) -> None:
-    """Until then it is the usual one that leads to a look; one more launch is needed at least."""
+    """Until then it is the usual one that leads to a look, and nothing is decided before the next one."""
     policy = replace(POLICY, looks=(4, 6, 10, 20, 40))
     state = BenchmarkState(replace(_benchmark("a"), margin=margin))
     for launch in range(launches):
@@ -815,3 +815,20 @@ def test_a_benchmarks_own_scatter_counts_from_the_tenth_launch_on(
         state.own.append(LaunchPair(launch=launch, preloader=launch, base_s=(0.1,) * 5, head_s=head_s))
 
     assert more == state.launches_to_decision(state.judge(policy), policy)
+
+
+def test_what_has_had_its_last_look_is_never_decided() -> None:
+    """Not even with few launches, where a gate looks no more than so often."""
+    policy = replace(POLICY, looks=(4,))
+    state = BenchmarkState(_benchmark("a"))
+    for launch in range(4):
+        head_s = (0.1 * (1 + 0.05 * launch),) * 5
+        state.own.append(LaunchPair(launch=launch, preloader=launch, base_s=(0.1,) * 5, head_s=head_s))
+
+    found = state.judge(policy)
+
+    assert ("INCONCLUSIVE", None, None) == (
+        found.verdict,
+        state.next_look(policy),
+        state.launches_to_decision(found, policy),
+    )
