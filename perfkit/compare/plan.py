@@ -127,6 +127,7 @@ class _Expected:
     ``decided`` is the verdict that earlier gates on the pair have come to, if any.
     """
 
+    node: str
     compared: ComparedBenchmark
     pairs: tuple[LaunchPair, ...]
     gates: int
@@ -135,10 +136,6 @@ class _Expected:
     known_from: KnownFrom
     unchanged_at: int | None
     decided: Verdict | None
-
-    @property
-    def node(self) -> str:
-        return self.compared.benchmark.name
 
     @property
     def call_s(self) -> float:
@@ -181,7 +178,7 @@ class _ImaginedGate:
             return None
         # As in a gate, the usual scatter is assumed until a benchmark has shown its own.
         if launches < WELL_KNOWN:
-            leaves = max(usual_look(self.policy, one.compared.margin), launches + 1)
+            leaves = max(usual_look(self.policy, one.compared.margin), self._next_look(one.node))
         return Candidate(
             node=one.node,
             next_look_s=self._to_next_look(one.node) * one.launch_s,
@@ -192,7 +189,10 @@ class _ImaginedGate:
         )
 
     def _to_next_look(self, node: str) -> int:
-        return min(look for look in self.policy.looks if look > self.launches[node]) - self.launches[node]
+        return self._next_look(node) - self.launches[node]
+
+    def _next_look(self, node: str) -> int:
+        return min(look for look in self.policy.looks if look > self.launches[node])
 
 
 def _expected(
@@ -208,6 +208,7 @@ def _expected(
         experience, sd = known.get(key, Experience()), sds.get(key, usual_sd)
         known_from: KnownFrom = "its gates" if key in sds else "other benchmarks" if sds else "usual"
         yield _Expected(
+            node=one.benchmark.name,
             compared=one,
             pairs=experience.pairs,
             gates=len(experience.gates) if key in sds else 0,
@@ -228,16 +229,23 @@ def _unchanged_at(
     one: ComparedBenchmark, sd: float, pairs: Sequence[LaunchPair], policy: Policy
 ) -> int | None:
     """Return the look, of those still to come, that decides identical code; None where none does."""
-    looks = [look for look in policy.looks if look > len(one.prior)]
-    errors = {look: interval_error(pairs, policy, look=look) for look in looks}
-    return deciding_look(
-        0.0,
-        sd,
-        errors=errors,
-        margin=one.margin,
-        threshold=policy.threshold(one.margin),
-        trimmed_from=policy.trimmed_from,
-    )
+    for look in policy.looks:
+        decides = look > len(one.prior) and deciding_look(
+            0.0,
+            _judged_sd(sd, look, policy),
+            errors={look: interval_error(pairs, policy, look=look)},
+            margin=one.margin,
+            threshold=policy.threshold(one.margin),
+            trimmed_from=policy.trimmed_from,
+        )
+        if decides:
+            return look
+    return None
+
+
+def _judged_sd(sd: float, launches: int, policy: Policy) -> float:
+    """Return the deviation that an interval takes at a look: few launches are assumed to scatter by some."""
+    return max(sd, policy.least_sd) if launches < WELL_KNOWN else sd
 
 
 def _planned(one: _Expected, launches: int, left_s: float, policy: Policy) -> PlannedBenchmark:
@@ -262,10 +270,12 @@ def _planned(one: _Expected, launches: int, left_s: float, policy: Policy) -> Pl
 
 def _effect(one: _Expected, launches: int, policy: Policy) -> float | None:
     error = interval_error(one.pairs, policy, look=launches)
-    sd = max(one.sd, policy.least_sd) if launches < WELL_KNOWN else one.sd
-    threshold = policy.threshold(one.compared.margin)
     effect = minimum_detectable_effect(
-        sd, launches, error=error, margin=threshold, trimmed_from=policy.trimmed_from
+        _judged_sd(one.sd, launches, policy),
+        launches,
+        error=error,
+        margin=policy.threshold(one.compared.margin),
+        trimmed_from=policy.trimmed_from,
     )
     return effect if math.isfinite(effect) else None
 

@@ -16,13 +16,14 @@ from perfkit.compare.engine import Method
 from perfkit.compare.plan import USUAL_LAUNCH_S, Experience, Foresight, Key, experience_from, foresee
 from perfkit.compare.sequential import USUAL_SD, ComparedBenchmark
 from perfkit.compare.survey import Rules
-from perfkit.records import Benchmark, Machine, Placement, Row, Side
+from perfkit.records import TYPICAL_TIME, Benchmark, Machine, Metric, Placement, Row, Side
 from perfkit.records.comparisons import LaunchPair, PlannedBenchmark, Policy
 from perfkit.stats.interval import trimmed_variance, widening
 from perfkit.verdict.exact import ExactPolicy
 
 MARGIN = 0.02
 SIDES: tuple[Side, ...] = ("base", "head")
+OPERATORS = Metric(name="operators", unit="1", exact=True)
 
 
 def _rows(
@@ -85,6 +86,7 @@ def test_only_gates_on_this_machine_of_this_version_count() -> None:
     """What scattered elsewhere, in another kind of run, or with another source, says nothing."""
     rows = [
         *_rows(_scatter(20, 0.01)),
+        *_rows(_scatter(20, 0.3), run="r0", machine=Machine(machine_id="m0", facts={})),
         *_rows(_scatter(20, 0.3), run="r2", machine=Machine(machine_id="m2", facts={})),
         *_rows(_scatter(20, 0.3), run="r3", version="v2"),
         *(replace(row, source="calibrate") for row in _rows(_scatter(20, 0.3), run="r4")),
@@ -94,12 +96,31 @@ def test_only_gates_on_this_machine_of_this_version_count() -> None:
     assert 1 == len(_known(rows, version="v2").gates)
 
 
-def test_few_launches_tell_no_scatter_but_a_cost() -> None:
+@pytest.mark.parametrize(("launches", "told"), [(4, False), (5, True)])
+def test_few_launches_tell_no_scatter_but_a_cost(launches: int, *, told: bool) -> None:
     """Four launches show what one takes, and not by how much they scatter."""
-    known = _known(_rows(_scatter(4, 0.01)))
+    known = _known(_rows(_scatter(launches, 0.01)))
 
-    assert None is known.wide_sd(POLICY)
+    assert told == (known.wide_sd(POLICY) is not None)
     assert pytest.approx(2.0) == known.launch_s
+
+
+def test_a_gate_that_timed_nothing_of_a_benchmark_is_none_of_its_gates() -> None:
+    """It may have failed, or only have been counted."""
+    (failed,) = [replace(row, run_id="r2") for row in _rows([0.0])[1:]]
+    failed = replace(failed, outcome=replace(failed.outcome, values=(), status="error"))
+    counted = [
+        replace(row, run_id="r3", outcome=replace(row.outcome, metric=OPERATORS, causes=()))
+        for row in _rows([0.0])
+    ]
+    uncounted = [
+        replace(row, run_id="r4", outcome=replace(row.outcome, metric=OPERATORS, values=(), causes=()))
+        for row in _rows([0.0])
+    ]
+
+    known = _known([*_rows(_scatter(5, 0.01)), failed, *counted, *uncounted])
+
+    assert 1 == len(known.gates)
 
 
 def test_a_launch_costs_what_passed_since_the_one_before() -> None:
@@ -114,6 +135,29 @@ def test_a_launch_costs_what_passed_since_the_one_before() -> None:
     own_s = 3.0 / 2  # both had the same timed in each launch
     assert pytest.approx(own_s) == _known(rows, "b.py::test_b").launch_s
     assert pytest.approx(1.0) == _known(rows).launch_s, "the median gate counts"
+
+
+def _in_loops(rows: Sequence[Row], loops: int | None) -> list[Row]:
+    return [replace(row, outcome=replace(row.outcome, loops=loops)) for row in rows]
+
+
+def test_a_benchmark_of_long_rounds_costs_more_than_its_neighbour_in_the_same_launches() -> None:
+    """A round lasts as long as all its calls; those of typical calls are of the same, and not added."""
+    long, short = _rows([0.0] * 4, each_s=5.1), _rows([0.0] * 4, each_s=5.1, name="b.py::test_b")
+    rows = [
+        *_in_loops(long, 10),
+        *_in_loops(short, None),
+        *(replace(row, outcome=replace(row.outcome, metric=TYPICAL_TIME)) for row in short),
+    ]
+
+    # Ten and one times five rounds of 10 ms, on two sides; both have half of what is left of 5.1 s.
+    assert pytest.approx(1.0 + 2.0) == _known(rows).launch_s
+    assert pytest.approx(0.1 + 2.0) == _known(rows, "b.py::test_b").launch_s
+
+
+def test_a_launch_costs_no_less_than_what_was_timed_in_it() -> None:
+    """A clock that was set back would make it less."""
+    assert pytest.approx(0.1) == _known(_rows([0.0] * 4, each_s=0.05)).launch_s
 
 
 def _compared(
@@ -155,11 +199,15 @@ def _experience(sd: float, launch_s: float) -> Experience:
 
 
 def _foreseen(
-    budget_s: float, known: dict[str, Experience], *benchmarks: ComparedBenchmark, policy: Policy = POLICY
+    budget_s: float,
+    known: dict[str, Experience],
+    *benchmarks: ComparedBenchmark,
+    policy: Policy = POLICY,
+    counted: bool = False,
 ) -> Foresight:
     by_key: dict[Key, Experience] = {(name, "v1"): one for name, one in known.items()}
     compared = benchmarks or tuple(_compared(name) for name in known)
-    return foresee(compared, by_key, _method(budget_s, policy=policy), set_up_s=5.0)
+    return foresee(compared, by_key, _method(budget_s, policy=policy, counted=counted), set_up_s=5.0)
 
 
 def _one(found: Foresight, name: str) -> PlannedBenchmark:
@@ -183,6 +231,7 @@ def test_each_benchmark_says_where_its_scatter_is_known_from() -> None:
         usual.launch_sd,
         usual.launch_s,
     )
+    assert 0.1 < usual.launch_s < 1.0, "short calls take some tenths of a second"
 
 
 def test_with_time_enough_each_has_the_last_look() -> None:
@@ -248,6 +297,99 @@ def test_counting_keeps_its_time() -> None:
     assert (26, 20) == (plain.launches, counting.launches)
 
 
+def test_counting_takes_as_long_as_launches_and_calls_of_a_benchmark() -> None:
+    """Calls take what they did in its last launch; of a benchmark that is not known, only launches are."""
+    *earlier, last = _pairs(_scatter(40, 0.01))
+    recent = replace(last, head_s=(0.01, 0.02, 0.02, 0.03, 0.03))
+    known = Experience(gates=[(*earlier, recent)], seconds=[2.0])
+
+    found = _foreseen(600, {"a": known}, counted=True)
+    unknown = _foreseen(600, {}, _compared("a"), counted=True)
+
+    assert pytest.approx(5 + 12 * 2.0 + (2 * 2.0 + 60 * 0.02)) == found.unchanged_s
+    assert pytest.approx(5 + (16 + 2) * USUAL_LAUNCH_S) == unknown.unchanged_s
+
+
+def test_at_most_a_quarter_of_the_time_is_kept_for_counting() -> None:
+    """Of 40 s that are left after setting up, ten: so that 12 launches of 2 s still decide."""
+    slow = tuple(replace(pair, head_s=(10.0,) * 5, base_s=(10.0,) * 5) for pair in _pairs([0.0] * 40))
+    known = Experience(gates=[slow], seconds=[2.0])
+
+    found = _foreseen(45, {"a": known}, counted=True)
+
+    assert 12 == _one(found, "a").launches
+    assert pytest.approx(5 + 10 + 12 * 2.0) == found.unchanged_s
+
+
+def test_a_budget_that_setting_up_takes_leaves_no_launch() -> None:
+    """Setting up takes as long as it does; what is missing then is all of the rest."""
+    known = {"a": _experience(0.01, 0.3)}
+
+    found = _foreseen(4.9, known)
+
+    (planned,) = found.benchmarks
+    assert (0, 0.0, None) == (planned.launches, planned.seconds, planned.effect)
+    assert (5.0, 10) == (found.unchanged_s, found.enough_s), "4.9 s and 16 launches of 0.3 s"
+
+
+@pytest.mark.parametrize(
+    ("prior", "sd", "margin", "decision"),
+    [
+        (0, 0.03, 0.02, 16),
+        (4, 0.03, 0.02, 16),
+        (10, 0.03, 0.02, 45),
+        (12, 0.03, 0.02, 45),
+        (10, 0.5, 0.02, 12),
+        (6, 0.3, 0.1, 12),
+    ],
+)
+def test_the_budget_for_all_is_that_of_the_looks_that_are_expected_to_decide(
+    prior: int, sd: float, margin: float, decision: int
+) -> None:
+    """Its own scatter tells that look from the tenth launch on; where none decides it is the next one."""
+    one = _compared("a", margin=margin, prior=_pairs(_scatter(prior, 0.2) if prior else []))
+    found = _foreseen(8, {"a": _experience(sd, 2.0)}, one)
+
+    left_s = 3.0
+    assert math.ceil((8 + (decision - prior) * 2.0 - left_s) / 10) * 10 == found.enough_s
+    assert 0.0 == _one(found, "a").seconds
+
+
+def test_what_has_had_its_last_look_gets_no_more_time() -> None:
+    """Neither where it was not decided, nor where no scatter says that it would have been."""
+    policy = replace(POLICY, looks=(3, 6), shares=(0.5, 0.5))
+    over = _compared("over", prior=_pairs(_scatter(6, 0.2)))
+    known = {"over": _experience(0.5, 1.0), "open": _experience(0.01, 1.0)}
+
+    found = _foreseen(100, known, over, _compared("open"), policy=policy)
+
+    assert (6, 0.0) == (_one(found, "over").launches, _one(found, "over").seconds)
+    assert 5 + 6 == found.unchanged_s
+
+
+def test_identical_code_leaves_at_the_look_that_decides_it_in_a_gate() -> None:
+    """Few launches are assumed to scatter by some, however little they do."""
+    known = {"a": _experience(0.003, 1.0)}
+    logs = normal(0.003)(np.random.default_rng(8), (200, 20))
+
+    looks, times = np.unique(decide(logs, margin=MARGIN, policy=POLICY).unchanged, return_counts=True)
+
+    assert 5 + looks[times.argmax()] == _foreseen(600, known).unchanged_s
+
+
+@pytest.mark.parametrize(("look", "alike"), [(6, True), (10, False), (12, False)])
+def test_few_launches_see_no_more_of_what_scatters_little(look: int, *, alike: bool) -> None:
+    """Before the tenth launch an interval assumes some scatter, so that a plan does, too."""
+    policy = replace(POLICY, looks=(look,), shares=(1.0,))
+    little, some = (
+        _one(_foreseen(100, {"a": _experience(sd, 1.0)}, policy=policy), "a").effect for sd in (0.001, 0.01)
+    )
+
+    assert little is not None
+    assert some is not None
+    assert alike == (pytest.approx(some) == little)
+
+
 def test_launches_of_earlier_gates_on_the_pair_count() -> None:
     """A gate that goes on needs only what is missing; what is decided already gets no time."""
     known = {"open": _experience(0.01, 1.0), "done": _experience(0.01, 1.0)}
@@ -258,12 +400,12 @@ def test_launches_of_earlier_gates_on_the_pair_count() -> None:
 
     going_on, done = _one(found, "open"), _one(found, "done")
     assert (20, 10.0, None) == (going_on.launches, going_on.seconds, going_on.decided)
-    assert (0.0, "REGRESSED", None) == (done.seconds, done.decided, done.effect)
+    assert (58, 0.0, "REGRESSED", None) == (done.launches, done.seconds, done.decided, done.effect)
 
 
 def test_a_long_list_is_planned_in_a_moment() -> None:
-    """Thousands of benchmarks go through as many steps as there are looks, not launches."""
-    compared = [_compared(f"test_{number}") for number in range(2000)]
-    found = foresee(compared, {}, _method(600), set_up_s=5.0)
+    """Hundreds of benchmarks go through as many steps as there are looks, not launches."""
+    compared = [_compared(f"test_{number}") for number in range(500)]
+    found = foresee(compared, {}, _method(200), set_up_s=5.0)
 
-    assert 0 < sum(one.launches > 0 for one in found.benchmarks) < 2000
+    assert 0 < sum(one.launches > 0 for one in found.benchmarks) < 500
