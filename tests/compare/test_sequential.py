@@ -800,6 +800,7 @@ def test_a_wider_margin_is_usually_decided_sooner(margin: float, look: int) -> N
         (1.03, 0.02, 10, 30),
         (1.03, 0.02, 20, 20),
         (1.02, 0.02, 10, None),
+        (1.02, 0.02, 20, None),
         (1.0, 0.05, 5, 1),
         (1.05, 0.05, 7, 3),
     ],
