@@ -142,7 +142,7 @@ class _Expected:
         return statistics.median(self.pairs[-1].head_s) if self.pairs else 0.0
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _ImaginedGate:
     """A gate in which nothing has changed, whose launches take what is expected of them."""
 

@@ -321,15 +321,14 @@ def test_at_most_a_quarter_of_the_time_is_kept_for_counting() -> None:
     assert pytest.approx(5 + 10 + 12 * 2.0) == found.unchanged_s
 
 
-def test_a_budget_that_setting_up_takes_leaves_no_launch() -> None:
+@pytest.mark.parametrize(("budget_s", "launch_s"), [(4.9, 0.3), (2.0, 0.5)])
+def test_a_budget_that_setting_up_takes_leaves_no_launch(budget_s: float, launch_s: float) -> None:
     """Setting up takes as long as it does; what is missing then is all of the rest."""
-    known = {"a": _experience(0.01, 0.3)}
-
-    found = _foreseen(4.9, known)
+    found = _foreseen(budget_s, {"a": _experience(0.01, launch_s)})
 
     (planned,) = found.benchmarks
     assert (0, 0.0, None) == (planned.launches, planned.seconds, planned.effect)
-    assert (5.0, 10) == (found.unchanged_s, found.enough_s), "4.9 s and 16 launches of 0.3 s"
+    assert (5.0, 10) == (found.unchanged_s, found.enough_s), "its seconds and those of 16 launches"
 
 
 @pytest.mark.parametrize(
@@ -339,6 +338,7 @@ def test_a_budget_that_setting_up_takes_leaves_no_launch() -> None:
         (4, 0.03, 0.02, 16),
         (10, 0.03, 0.02, 45),
         (12, 0.03, 0.02, 45),
+        (20, 0.01, 0.02, 26),
         (10, 0.5, 0.02, 12),
         (6, 0.3, 0.1, 12),
     ],

@@ -250,7 +250,7 @@ def test_what_it_takes_is_announced_once_the_costs_are_known() -> None:
 def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
     """The first launch lasts longer than others, so that theirs is computed from its rounds and its pace."""
     setting = _setting({"close": 1.0})
-    pace = replace(PACE, loops=4, rounds=2, untimed=2, first_untimed=6)
+    pace = replace(PACE, loops=4, rounds=4, untimed=2, first_untimed=6)
     timing = replace(_timing(0.5, 0), pace=pace)
     setting.launches.instead = {
         1: lambda record: replace(record, timings={"close": timing}, seconds={"close": 60.0})
@@ -260,8 +260,8 @@ def test_what_runs_untimed_is_part_of_what_a_launch_takes() -> None:
 
     setting.run()
 
-    # Five rounds of four iterations, in three turns: two with two untimed ones before it, the first with six.
-    assert [pytest.approx(5 * 4 * 0.15 + (2 * 2 + 6) * 0.15)] == found
+    # Five rounds of four iterations; before them six untimed ones in the first turn, and two in the other.
+    assert [pytest.approx(5 * 4 * 0.15 + (6 + 2) * 0.15)] == found
 
 
 def test_what_else_passes_in_a_launch_is_part_of_what_its_benchmarks_cost() -> None:
