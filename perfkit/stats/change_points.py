@@ -108,7 +108,7 @@ def find_steps(
     threshold = _threshold(chance)
     found = _pruned(tamed, _search(tamed, threshold), threshold)
     steps = _describe(values, tamed, found)
-    if occasions is None or not found:
+    if occasions is None:
         return steps
     doubtful = _doubtful(occasions)
     edges = [0, *(place for place, _ in found), len(values)]
@@ -271,8 +271,11 @@ def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold:
 def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
     """Return (clarity, place, first run, end) of the clearest step of each window that has a clear one."""
     found = []
+    # Of the shortest windows only the middle is looked at, so that they begin at each run where there are no
+    # longer ones; all others overlap by half.
+    every_run = high - low < _LENGTHS[1]
     for length in _lengths(high - low):
-        count = math.ceil((high - low - length) / (length / 2)) + 1
+        count = math.ceil((high - low - length) / (1 if every_run else length / 2)) + 1
         starts = low + np.round(np.linspace(0, high - low - length, count)).astype(np.intp)
         windows = logs[starts[:, None] + np.arange(length)]
         clarity = _clarity(windows)
@@ -291,7 +294,7 @@ def _lengths(runs: int) -> tuple[int, ...]:
 
 def _window(low: int, place: int, high: int) -> tuple[int, int]:
     """Return the longest window from ``low`` to ``high``, with the place as near to its middle as may be."""
-    length = max((one for one in _LENGTHS if one <= high - low), default=0)
+    length = max(one for one in _LENGTHS if one <= high - low)
     start = min(max(place - length // 2, low), high - length)
     return start, start + length
 
@@ -301,7 +304,10 @@ def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[t
     kept = list(places)
     while kept:
         edges = [0, *kept, len(logs)]
-        judged = [_refined(logs, *edges[at : at + 3]) for at in range(len(kept))]
+        judged = []
+        for at in range(len(kept)):
+            judged.append(_refined(logs, *edges[at : at + 3]))
+            edges[at + 1] = judged[at][0]
         clarities = [clarity for _, clarity in judged]
         weakest = int(np.argmin(clarities))
         if clarities[weakest] >= threshold:
@@ -362,8 +368,7 @@ def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float,
 
 
 def _stretch(values: FloatArray) -> Stretch:
-    sd = float(values.std(ddof=1)) if len(values) > 1 else None
-    return Stretch(mean=float(values.mean()), sd=sd, runs=len(values))
+    return Stretch(mean=float(values.mean()), sd=float(values.std(ddof=1)), runs=len(values))
 
 
 def _is_likelier(

@@ -85,7 +85,10 @@ MODULES: Mapping[str, Sequence[str]] = {
     "perfkit/stats/common_factor.py": ["tests/stats/test_common_factor.py"],
     "perfkit/stats/bisection.py": ["tests/stats/test_bisection.py"],
     "perfkit/stats/step_chain.py": ["tests/stats/test_step_chain.py"],
-    "perfkit/stats/change_points.py": ["tests/stats/test_change_points.py"],
+    "perfkit/stats/change_points.py": [
+        "tests/stats/test_change_points.py",
+        "tests/stats/test_change_point_parts.py",
+    ],
     "perfkit/verdict/acceptance.py": ["tests/verdict/test_acceptance.py", "tests/verdict/test_exact.py"],
     "perfkit/verdict/apart.py": ["tests/verdict/test_apart_verdict.py"],
     "perfkit/verdict/assumptions.py": ["tests/verdict/test_assumptions.py"],
