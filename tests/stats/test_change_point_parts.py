@@ -171,6 +171,37 @@ def test_a_step_is_claimed_where_it_is_as_clear_as_it_has_to_be(runs: int, chanc
     assert 0 < sum(claims) < 12
 
 
+@pytest.mark.parametrize(
+    ("runs", "small", "large"),
+    [(40, 6, 12), (40, 34, 28), (40, 31, 24), (40, 9, 16), (40, 7, 14), (40, 33, 26)],
+)
+def test_a_step_is_found_in_few_runs_beside_a_large_one(runs: int, small: int, large: int) -> None:
+    """Those up to the large one, or from it on, are twelve to sixteen."""
+    levels = np.exp(_with_steps(_noise(runs, seed=7), {small: 0.2, large: 1.0}))
+
+    assert sorted([small, large]) == [step.place for step in find_steps(levels)]
+
+
+@pytest.mark.parametrize("runs", [36, 38, 40])
+def test_steps_up_and_down_are_found_among_half_as_many_runs(runs: int) -> None:
+    """All runs together are alike on either side of each."""
+    levels = np.exp(_with_steps(_noise(runs, seed=3), {10: 0.03, 26: -0.03}))
+
+    assert [10, 26] == [step.place for step in find_steps(levels)]
+
+
+@pytest.mark.parametrize("chance", [0.01, 0.1])
+def test_no_step_is_less_sure_than_asked_for(chance: float) -> None:
+    """What looked clear among some runs is told only if it is among all between its neighbours."""
+    for seed in range(30):
+        source = np.random.default_rng(seed)
+        sizes = 0.01 * source.choice([-5, -3, -2, -1, 1, 2, 3, 5], size=6)
+        places = np.cumsum(source.integers(6, 40, size=6)).tolist()
+        logs = _with_steps(_noise(places[-1] + 20, seed=seed), dict(zip(places, sizes, strict=True)))
+
+        assert all(step.chance <= chance for step in find_steps(np.exp(logs), chance=chance))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_is_judged_among_the_runs_between_its_neighbours(seed: int) -> None:
     """As many of these as are compared at once, as evenly on either side as may be."""
@@ -305,6 +336,20 @@ def test_slow_runs_are_a_level_where_they_are_most_of_their_neighbours(
     assert (logs if level else np.zeros(runs)).tolist() == tamed.tolist()
 
 
+@pytest.mark.parametrize(("beside", "counts"), [(6, True), (10, True), (11, False), (12, False)])
+@pytest.mark.parametrize("end", ["first", "last"])
+def test_the_level_at_an_end_is_that_of_its_eleven_runs(beside: int, *, counts: bool, end: str) -> None:
+    """A run as slow as the six outermost ones is one of that level if it is among the eleven."""
+    logs = np.zeros(100)
+    logs[[*range(6), beside]] = 1.0
+    expected = logs.copy()
+    expected[beside] = float(counts)
+
+    tamed = tame(logs) if end == "first" else tame(logs[::-1])[::-1]
+
+    assert expected.tolist() == tamed.tolist()
+
+
 def _tamed_run_by_run(logs: FloatArray) -> FloatArray:
     """Return what ``tame`` returns, computed one run after the other."""
     runs = len(logs)
@@ -344,10 +389,11 @@ def _beside(values: FloatArray, runs: int) -> FloatArray:
 def test_outliers_are_tamed_as_run_by_run(runs: int) -> None:
     """Of noise with many outliers, whose deviation grows, and of levels that drift."""
     source = np.random.default_rng(runs)
-    growing = np.linspace(1, 4, runs) * source.standard_t(2, runs)
-    drifting = source.standard_t(2, runs) + np.cumsum(source.standard_normal(runs))
-    for logs in (0.01 * growing, 0.01 * drifting):
-        assert pytest.approx(_tamed_run_by_run(logs), abs=1e-12) == tame(logs)
+    for _ in range(max(2, 240 // runs)):
+        growing = np.linspace(1, 4, runs) * source.standard_t(2, runs)
+        drifting = source.standard_t(2, runs) + np.cumsum(source.standard_normal(runs))
+        for logs in (0.01 * growing, 0.01 * drifting):
+            assert pytest.approx(_tamed_run_by_run(logs), abs=1e-12) == tame(logs)
 
 
 def test_the_deviation_of_runs_is_that_of_those_beside_them() -> None:
@@ -398,6 +444,10 @@ def test_a_step_between_two_occasions_is_the_machines_unless_it_cannot_be(seed: 
         ((5, 5, 10, 10, 10), False),
         ((10, 10, 5, 5, 10), False),
         ((5, 5, 10, 5, 5, 10), True),
+        ((5, 5, 10, 1, 9, 10), True),
+        ((5, 14, 1, 5, 5, 10), True),
+        ((5, 5, 10, 5, 14, 1), True),
+        ((1, 9, 10, 5, 5, 10), True),
     ],
 )
 def test_three_occasions_on_either_side_make_a_step_the_codes(
@@ -408,6 +458,22 @@ def test_three_occasions_on_either_side_make_a_step_the_codes(
     levels = np.exp(_with_steps(_noise(40, seed=1), {20: 0.3}))
 
     assert found == bool(find_steps(levels, occasions=occasions))
+
+
+@pytest.mark.parametrize(
+    "occasions",
+    [
+        "aaaaaabbbbbbbbbbbbbbaaaaaacccccdddddeeee",
+        "bbbbbbbaaaaaabbbbbbbaaaaaacccccdddddeeee",
+        "aaaaaabbbbbbbbbbbbbbaaaaacccccddddeeeeea",
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_an_occasion_on_either_side_may_be_any_of_them(occasions: str, *, late: bool) -> None:
+    """One of two on one side that has six runs among the others on the other side has made no step."""
+    levels = np.exp(_with_steps(_noise(40, seed=1), {20: 0.3}))
+
+    assert find_steps(levels, occasions=occasions[::-1] if late else occasions)
 
 
 @pytest.mark.parametrize(("before", "after"), [(6, 6), (5, 6), (6, 5), (5, 5), (7, 9)])
@@ -450,7 +516,9 @@ def test_a_step_is_likelier_than_any_of_the_machine_by_what_it_has_to_be(
     assert () == find_steps(np.exp(logs), occasions=occasions, chance=_chance_of(least) * 0.999)
 
 
-@pytest.mark.parametrize(("end", "rivals"), [(5, False), (6, True), (54, True), (55, False)])
+@pytest.mark.parametrize(
+    ("end", "rivals"), [(2, False), (4, False), (5, False), (6, True), (54, True), (55, False), (57, False)]
+)
 def test_the_machine_may_have_made_a_step_among_the_runs_that_are_compared(end: int, *, rivals: bool) -> None:
     """These are the fifty from 5 to 55 of sixty; an occasion that ends right before them rivals none."""
     levels = np.exp(_with_steps(_noise(60, seed=2), {30: 0.03}))
@@ -492,11 +560,16 @@ def test_any_value_that_three_runs_repeat_is_a_level_of_counts() -> None:
         # Half of these repeat, which is not most.
         ([1, 1, 1, 2, 3, 4, 5, 5, 5], []),
         ([1, 1, 1, 2, 3, 4, 5, 5, 5, 5], [6]),
+        ([9, 9, 9, 8, 7, 6, 5, 5, 5], []),
     ],
 )
 def test_a_step_of_counts_lies_between_two_levels(counts: list[int], places: list[int]) -> None:
     """Most runs have to repeat the one before, or else the counts are judged like times."""
-    assert places == [step.place for step in find_steps(counts, exact=True)]
+    steps = find_steps(counts, exact=True)
+
+    assert places == [step.place for step in steps]
+    for step in steps:
+        assert (step.place, len(counts) - step.place) == (step.before.runs, step.after.runs)
 
 
 def test_a_count_may_fall_to_zero() -> None:
@@ -525,15 +598,33 @@ def test_a_count_is_a_finite_number_not_below_zero(level: float) -> None:
         find_steps([level] * 20, exact=True)
 
 
-@pytest.mark.parametrize("runs", [1000, 1050])
-def test_a_step_just_clear_in_two_hundred_runs_is_found_anywhere(runs: int) -> None:
-    """Runs that are compared at once overlap by half, so that each place has fifty on either side."""
-    repeating = np.tile(0.01 * np.random.default_rng(1).permutation(np.linspace(-1, 1, 50)), runs // 50)
-    for place in range(50, runs, 50):
-        levels = np.exp(_with_steps(repeating.copy(), {place: 0.008}))
+def _with_a_small_step(runs: int, place: int) -> FloatArray:
+    """Return logs in which a step is just clear where it has fifty runs on one side and 150 on the other."""
+    repeating = 0.01 * np.random.default_rng(1).permutation(np.linspace(-1, 1, 50))
+    return _with_steps(np.tile(repeating, runs // 50), {place: 0.008})
 
-        (step,) = find_steps(levels)
-        assert abs(step.place - place) <= 1
+
+@pytest.mark.parametrize("runs", [1000, 1050])
+@pytest.mark.parametrize("place", range(50, 1000, 50))
+def test_a_step_just_clear_in_two_hundred_runs_is_found_anywhere(runs: int, place: int) -> None:
+    """Runs that are compared at once overlap by half, so that each place has fifty on either side."""
+    (step,) = find_steps(np.exp(_with_a_small_step(runs, place)))
+
+    assert abs(step.place - place) <= 1
+
+
+@pytest.mark.parametrize("place", [450, 600, 750])
+@pytest.mark.parametrize("apart", [-140, -60, 60, 140])
+@pytest.mark.parametrize("beyond", [0, 30, 60, 90])
+def test_a_small_step_is_found_beside_a_large_one(place: int, apart: int, beyond: int) -> None:
+    """Where no more runs than those beside the large one show it, these are looked at once more."""
+    logs = _with_steps(np.roll(_with_a_small_step(1200, place), beyond), {place + beyond + apart: 1.0})
+    logs[:beyond] -= 0.008
+
+    small, large = sorted(find_steps(np.exp(logs)), key=lambda step: step.ratio)
+
+    assert place + beyond + apart == large.place
+    assert abs(small.place - place - beyond) <= 1
 
 
 @pytest.mark.parametrize(

@@ -247,10 +247,12 @@ def test_a_level_that_is_none_is_refused(levels: list[float]) -> None:
         find_steps(levels)
 
 
-def test_occasions_are_one_for_each_run() -> None:
+@pytest.mark.parametrize("occasions", [[], ["a"], ["a"] * 3])
+def test_occasions_are_one_for_each_run(occasions: list[str]) -> None:
     """Another number of them is refused."""
-    with pytest.raises(ValueError, match="expected an occasion for each of 2 runs, found 1"):
-        find_steps([1.0, 2.0], occasions=["a"])
+    message = f"expected an occasion for each of 2 runs, found {len(occasions)}"
+    with pytest.raises(ValueError, match=message):
+        find_steps([1.0, 2.0], occasions=occasions)
 
 
 @settings(max_examples=25, deadline=None)
