@@ -317,13 +317,10 @@ def _pruned(logs: FloatArray, places: Sequence[int], threshold: float) -> list[t
 
 
 def _refined(logs: FloatArray, low: int, place: int, high: int) -> tuple[int, float]:
-    """Return the clearest place near one, between the steps beside it, and its clarity."""
+    """Return the clearest place about one, between the steps beside it, and its clarity."""
     start, end = _window(low, place, high)
     clarity = _clarity(logs[None, start:end])[0]
-    places = np.arange(start + SHORTEST, end - SHORTEST + 1)
-    near = np.flatnonzero(np.abs(places - place) < SHORTEST)
-    best = near[clarity[near].argmax()]
-    return int(places[best]), float(clarity[best])
+    return start + SHORTEST + int(clarity.argmax()), float(clarity.max())
 
 
 def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, float]]) -> tuple[Step, ...]:

@@ -151,7 +151,7 @@ def test_a_step_has_the_chance_of_its_likelihoods_and_the_interval_of_least_squa
             told += 1
             (step,) = steps
             logs = _seen(levels)
-            assert pytest.approx(_chance_of(_clarities(logs)[step.place - 1]), rel=1e-5) == step.chance
+            assert pytest.approx(_chance_of(_clarities(logs)[step.place - 1]), rel=1e-5, abs=0) == step.chance
             assert pytest.approx(_ratio(logs, step.place), rel=1e-9) == _figures(step)
     assert told >= 6
 
@@ -202,6 +202,20 @@ def test_no_step_is_less_sure_than_asked_for(chance: float) -> None:
         assert all(step.chance <= chance for step in find_steps(np.exp(logs), chance=chance))
 
 
+@pytest.mark.parametrize("seed", [540, 668, 1181, 1613])
+def test_a_step_is_told_where_it_is_clearest_though_it_was_first_seen_elsewhere(seed: int) -> None:
+    """Other steps beside it blur where it is, until these are known."""
+    source = np.random.default_rng(seed)
+    sizes = 0.01 * source.choice([-5, -3, -2, -1, 1, 2, 3, 5], size=4)
+    places = np.cumsum(source.integers(6, 60, size=4)).tolist()
+    logs = _with_steps(_noise(places[-1] + 20, seed=seed), dict(zip(places, sizes, strict=True)))
+
+    found = {step.place for step in find_steps(np.exp(logs))}
+
+    assert found
+    assert found <= {near for place in places for near in range(place - 1, place + 2)}
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_is_judged_among_the_runs_between_its_neighbours(seed: int) -> None:
     """As many of these as are compared at once, as evenly on either side as may be."""
@@ -219,7 +233,7 @@ def test_a_step_is_judged_among_the_runs_between_its_neighbours(seed: int) -> No
         low, place, high = edges[at : at + 3]
         among = _compared(low, place, high)
         beside = place - among.start
-        assert pytest.approx(_chance_of(_clarities(logs[among])[beside - 1]), rel=1e-5) == step.chance
+        assert pytest.approx(_chance_of(_clarities(logs[among])[beside - 1]), rel=1e-5, abs=0) == step.chance
         assert pytest.approx(_ratio(logs[among], beside), rel=1e-9) == _figures(step)
         assert pytest.approx(_stretch(levels[low:place])) == _as_tuple(step.before)
         assert pytest.approx(_stretch(levels[place:high])) == _as_tuple(step.after)
