@@ -233,8 +233,7 @@ def _search(
     sure = chain.evidence >= 1 / rules.alpha
     gaps = []
     for before, last, jump in zip(chain.nodes[:-1], chain.nodes[1:], chain.jumps, strict=True):
-        between = shares[usable[(before < usable) & (usable < last)]]
-        splits = bool(((shares[before] < between) & (between < shares[last])).any())
+        splits = bool(((shares[before] < shares[usable]) & (shares[usable] < shares[last])).any())
         settled = sure and not splits and jump.probability >= rules.confidence
         gaps.append(_Gap(first=int(before) + 1, last=int(last), jump=jump, splits=splits, settled=settled))
     counts = {pair: len(found) for pair, found in launches.items()}
@@ -265,7 +264,7 @@ def _shares(weights: Sequence[float]) -> FloatArray:
     found = np.asarray(weights, dtype=np.float64)
     if not len(found):
         raise ValueError("a range has one place at least after its first")
-    if not np.isfinite(found).all() or (found < 0).any() or found.sum() <= 0:
+    if not np.isfinite(found).all() or (found < 0).any() or not found.any():
         raise ValueError("weights are finite, none is below zero, and one at least is above it")
     shares = np.concatenate([[0.0], np.cumsum(found)])
     return np.asarray(shares / shares[-1])
@@ -373,7 +372,7 @@ def _best_move(search: _Search, costs: Costs, open_pair: tuple[int, int] | None)
     opening = np.array([0.0 if pair == open_pair else costs.opening_s for pair in pairs])
     batches = np.array(_BATCHES)
     gained = _precision(search.chain, before[:, None] + batches) - _precision(search.chain, before)[:, None]
-    bits = bits_told(chances[:, None], distance * np.sqrt(np.maximum(gained, 0.0)))
+    bits = bits_told(chances[:, None], distance * np.sqrt(gained))
     if bits[:, 0].max() < _LEAST_BITS:
         return None
     rates = bits / (opening[:, None] + batches * costs.launch_s)
@@ -398,7 +397,6 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
     jump = max(run, key=_expected).jump
     beyond = search.chain.beyond((jump.before + jump.after) / 2, upwards=jump.after > jump.before)
     chances = np.interp(search.shares, search.shares[search.chain.nodes], beyond)
-    chances[search.chain.nodes] = beyond
     heads = search.usable[(run[0].first - 1 <= search.usable) & (search.usable <= run[-1].last)]
     pairs = [(0, int(head)) for head in heads]
     direct = [gap for gap in run if gap.first > 1 and not gap.splits]
@@ -409,5 +407,4 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
 
 def _precision(chain: Chain, launches: IntArray) -> FloatArray:
     """Return one over the variance of what so many launches of a pair say of its ratio; 0 of none."""
-    variance = (LOCATION_ERROR * chain.scale) ** 2 / np.maximum(launches, 1) + chain.bias**2
-    return np.asarray(np.where(launches > 0, 1 / variance, 0.0))
+    return np.asarray(launches / ((LOCATION_ERROR * chain.scale) ** 2 + launches * chain.bias**2))

@@ -9,10 +9,10 @@ import numpy as np
 
 from perfkit.stats.step_chain import FloatArray
 
-# How many probabilities the table has, its largest distance, and the step of distances and of readings.
-_CHANCES, _LARGEST_DISTANCE, _STEP = 65, 8.0, 0.1
-# Readings are looked at to so many deviations on either side.
-_REACH = 5
+# How many probabilities and distances the table has, and its largest distance.
+_CHANCES, _DISTANCES, _LARGEST_DISTANCE = 65, 81, 8.0
+# Readings are looked at in such steps, to so many deviations on either side.
+_STEP, _REACH = 0.1, 5
 
 
 def bits_told(chances: FloatArray, distances: FloatArray) -> FloatArray:
@@ -38,11 +38,9 @@ def bits_told(chances: FloatArray, distances: FloatArray) -> FloatArray:
 def _table() -> FloatArray:
     """Return bits by probability, in equal steps of the arc cosine, and by distance."""
     chance = ((1 - np.cos(np.linspace(0, math.pi, _CHANCES))) / 2)[:, None, None]
-    distance = np.arange(0, _LARGEST_DISTANCE + _STEP / 2, _STEP)[:, None]
+    distance = np.linspace(0, _LARGEST_DISTANCE, _DISTANCES)[:, None]
     reading = np.arange(-_REACH, _LARGEST_DISTANCE + _REACH, _STEP)
     near, far = np.exp(-0.5 * reading**2), np.exp(-0.5 * (reading - distance) ** 2)
     mixed = (1 - chance) * near + chance * far
-    tiny = np.finfo(np.float64).tiny
-    told = (1 - chance) * near * np.log2((near + tiny) / (mixed + tiny))
-    told += chance * far * np.log2((far + tiny) / (mixed + tiny))
+    told = (1 - chance) * near * np.log2(near / mixed) + chance * far * np.log2(far / mixed)
     return np.asarray(told.sum(axis=2) * _STEP / math.sqrt(2 * math.pi))

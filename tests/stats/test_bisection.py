@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from perfkit.stats.bisection import Conclusion, Costs, Measure, MeasuredPair, Rules, next_move, posterior
 from perfkit.stats.information import bits_told
+from perfkit.stats.step_chain import Chain, Jump, fit_chain
 
 FIVE, THREE = math.log(1.05), math.log(1.03)
 COSTS = Costs(opening_s=0.0, launch_s=1.0)
@@ -53,7 +57,7 @@ def search(
     raise AssertionError("the search did not end")
 
 
-def as_pairs(launches: dict[tuple[int, int], list[float]]) -> list[MeasuredPair]:
+def as_pairs(launches: Mapping[tuple[int, int], Sequence[float]]) -> list[MeasuredPair]:
     """Return the launches as the search takes them."""
     return [MeasuredPair(base=pair[0], head=pair[1], log_ratios=tuple(v)) for pair, v in launches.items()]
 
@@ -61,6 +65,302 @@ def as_pairs(launches: dict[tuple[int, int], list[float]]) -> list[MeasuredPair]
 def count(launches: dict[tuple[int, int], list[float]]) -> int:
     """Return how many launches there are."""
     return sum(len(found) for found in launches.values())
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The places after ``before`` up to ``last``: both are measured or ends, and none between them is."""
+
+    before: int
+    last: int
+    jump: Jump
+    splits: bool
+    settled: bool
+
+    @property
+    def expected(self) -> float:
+        """How large a step is expected in it."""
+        return self.jump.probability * abs(self.jump.log_ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """All that a search is asked with, and what its answer ought to be, place by place and one by one."""
+
+    launches: Mapping[tuple[int, int], Sequence[float]]
+    weights: Sequence[float]
+    unusable: Collection[int] = ()
+    costs: Costs = COSTS
+    rules: Rules = field(default_factory=Rules)
+    open_pair: tuple[int, int] | None = None
+
+    def answer(self) -> Measure | Conclusion:
+        """Return the answer of the search."""
+        return next_move(
+            as_pairs(self.launches),
+            weights=self.weights,
+            unusable=self.unusable,
+            costs=self.costs,
+            rules=self.rules,
+            open_pair=self.open_pair,
+        )
+
+    @cached_property
+    def shares(self) -> list[float]:
+        """Return the part that the weights up to each place are of all."""
+        return [sum(self.weights[:place]) / sum(self.weights) for place in range(len(self.weights) + 1)]
+
+    @cached_property
+    def chain(self) -> Chain:
+        """Return what the launches say of the levels."""
+        return fit_chain(
+            self.launches,
+            shares=np.array(self.shares),
+            least_step=self.rules.least_step,
+            confidence=self.rules.confidence,
+        )
+
+    def ends_differ(self) -> float:
+        """Return how likely it is that the ends are apart by as much as matters."""
+        chain = self.chain
+        chances = zip(chain.marginals[-1], chain.levels, strict=True)
+        return sum(float(chance) for chance, level in chances if abs(level) >= self.rules.least_step)
+
+    def gaps(self) -> list[Gap]:
+        """Return what lies between places that are measured."""
+        chain, shares, found = self.chain, self.shares, []
+        for (before, last), jump in zip(itertools.pairwise(chain.nodes.tolist()), chain.jumps, strict=True):
+            splits = any(
+                shares[before] < shares[place] < shares[last]
+                for place in range(before + 1, last)
+                if place not in self.unusable
+            )
+            surely = jump.probability >= self.rules.confidence and chain.evidence * self.rules.alpha >= 1
+            found.append(Gap(before, last, jump, splits, surely and not splits))
+        return found
+
+    def runs(self) -> list[list[Gap]]:
+        """Return the gaps between those that hold a step for sure, most expected first."""
+        runs: list[list[Gap]] = [[]]
+        for gap in self.gaps():
+            runs = [*runs, []] if gap.settled else [*runs[:-1], [*runs[-1], gap]]
+        return sorted(filter(None, runs), key=lambda run: -sum(gap.expected for gap in run))
+
+    def concluded(self) -> str | None:
+        """Return which conclusion is sure, None where something is open."""
+        measured = (0, len(self.weights)) in self.launches
+        if measured and 1 - self.ends_differ() >= self.rules.confidence:
+            return "no change"
+        largest = max((abs(gap.jump.log_ratio) for gap in self.gaps() if gap.settled), default=0.0)
+        open_still = any(sum(gap.expected for gap in run) >= largest / 20 for run in self.runs())
+        return None if open_still else "found"
+
+    def unknown(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Return how likely the places of each pair are on different sides of a step, and how large it is.
+
+        First that is whether the ends differ at all. Then it is the largest step that is expected: each place
+        is before it or after it, and neighbours have it between them.
+        """
+        chain, shares = self.chain, self.shares
+        if self.ends_differ() < 0.5:
+            seen = abs(float(chain.marginals[-1] @ chain.levels)) / max(self.ends_differ(), 0.001)
+            size = max(seen, self.rules.least_step) if self.launches else 0.05
+            return {(0, len(self.weights)): (self.ends_differ(), size)}
+        run = self.runs()[0]
+        jump = max(run, key=lambda gap: gap.expected).jump
+        middle = (jump.before + jump.after) / 2
+        after = (chain.levels > middle) if jump.after > jump.before else (chain.levels < middle)
+        beyond = dict(zip(chain.nodes.tolist(), chain.marginals @ after, strict=True))
+        found = {}
+        for gap in run:
+            weight = shares[gap.last] - shares[gap.before]
+            for place in set(range(max(gap.before, 1), gap.last + 1)) - set(self.unusable):
+                part = (shares[place] - shares[gap.before]) / weight if weight > 0 else 0.0
+                chance = beyond[gap.before] + part * (beyond[gap.last] - beyond[gap.before])
+                found[0, place] = (chance, abs(jump.log_ratio))
+            if gap.before > 0 and not gap.splits:
+                found[gap.before, gap.last] = (gap.jump.probability, abs(jump.log_ratio))
+        return found
+
+    def told(self) -> dict[Measure, tuple[float, float]]:
+        """Return how many bits launches of a pair would tell, and how many each second."""
+        chain, found = self.chain, {}
+        for (base, head), (chance, size) in self.unknown().items():
+            known = len(self.launches.get((base, head), ()))
+            opening = 0.0 if (base, head) == self.open_pair else self.costs.opening_s
+            for more in (1, 2, 3, 4, 6, 8):
+                told = precision(chain, known + more) - precision(chain, known)
+                (bits,) = bits_told(np.array([chance]), np.array([size * math.sqrt(told)]))
+                rate = float(bits) / (opening + more * self.costs.launch_s)
+                found[Measure(base=base, head=head, launches=more)] = (float(bits), rate)
+        return found
+
+    def is_worth_a_launch(self) -> bool:
+        """Return whether a launch of any pair would tell a five-hundredth of a bit."""
+        return max(bits for asked, (bits, _) in self.told().items() if 1 == asked.launches) >= 0.002
+
+
+def precision(chain: Chain, launches: int) -> float:
+    """Return one over the variance of what launches of a pair say of its ratio: of Student's t and a bias."""
+    return 1 / (1.5 * chain.scale**2 / launches + chain.bias**2) if launches else 0.0
+
+
+def drawn_weights(commits: int) -> list[float]:
+    """Return weights of several sizes, some of them none."""
+    source = np.random.default_rng(8)
+    return [float(weight) for weight in source.choice([0.0, 1.0, 3.0, 10.0], commits)]
+
+
+@pytest.mark.parametrize(
+    ("question", "steps"),
+    [
+        (Question(launches={}, weights=[1.0] * 14), {5: FIVE}),
+        (Question(launches={}, weights=[1.0] * 14), {}),
+        (Question(launches={}, weights=[1.0] * 14, costs=Costs(opening_s=7.0, launch_s=2.0)), {9: -THREE}),
+        (Question(launches={}, weights=drawn_weights(16), unusable={3, 6, 7, 8, 12}), {7: -FIVE, 13: THREE}),
+        (
+            Question(launches={(0, 4): [0.001] * 9, (0, 9): [0.05]}, weights=[1.0, 5.0] * 6),
+            {2: THREE, 7: math.log(1.2)},
+        ),
+        (
+            Question(launches={}, weights=[1.0] * 9, rules=Rules(least_step=0.03, confidence=0.9999)),
+            {4: FIVE},
+        ),
+    ],
+)
+def test_each_launch_tells_most_for_its_time(question: Question, steps: dict[int, float]) -> None:
+    """Of all pairs and numbers of launches none would tell more each second, until a conclusion is sure."""
+    source = np.random.default_rng(17)
+    levels, asked = levels_of(len(question.weights), steps), 0
+    while isinstance(move := question.answer(), Measure) and asked < 20:
+        told = question.told()
+        assert question.concluded() is None
+        assert pytest.approx(max(rate for _, rate in told.values())) == told[move][1]
+        assert question.is_worth_a_launch()
+        noise = 0.015 * source.standard_t(3, size=move.launches)
+        more = (levels[move.head] - levels[move.base] + noise).tolist()
+        pair, asked = (move.base, move.head), asked + 1
+        launches = {**question.launches, pair: [*question.launches.get(pair, ()), *more]}
+        question = replace(question, launches=launches, open_pair=pair)
+
+    assert asked > 3
+    if isinstance(move, Conclusion):
+        assert (question.concluded() or "undecided") == move.status
+        assert question.concluded() or not question.is_worth_a_launch()
+
+
+@pytest.mark.parametrize(
+    ("opening_s", "launches"), [(0.0, 1), (0.6, 2), (1.3, 3), (2.7, 4), (5.0, 6), (9.0, 8), (1e6, 8)]
+)
+def test_the_dearer_a_pair_the_more_launches_are_asked_for_at_once(opening_s: float, launches: int) -> None:
+    """They are eight at most, so that what they say is looked at; of a pair laid out, it is one at a time."""
+    pairs = [MeasuredPair(base=0, head=64, log_ratios=(0.02, 0.03))]
+    costs = Costs(opening_s=10 * opening_s, launch_s=10.0)
+    moves = [
+        next_move(pairs, weights=[1.0] * 64, costs=costs, rules=Rules(), open_pair=open_pair)
+        for open_pair in (None, (0, 43))
+    ]
+
+    assert [Measure(base=0, head=43, launches=count) for count in (launches, 1)] == moves
+
+
+@pytest.mark.parametrize(("opening_s", "launches"), [(2.0, 1), (2.5, 2), (24.0, 3), (25.0, 4), (80.0, 4)])
+def test_a_step_is_taken_for_five_percent_while_nothing_is_measured(opening_s: float, launches: int) -> None:
+    """One launch says then whether the ends differ, but for noise, so that more are asked for late."""
+    costs = Costs(opening_s=opening_s, launch_s=1.0)
+
+    assert Measure(base=0, head=9, launches=launches) == next_move(
+        [], weights=[1.0] * 9, costs=costs, rules=Rules()
+    )
+
+
+def test_what_is_said_twice_of_a_pair_counts_as_its_launches() -> None:
+    """Launches of one pair may come in parts, and a pair without any says nothing, wherever it lies."""
+    parts = [(0, 9, (0.05,)), (0, 4, (0.0, 0.01)), (3, 7, ()), (0, 9, (0.04, 0.06))]
+    whole = [(0, 9, (0.05, 0.04, 0.06)), (0, 4, (0.0, 0.01))]
+    in_parts, at_once = (
+        [MeasuredPair(base=base, head=head, log_ratios=found) for base, head, found in some]
+        for some in (parts, whole)
+    )
+
+    assert posterior(at_once, weights=[1.0] * 9, rules=Rules()) == posterior(
+        in_parts, weights=[1.0] * 9, rules=Rules()
+    )
+
+
+def test_between_measured_places_a_step_lies_as_the_weights_do() -> None:
+    """Each gap has the probability of its jump, split by weight, and one without any weight has none."""
+    launches = {(0, 3): [0.01, 0.02], (0, 5): [0.03], (0, 8): [0.05, 0.06]}
+    weights = [1.0, 3.0, 0.0, 0.0, 0.0, 2.0, 2.0, 4.0]
+    question = Question(launches=launches, weights=weights)
+    first, none, last = (jump.probability for jump in question.chain.jumps)
+
+    expected = [first / 4, 3 * first / 4, 0, 0, 0, last / 4, last / 4, last / 2]
+    assert 0 == none
+    assert pytest.approx(expected) == list(posterior(as_pairs(launches), weights=weights, rules=Rules()))
+
+
+def test_a_place_is_named_once_its_probability_is_what_was_asked_for() -> None:
+    """Asked for just as much it is named, asked for a trifle more it is not yet."""
+    pairs = [MeasuredPair(base=0, head=1, log_ratios=(0.03,) * 4)]
+    (chance,) = posterior(pairs, weights=[1.0], rules=Rules())
+    enough, more = (
+        next_move(pairs, weights=[1.0], costs=COSTS, rules=Rules(confidence=confidence))
+        for confidence in (chance, chance + 1e-9)
+    )
+
+    assert isinstance(enough, Conclusion)
+    assert ("found", chance) == (enough.status, enough.steps[0].probability)
+    assert isinstance(more, Measure)
+
+
+def test_no_change_is_concluded_once_its_probability_is_what_was_asked_for() -> None:
+    """Only the ends say so, and the probability and what would have mattered are told."""
+    question = Question(launches={(0, 1): [0.0] * 3}, weights=[1.0])
+    chain, least = question.chain, question.rules.least_step
+    alike = 1 - float(chain.marginals[-1, np.abs(chain.levels) >= least].sum())
+    enough, more = (
+        replace(question, rules=Rules(confidence=confidence)).answer() for confidence in (alike, alike + 1e-9)
+    )
+    why = "both ends are within 1.0% of each other at 96.7%"
+
+    assert Conclusion(steps=(), status="no change", why=why) == enough
+    assert isinstance(more, Measure)
+    assert pytest.approx(0.967, abs=5e-4) == alike
+
+
+@pytest.mark.parametrize(("part", "named"), [(0.99, False), (1.01, True)])
+def test_a_place_is_named_only_where_a_step_is_likely_enough_against_none(
+    part: float, *, named: bool
+) -> None:
+    """The launches have to be 1 / alpha times as likely with a step as without."""
+    question = Question(launches={(0, 1): [0.03] * 4}, weights=[1.0])
+    alpha = part / question.chain.evidence
+    move = replace(question, rules=Rules(alpha=alpha)).answer()
+
+    assert named == isinstance(move, Conclusion)
+
+
+@pytest.mark.parametrize(
+    ("launches", "times"),
+    [(4, "280 times"), (5, "2,215 times"), (7, "166,925 times"), (9, "more than a million times")],
+)
+def test_how_much_likelier_a_step_is_than_none_is_told(launches: int, times: str) -> None:
+    """Up to a million the number is told, by which all launches are likelier with a step."""
+    pairs = [MeasuredPair(base=0, head=1, log_ratios=(0.03,) * launches)]
+    conclusion = next_move(pairs, weights=[1.0], costs=COSTS, rules=Rules())
+
+    assert isinstance(conclusion, Conclusion)
+    assert f"all launches are {times} as likely with a step as without" == conclusion.why
+
+
+def test_where_the_ends_cannot_differ_no_launch_tells_anything() -> None:
+    """Nothing after a place that is known to be like the first has any weight: the search ends there."""
+    question = Question(launches={(0, 3): [0.0] * 40}, weights=[1.0, 1.0, 1.0, 0.0])
+
+    assert Conclusion(steps=(), status="undecided", why="further launches would hardly tell more") == (
+        question.answer()
+    )
 
 
 @pytest.mark.parametrize("size", [FIVE, -FIVE, math.log(35)])
@@ -176,6 +476,104 @@ def test_a_named_commit_is_confirmed_against_the_one_before_it() -> None:
     assert confirmed.steps[0].high - confirmed.steps[0].low < plain.steps[0].high - plain.steps[0].low
 
 
+def test_launches_that_are_asked_for_are_never_more_than_are_allowed() -> None:
+    """Where several at once would tell or confirm most, it is as many as are left; and then none."""
+    dear, rules = Costs(opening_s=60.0, launch_s=1.0), Rules(most_launches=6, confirming=9)
+    first = Question(launches={}, weights=[1.0] * 64, costs=dear, rules=Rules(most_launches=2))
+    named = Question(launches={(0, 1): [0.03] * 4}, weights=[1.0], costs=dear, rules=rules)
+    moves = [replace(named, launches={(0, 1): [0.03] * count}).answer() for count in (4, 5, 6, 7)]
+
+    assert Measure(base=0, head=64, launches=2) == first.answer()
+    assert [Measure(base=0, head=1, launches=left) for left in (2, 1)] == moves[:2]
+    assert ["found"] * 2 == [move.status for move in moves[2:] if isinstance(move, Conclusion)]
+
+
+def test_no_launch_is_asked_for_once_more_were_made_than_are_allowed() -> None:
+    """A search may go on with fewer allowed than it had."""
+    question = Question(launches={(0, 9): [0.03] * 5}, weights=[1.0] * 9, rules=Rules(most_launches=3))
+    conclusion = question.answer()
+
+    assert isinstance(conclusion, Conclusion)
+    assert ("undecided", "after 3 launches, which were allowed, it is not clear") == (
+        conclusion.status,
+        conclusion.why,
+    )
+
+
+def test_only_what_is_missing_is_measured_to_confirm() -> None:
+    """Launches of both places that there are count, and a confirmed place needs none."""
+    pairs = {(0, 2): [0.001] * 4, (0, 3): [0.05] * 4, (0, 9): [0.05] * 4, (2, 3): [0.05] * 2}
+    moves = [
+        Question(launches=pairs, weights=[1.0] * 9, rules=Rules(confirming=confirming)).answer()
+        for confirming in (0, 2, 3, 5)
+    ]
+
+    assert ["found"] * 2 == [move.status for move in moves[:2] if isinstance(move, Conclusion)]
+    assert [Measure(base=2, head=3, launches=missing) for missing in (1, 3)] == moves[2:]
+
+
+def test_a_change_that_was_reverted_is_not_confirmed() -> None:
+    """Both steps are known, and it is "no change" nonetheless, which no launches of them would alter."""
+    pairs = {(0, 1): [0.05] * 6, (0, 2): [0.0] * 6}
+    move = Question(launches=pairs, weights=[1.0] * 2, rules=Rules(confirming=9)).answer()
+
+    assert isinstance(move, Conclusion)
+    assert ("no change", ()) == (move.status, move.steps)
+
+
+def test_where_one_step_is_known_and_another_likely_both_are_told() -> None:
+    """That the larger one is found counts, and of the other it is told that it is not clear."""
+    pairs = {(0, 3): [0.0] * 6, (0, 4): [0.1] * 6, (0, 20): [0.15] * 6}
+    question = Question(launches=pairs, weights=[1.0] * 20, rules=Rules(most_launches=18))
+    conclusion = question.answer()
+
+    assert isinstance(conclusion, Conclusion)
+    assert "found" == conclusion.status
+    assert [(4,), tuple(range(5, 21))] == [step.places for step in conclusion.steps]
+    assert conclusion.why == (
+        "after 18 launches, which were allowed, it is not clear whether there is another step, or where"
+    )
+
+
+def test_where_one_step_is_known_and_another_unlikely_only_one_is_told() -> None:
+    """Too much is expected of further steps to end by itself, but none is likelier than not."""
+    pairs = {(0, 3): [0.0] * 6, (0, 4): [0.05] * 6, (0, 20): [0.065, 0.06]}
+    question = Question(launches=pairs, weights=[1.0] * 20, rules=Rules(most_launches=14))
+    conclusion = question.answer()
+
+    assert question.concluded() is None
+    assert isinstance(conclusion, Conclusion)
+    assert ("found", [(4,)]) == (conclusion.status, [step.places for step in conclusion.steps])
+    assert "after 14 launches, which were allowed, it is not clear" == conclusion.why
+
+
+@pytest.mark.parametrize("levels", [{4: 0.06}, {3: 0.03, 9: 0.06}, {2: -0.03}, {11: 0.0}, {7: 0.025}])
+def test_the_shortest_row_of_places_that_holds_a_step_is_told(levels: dict[int, float]) -> None:
+    """It is the first of those that are as short, with its probability, which is one at most."""
+    launches = {(0, place): [level] * 2 for place, level in {**levels, 12: 0.06}.items()}
+    weights = [1.0, 2.0, 1.0, 0.0, 4.0, 3.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0]
+    rules = Rules(confidence=0.9, most_launches=1)
+    conclusion = Question(launches=launches, weights=weights, rules=rules).answer()
+    chances = posterior(as_pairs(launches), weights=weights, rules=rules)
+    held = {(i, j): sum(chances[i - 1 : j]) for i in range(1, 13) for j in range(i, 13)}
+    wanted = 0.9 * sum(chances)
+    first, last = min((row for row in held if held[row] >= wanted), key=lambda row: row[1] - row[0])
+
+    assert isinstance(conclusion, Conclusion)
+    (step,) = conclusion.steps
+    assert tuple(range(first, last + 1)) == step.places
+    assert pytest.approx(min(1.0, held[first, last])) == step.probability
+
+
+def test_of_rows_that_are_as_short_the_first_is_told() -> None:
+    """Nine of ten places that are all alike hold nine tenths, whatever sums of their parts are rounded to."""
+    rules = Rules(confidence=0.9, most_launches=2)
+    conclusion = Question(launches={(0, 10): [0.05] * 2}, weights=[0.3] * 10, rules=rules).answer()
+
+    assert isinstance(conclusion, Conclusion)
+    assert [tuple(range(1, 10))] == [step.places for step in conclusion.steps]
+
+
 def test_a_step_below_what_matters_is_no_change() -> None:
     """A quarter of a percent is less than one percent."""
     conclusion, _ = search(levels_of(64, {20: math.log(1.0025)}))
@@ -218,21 +616,29 @@ def test_where_nothing_changed_no_commit_is_named() -> None:
         ({"weights": [1.0, math.nan, 1.0]}, "weights are finite"),
         ({"weights": [1.0, -1.0, 1.0]}, "weights are finite"),
         ({"weights": [0.0, 0.0, 0.0]}, "weights are finite"),
+        ({"weights": [1.0, math.inf, 1.0]}, "weights are finite"),
         ({"weights": [1.0, 1.0]}, "places 0 and 3 are no pair in a range from 0 to 2"),
         ({"unusable": {3}}, "place 3 is none of those between 0 and 3"),
         ({"unusable": {0}}, "place 0 is none of those between 0 and 3"),
         ({"unusable": {7}}, "place 7"),
+        ({"unusable": [9, 2, 7, -1, 8]}, "place -1 is none"),
         ({"pairs": [MeasuredPair(base=0, head=3, log_ratios=(math.nan,))]}, "not a finite number"),
         ({"pairs": [MeasuredPair(base=2, head=1, log_ratios=(0.0,))]}, "no pair in a range"),
+        ({"pairs": [MeasuredPair(base=2, head=2, log_ratios=(0.0,))]}, "no pair in a range"),
+        ({"pairs": [MeasuredPair(base=-1, head=2, log_ratios=(0.0,))]}, "no pair in a range"),
+        ({"pairs": [MeasuredPair(base=0, head=4, log_ratios=(0.0,))]}, "no pair in a range"),
         (
             {"pairs": [MeasuredPair(base=a, head=b, log_ratios=(0.0,)) for a, b in ((1, 3), (0, 2))]},
             "places 1 and 3 are neither neighbours",
         ),
         ({"costs": Costs(opening_s=1.0, launch_s=0.0)}, "a launch takes some time"),
-        ({"rules": Rules(confidence=1.0)}, "a confidence lies between 0.5 and 1"),
-        ({"rules": Rules(alpha=0.0)}, "alpha between 0 and 1"),
-        ({"rules": Rules(least_step=0.0)}, "a step above 0"),
-        ({"costs": Costs(opening_s=math.nan, launch_s=1.0)}, "a launch takes some time"),
+        *(({"rules": Rules(confidence=part)}, "a confidence lies between 0.5 and 1") for part in (0.5, 1.0)),
+        *(({"rules": Rules(alpha=part)}, "alpha between 0 and 1") for part in (0.0, 1.0)),
+        *(({"rules": Rules(least_step=size)}, "a step above 0") for size in (0.0, math.inf)),
+        *(
+            ({"costs": Costs(opening_s=opening_s, launch_s=launch_s)}, "a launch takes some time")
+            for opening_s, launch_s in ((math.nan, 1.0), (math.inf, 1.0), (-1.0, 1.0), (0.0, math.inf))
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(changed: dict[str, object], message: str) -> None:
@@ -302,9 +708,54 @@ def test_a_slowdown_and_a_speedup_of_one_size_are_mirrored() -> None:
     assert pytest.approx(-up.steps[0].log_ratio, abs=1e-6) == down.steps[0].log_ratio
 
 
+def bits_by_entropy(chance: float, distance: float) -> float:
+    """Return how much less is open about a reading once it is known which of two levels is the true one."""
+    step = 0.01
+    readings = np.arange(-9, distance + 9, step)
+    density = (1 - chance) * np.exp(-0.5 * readings**2) + chance * np.exp(-0.5 * (readings - distance) ** 2)
+    density /= math.sqrt(2 * math.pi)
+    open_before = -step * float((density * np.log2(density)).sum())
+    return open_before - 0.5 * math.log2(2 * math.pi * math.e)
+
+
+@pytest.mark.parametrize("distance", [0.1, 1.0, 2.5, 4.0, 7.9, 8.0])
+@pytest.mark.parametrize("chance", [0.5, math.sin(math.pi / 8) ** 2])
+def test_what_a_reading_tells_is_the_information_of_a_noisy_channel(chance: float, distance: float) -> None:
+    """Where the table has a value, that is Shannon's to a millionth, whichever level is the likely one."""
+    told = bits_told(np.array([chance, 1 - chance]), np.array([distance]))
+
+    assert pytest.approx([bits_by_entropy(chance, distance)] * 2, abs=1e-6) == list(told)
+
+
+def test_between_the_values_of_the_table_little_is_missing() -> None:
+    """Anywhere, it is Shannon's information to two thousandths of a bit, and both levels count alike."""
+    source = np.random.default_rng(11)
+    chances, distances = source.uniform(0, 1, 60) ** 3, source.uniform(0, 8, 60)
+    told = bits_told(chances, distances)
+
+    assert pytest.approx(list(map(bits_by_entropy, chances, distances)), abs=0.002) == list(told)
+    assert pytest.approx(told, abs=1e-6) == bits_told(1 - chances, distances)
+
+
 def test_a_reading_tells_at_most_what_is_not_known() -> None:
-    """Levels that are far apart tell all of it, equal ones nothing."""
-    told = bits_told(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
+    """Levels that are far apart, however far, tell all of it, equal ones nothing."""
+    told = bits_told(np.array([0.5, 0.5, 0.1, 0.0, 0.1]), np.array([8.0, 0.0, 8.0, 8.0, 300.0]))
 
     tenth = -(0.1 * math.log2(0.1) + 0.9 * math.log2(0.9))
-    assert pytest.approx([1, 0, tenth, 0], abs=0.003) == list(told)
+    assert pytest.approx([1, 0, tenth, 0, tenth], abs=0.003) == list(told)
+
+
+def test_a_probability_that_is_off_by_rounding_is_taken_for_certainty() -> None:
+    """A sum of probabilities may end a little above one or below zero, and then nothing is unknown."""
+    told = bits_told(np.array([-1e-12, 1 + 1e-12]), np.array([4.0]))
+
+    assert pytest.approx([0, 0], abs=1e-9) == list(told)
+
+
+def test_each_probability_meets_each_distance() -> None:
+    """A column of probabilities and a row of distances make a table, as in all of numpy."""
+    chances, distances = [0.1, 0.5, 0.7], [0.3, 2.0]
+    told = bits_told(np.array(chances)[:, None], np.array(distances))
+
+    alone = [[float(bits_told(np.array([p]), np.array([d]))[0]) for d in distances] for p in chances]
+    assert alone == told.tolist()
