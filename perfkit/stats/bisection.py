@@ -297,7 +297,9 @@ def _concluded(search: _Search) -> Conclusion | None:
             why=f"both ends are within {math.expm1(least):.1%} of each other at {1 - different:.1%}",
         )
     settled = [gap for gap in search.gaps if gap.settled]
-    largest = max((abs(gap.jump.log_ratio) for gap in settled), default=0.0)
+    if not settled:
+        return None
+    largest = max(abs(gap.jump.log_ratio) for gap in settled)
     if any(sum(map(_expected, run)) >= _FURTHER * largest for run in search.open_runs()):
         return None
     return Conclusion(

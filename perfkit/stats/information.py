@@ -25,8 +25,8 @@ def bits_told(chances: FloatArray, distances: FloatArray) -> FloatArray:
     last = np.array(table.shape) - 1
     row = np.arccos(1 - 2 * np.clip(chances, 0, 1)) / math.pi * last[0]
     column = np.minimum(distances / _LARGEST_DISTANCE, 1.0) * last[1]
-    row, column = np.broadcast_arrays(row, column)
-    i, j = (np.minimum(one.astype(np.intp), end - 1) for one, end in zip((row, column), last, strict=True))
+    i = np.minimum(row.astype(np.intp), last[0] - 1)
+    j = np.minimum(column.astype(np.intp), last[1] - 1)
     u, v = row - i, column - j
     return np.asarray(
         (1 - u) * ((1 - v) * table[i, j] + v * table[i, j + 1])

@@ -249,6 +249,58 @@ def test_each_launch_tells_most_for_its_time(question: Question, steps: dict[int
         assert question.concluded() or not question.is_worth_a_launch()
 
 
+@pytest.mark.parametrize("opening_s", [0.0, 0.55, 1.1, 2.0, 4.2, 9.0])
+@pytest.mark.parametrize("seen", [0.0, 0.005, 0.01, 0.015])
+def test_ends_are_asked_for_as_their_step_would_be_seen(seen: float, opening_s: float) -> None:
+    """As long as they seem alike, it is the step that they may have, and at least one that matters."""
+    costs = Costs(opening_s=opening_s, launch_s=1.0)
+    question = Question(launches={(0, 9): [seen]}, weights=[1.0] * 9, costs=costs)
+    move, told = question.answer(), question.told()
+
+    assert {(0, 9)} == set(question.unknown())
+    assert isinstance(move, Measure)
+    assert pytest.approx(max(rate for _, rate in told.values())) == told[move][1]
+
+
+@pytest.mark.parametrize(
+    ("launches", "open_pair", "asked"),
+    [
+        ({3: [0.0] * 6, 4: [0.1] * 6, 20: [0.12]}, (0, 2), (0, 19)),
+        ({3: [0.0] * 6, 4: [0.1] * 6, 20: [0.12]}, (0, 3), (0, 19)),
+        ({3: [0.0] * 6, 4: [0.1] * 6, 20: [0.12]}, (0, 4), (0, 4)),
+        ({3: [0.0] * 6, 4: [0.1] * 6, 20: [0.12]}, (0, 20), (0, 20)),
+        ({15: [0.03], 16: [0.13] * 6, 20: [0.13] * 6}, (0, 15), (0, 15)),
+        ({15: [0.03], 16: [0.13] * 6, 20: [0.13] * 6}, (0, 16), (0, 10)),
+        ({15: [0.03], 16: [0.13] * 6, 20: [0.13] * 6}, (0, 17), (0, 10)),
+    ],
+)
+def test_beyond_a_known_step_nothing_is_asked_even_where_it_costs_nothing(
+    launches: dict[int, list[float]], open_pair: tuple[int, int], asked: tuple[int, int]
+) -> None:
+    """A further step is sought from the place after the known one on, or up to the one before it."""
+    question = Question(
+        launches={(0, place): found for place, found in launches.items()},
+        weights=[1.0] * 20,
+        costs=Costs(opening_s=1e12, launch_s=1.0),
+        open_pair=open_pair,
+    )
+    move = question.answer()
+
+    assert isinstance(move, Measure)
+    assert asked == (move.base, move.head)
+
+
+def test_a_search_ends_where_one_launch_would_tell_too_little() -> None:
+    """However much several would tell: the ends differ by just about what matters, which never gets clear."""
+    question = Question(launches={(0, 1): [0.01] * 26}, weights=[1.0])
+    one, two = ({asked.launches: bits for asked, (bits, _) in question.told().items()}[n] for n in (1, 2))
+    conclusion = question.answer()
+
+    assert one < 0.002 < two
+    assert isinstance(conclusion, Conclusion)
+    assert ("undecided", "further launches would hardly tell more") == (conclusion.status, conclusion.why)
+
+
 @pytest.mark.parametrize(
     ("opening_s", "launches"), [(0.0, 1), (0.6, 2), (1.3, 3), (2.7, 4), (5.0, 6), (9.0, 8), (1e6, 8)]
 )
@@ -416,6 +468,14 @@ def test_places_that_cannot_be_measured_are_named_together() -> None:
     (step,) = conclusion.steps
     assert (31, 32, 33, 34) == step.places
     assert not {31, 32, 33} & {place for pair in launches for place in pair}
+
+
+def test_of_places_between_the_ends_none_need_be_usable() -> None:
+    """Then all there is to measure is the ends, and all places are named together."""
+    conclusion, launches = search(levels_of(4, {2: FIVE}), unusable={1, 2, 3})
+
+    assert ((1, 2, 3, 4),) == tuple(step.places for step in conclusion.steps)
+    assert {(0, 4)} == set(launches)
 
 
 def test_a_place_without_weight_is_never_named() -> None:
@@ -632,12 +692,21 @@ def test_where_nothing_changed_no_commit_is_named() -> None:
             "places 1 and 3 are neither neighbours",
         ),
         ({"costs": Costs(opening_s=1.0, launch_s=0.0)}, "a launch takes some time"),
-        *(({"rules": Rules(confidence=part)}, "a confidence lies between 0.5 and 1") for part in (0.5, 1.0)),
-        *(({"rules": Rules(alpha=part)}, "alpha between 0 and 1") for part in (0.0, 1.0)),
-        *(({"rules": Rules(least_step=size)}, "a step above 0") for size in (0.0, math.inf)),
+        *(
+            ({"rules": Rules(confidence=part)}, "a confidence lies between 0.5 and 1")
+            for part in (0.4, 0.5, 1.0, 2.0)
+        ),
+        *(({"rules": Rules(alpha=part)}, "alpha between 0 and 1") for part in (-1.0, 0.0, 1.0, 2.0)),
+        *(({"rules": Rules(least_step=size)}, "a step above 0") for size in (-0.01, 0.0, math.inf)),
         *(
             ({"costs": Costs(opening_s=opening_s, launch_s=launch_s)}, "a launch takes some time")
-            for opening_s, launch_s in ((math.nan, 1.0), (math.inf, 1.0), (-1.0, 1.0), (0.0, math.inf))
+            for opening_s, launch_s in (
+                (math.nan, 1.0),
+                (math.inf, 1.0),
+                (-1.0, 1.0),
+                (0.0, math.inf),
+                (0.0, -1.0),
+            )
         ),
     ],
 )
@@ -738,11 +807,13 @@ def test_between_the_values_of_the_table_little_is_missing() -> None:
 
 
 def test_a_reading_tells_at_most_what_is_not_known() -> None:
-    """Levels that are far apart, however far, tell all of it, equal ones nothing."""
-    told = bits_told(np.array([0.5, 0.5, 0.1, 0.0, 0.1]), np.array([8.0, 0.0, 8.0, 8.0, 300.0]))
+    """Levels that are far apart tell all of it, and no more however far they are; equal ones tell nothing."""
+    told = bits_told(np.array([0.5, 0.5, 0.1, 0.0]), np.array([8.0, 0.0, 8.0, 8.0]))
+    farther = bits_told(np.array([0.5, 0.1]), np.array([8.1, 300.0]))
 
     tenth = -(0.1 * math.log2(0.1) + 0.9 * math.log2(0.9))
-    assert pytest.approx([1, 0, tenth, 0, tenth], abs=0.003) == list(told)
+    assert pytest.approx([1, 0, tenth, 0], abs=0.003) == list(told)
+    assert [told[0], told[2]] == list(farther)
 
 
 def test_a_probability_that_is_off_by_rounding_is_taken_for_certainty() -> None:
