@@ -250,8 +250,7 @@ def _by_pair(pairs: Sequence[MeasuredPair], last: int) -> dict[tuple[int, int], 
             raise ValueError(f"a launch of places {pair.base} and {pair.head} is not a finite number")
         if pair.log_ratios:
             found.setdefault((pair.base, pair.head), []).extend(pair.log_ratios)
-    places = sorted({0, last}.union(*found))
-    following = set(itertools.pairwise(places))
+    following = set(itertools.pairwise(sorted(set[int]().union(*found))))
     for pair_places in found:
         if pair_places[0] != 0 and pair_places not in following:
             base, head = pair_places
@@ -393,7 +392,7 @@ def _candidates(search: _Search) -> tuple[list[tuple[int, int]], FloatArray, flo
     different = _ends_differ(search)
     if different < _LIKELY:
         seen = abs(float(search.chain.marginals[-1] @ search.chain.levels)) / max(different, 1e-3)
-        distance = max(seen, search.rules.least_step) if search.counts else _USUAL_STEP
+        distance = max(seen if search.counts else _USUAL_STEP, search.rules.least_step)
         return [(0, last)], np.array([different]), distance
     run = search.open_runs()[0]
     jump = max(run, key=_expected).jump

@@ -164,7 +164,7 @@ class Question:
         chain, shares = self.chain, self.shares
         if self.ends_differ() < 0.5:
             seen = abs(float(chain.marginals[-1] @ chain.levels)) / max(self.ends_differ(), 0.001)
-            size = max(seen, self.rules.least_step) if self.launches else 0.05
+            size = max(seen if self.launches else 0.05, self.rules.least_step)
             return {(0, len(self.weights)): (self.ends_differ(), size)}
         run = self.runs()[0]
         jump = max(run, key=lambda gap: gap.expected).jump
@@ -249,12 +249,15 @@ def test_each_launch_tells_most_for_its_time(question: Question, steps: dict[int
         assert question.concluded() or not question.is_worth_a_launch()
 
 
-@pytest.mark.parametrize("opening_s", [0.0, 0.55, 1.1, 2.0, 4.2, 9.0])
+@pytest.mark.parametrize("opening_s", [0.0, 0.15, 1.0, 2.0, 4.2, 9.0])
+@pytest.mark.parametrize("between", [{}, {(0, 4): [0.0] * 2}])
 @pytest.mark.parametrize("seen", [0.0, 0.005, 0.01, 0.015])
-def test_ends_are_asked_for_as_their_step_would_be_seen(seen: float, opening_s: float) -> None:
+def test_ends_are_asked_for_as_their_step_would_be_seen(
+    seen: float, between: dict[tuple[int, int], list[float]], opening_s: float
+) -> None:
     """As long as they seem alike, it is the step that they may have, and at least one that matters."""
     costs = Costs(opening_s=opening_s, launch_s=1.0)
-    question = Question(launches={(0, 9): [seen]}, weights=[1.0] * 9, costs=costs)
+    question = Question(launches={(0, 9): [seen], **between}, weights=[1.0] * 9, costs=costs)
     move, told = question.answer(), question.told()
 
     assert {(0, 9)} == set(question.unknown())
@@ -288,6 +291,41 @@ def test_beyond_a_known_step_nothing_is_asked_even_where_it_costs_nothing(
 
     assert isinstance(move, Measure)
     assert asked == (move.base, move.head)
+
+
+def test_the_first_place_is_asked_as_any_other_is() -> None:
+    """Whether it has a small step does not matter while a larger one is sought, however cheap asking is."""
+    costs = Costs(opening_s=2.0, launch_s=1.0)
+    question = Question(
+        launches={(0, 1): [0.008], (0, 6): [0.05] * 2},
+        weights=[2.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+        costs=costs,
+        open_pair=(0, 1),
+    )
+
+    assert Measure(base=0, head=4, launches=1) == question.answer()
+
+
+def test_the_first_place_may_be_compared_with_the_second() -> None:
+    """Neighbours that have the step between them are, where that tells most for its time."""
+    question = Question(
+        launches={(0, 1): [0.0], (0, 2): [0.05], (0, 9): [0.05] * 2},
+        weights=[1.0] * 9,
+        costs=Costs(opening_s=50.0, launch_s=1.0),
+        open_pair=(1, 2),
+    )
+
+    assert Measure(base=1, head=2, launches=1) == question.answer()
+
+
+@pytest.mark.parametrize("least_step", [0.1, 0.7, 3.0])
+def test_however_large_a_step_has_to_be_the_ends_are_compared(least_step: float) -> None:
+    """What is looked for before anything is measured is at least as large as what matters."""
+    steps = {4: 1.5 * least_step}
+    conclusion, launches = search(levels_of(6, steps), rules=Rules(least_step=least_step))
+
+    assert (0, 6) == next(iter(launches))
+    assert ("found", [(4,)]) == (conclusion.status, [step.places for step in conclusion.steps])
 
 
 def test_a_search_ends_where_one_launch_would_tell_too_little() -> None:
@@ -381,7 +419,7 @@ def test_no_change_is_concluded_once_its_probability_is_what_was_asked_for() -> 
     assert pytest.approx(0.967, abs=5e-4) == alike
 
 
-@pytest.mark.parametrize(("part", "named"), [(0.99, False), (1.01, True)])
+@pytest.mark.parametrize(("part", "named"), [(0.999, False), (1.001, True)])
 def test_a_place_is_named_only_where_a_step_is_likely_enough_against_none(
     part: float, *, named: bool
 ) -> None:
@@ -570,6 +608,14 @@ def test_only_what_is_missing_is_measured_to_confirm() -> None:
 
     assert ["found"] * 2 == [move.status for move in moves[:2] if isinstance(move, Conclusion)]
     assert [Measure(base=2, head=3, launches=missing) for missing in (1, 3)] == moves[2:]
+
+
+def test_all_is_measured_to_confirm_where_nothing_of_it_is() -> None:
+    """Neighbours that were only compared with place 0 get all the launches."""
+    pairs = {(0, 2): [0.0] * 6, (0, 3): [0.05] * 6, (0, 9): [0.05] * 6}
+    question = Question(launches=pairs, weights=[1.0] * 9, rules=Rules(confirming=5))
+
+    assert Measure(base=2, head=3, launches=5) == question.answer()
 
 
 def test_a_change_that_was_reverted_is_not_confirmed() -> None:
