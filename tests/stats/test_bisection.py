@@ -671,13 +671,14 @@ def test_the_shortest_row_of_places_that_holds_a_step_is_told(levels: dict[int, 
     assert pytest.approx(min(1.0, held[first, last])) == step.probability
 
 
-def test_of_rows_that_are_as_short_the_first_is_told() -> None:
+@pytest.mark.parametrize(("commits", "confidence", "row"), [(10, 0.9, 9), (20, 0.8, 16), (30, 0.6, 18)])
+def test_of_rows_that_are_as_short_the_first_is_told(commits: int, confidence: float, row: int) -> None:
     """Nine of ten places that are all alike hold nine tenths, whatever sums of their parts are rounded to."""
-    rules = Rules(confidence=0.9, most_launches=2)
-    conclusion = Question(launches={(0, 10): [0.05] * 2}, weights=[0.3] * 10, rules=rules).answer()
+    rules = Rules(confidence=confidence, most_launches=2)
+    conclusion = Question(launches={(0, commits): [0.05] * 2}, weights=[0.3] * commits, rules=rules).answer()
 
     assert isinstance(conclusion, Conclusion)
-    assert [tuple(range(1, 10))] == [step.places for step in conclusion.steps]
+    assert [tuple(range(1, row + 1))] == [step.places for step in conclusion.steps]
 
 
 def test_a_step_below_what_matters_is_no_change() -> None:
