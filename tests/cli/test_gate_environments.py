@@ -87,7 +87,9 @@ def test_the_slower_version_of_a_package_regresses(scene: Scene) -> None:
     assert (1, {"test_planted": "REGRESSED"}) == (scene.gated.exit_code, scene.gated.verdicts)
     assert scene.gated.report["base"]["sha"] == scene.gated.report["head"]["sha"]
     assert "environments  planted 1.0 became 2.0" in scene.gated.stderr
-    assert "" == scene.gated.notes
+    # Other tests may take the cores meanwhile, which is told.
+    told = scene.gated.notes.splitlines()
+    assert [] == [note for note in told if not note.startswith("the machine was disturbed")]
     assert "perfkit accept" not in scene.gated.stderr
 
 
