@@ -123,8 +123,9 @@ def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
     """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
+    # Sent to the whole process it might come a moment later, to another thread, and end the tests.
     with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
 
     assert signal.SIG_DFL == signal.getsignal(number)
 
@@ -135,10 +136,10 @@ def test_a_second_signal_does_not_end_the_tidying_up() -> None:
 
     def work() -> None:
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         finally:
             for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-                os.kill(os.getpid(), number)
+                signal.raise_signal(number)
                 tidied.append(number)
 
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"), ended_like_ctrl_c(also_ctrl_c=True):
