@@ -37,8 +37,8 @@ _BEGIN, _END = "<!-- coverage -->\n", "<!-- /coverage -->\n"
 _FEWEST_PERCENT = 90.0
 # What pytest ends with where tests failed, and where no test was chosen.
 _PASSED, _SOME_FAILED, _NONE_CHOSEN = 0, 1, 5
-# A process that is replaced makes the other one wait for ever.
-_TWO = ("-n", "2", "--dist", "loadfile", "--max-worker-restart", "0")
+# How pytest runs tests in two processes: one that is replaced would make the other wait for ever.
+IN_TWO = ("-n", "2", "--dist", "loadfile", "--max-worker-restart", "0")
 _KINDS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 
@@ -58,7 +58,7 @@ def run_unit(unit: str, *, slow: bool) -> dict[str, Any]:
     log.unlink(missing_ok=True)
     # As `make unit` does: most in two processes, and then those that nothing may run beside.
     statuses = [
-        _run_pytest(log, [*_TWO, "-m", f"not alone{chosen}"], unit),
+        _run_pytest(log, [*IN_TWO, "-m", f"not alone{chosen}"], unit),
         _run_pytest(log, ["-m", f"alone{chosen}"], unit),
     ]
     processes = len(list(_RAW.iterdir()))

@@ -13,6 +13,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from covered import IN_TWO
+
 ROOT = Path(__file__).parent.parent
 LOWEST = "lowest"
 PASSED, FAILED = "passed", "failed"
@@ -21,8 +23,6 @@ TESTS = (
     *("agent", "cli", "ledger", "measure", "plugin", "profiling", "repo", "stats", "views"),
     *("compare", "jobs/test_profile.py"),
 )
-# A process that is replaced makes the other one wait for ever.
-_TWO = ("-n2", "--dist=loadfile", "--max-worker-restart=0")
 _UV = (sys.executable, "-m", "uv")
 
 
@@ -55,7 +55,7 @@ def _outcome(name: str) -> str:
     ran = (
         _run(*_UV, "venv", "--quiet", "--allow-existing", f"--python={interpreter}", f".versions/{name}")
         and _run(*_UV, "pip", "install", "--quiet", f"--python={python}", *chosen, "--editable=.[dev]")
-        and _run(python, "-m", "pytest", "-q", *_TWO, "-m", "not alone and not slow", *tests)
+        and _run(python, "-m", "pytest", "-q", *IN_TWO, "-m", "not alone and not slow", *tests)
     )
     return PASSED if ran else FAILED
 
