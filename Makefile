@@ -124,7 +124,7 @@ peers: $(INSTALLED)
 	$(BIN)/python benchmarks/peers/contest.py $(PEERS)
 	$(BIN)/python benchmarks/peers/table.py
 
-# Five detectors of steps beside perfkit's, on levels of identical environments code and on simulated noise: some ten minutes. They
+# Five detectors of steps beside perfkit's, on levels of identical code and on simulated noise: some ten minutes. They
 # come without what else their packages bring along, since one of them asks for other versions than perfkit does.
 # A series of one's own as well, in a file with its "values": make change-points SERIES=FILE.json
 change-points: $(INSTALLED)
