@@ -5,7 +5,8 @@ from __future__ import annotations
 # torch knows it by a kind of its own. By its clock a call takes a thousandth of a second, the first ones of a
 # process longer. What is said to disturb makes it half as long again where another process holds memory.
 SHARED_DEVICE = """
-import os, types
+import fcntl, os, types
+from contextlib import contextmanager
 from pathlib import Path
 import torch
 
@@ -24,14 +25,23 @@ def alive(pid):
 
 def others():
     found = [one for one in PLACE.glob("[0-9]*") if int(one.name) != os.getpid() and alive(int(one.name))]
-    return sum(int(one.read_text() or 0) for one in found)
+    return sum(int(one.read_text()) for one in found)
+
+@contextmanager
+def one_at_a_time():
+    with (PLACE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 def allocate(gib):
     global held, calls
-    if others() + held + (gib << 30) > TOTAL:
-        raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {gib} GiB.")
-    held, calls = held + (gib << 30), 0
-    (PLACE / str(os.getpid())).write_text(str(held))
+    with one_at_a_time():
+        if others() + held + (gib << 30) > TOTAL:
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {gib} GiB.")
+        held, calls = held + (gib << 30), 0
+        written = PLACE / f"of-{os.getpid()}"
+        written.write_text(str(held))
+        written.rename(PLACE / str(os.getpid()))
 
 def note(text):
     with (PLACE / "said.txt").open("a") as file:

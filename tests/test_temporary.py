@@ -73,7 +73,8 @@ def test_who_interrupts_the_removal_is_heard_after_it(
     """Half a removal would leave the rest to the next sweep."""
 
     def remove(folder: Path) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        # Sent to the whole process it might be heard too late, after the removal, and end the tests.
+        signal.raise_signal(signal.SIGINT)
         remove_folder(folder)
 
     monkeypatch.setattr(temporary, "remove_folder", remove)

@@ -9,7 +9,6 @@ is used as it is; packages of the harness that it lacks are lent to it by a fold
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import itertools
 import os
 import platform
@@ -23,6 +22,7 @@ import tomllib
 import venv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
@@ -439,7 +439,8 @@ def _install_with_pip(place: Path, python: Path, side: Side) -> Sequence[str]:
 
     pip finds the present packages through the new environment, and cannot remove them, as they lie outside.
     """
-    if importlib.util.find_spec("pip") is None:
+    # Only where modules lie: who asks all finders for pip has setuptools refuse to be imported afterwards.
+    if PathFinder.find_spec("pip") is None:
         raise UsageError("neither uv nor pip is installed here: run `python -m ensurepip`, or install uv")
     options = ["--no-input", "--disable-pip-version-check", "--no-warn-script-location", "--progress-bar=off"]
     command = [str(python), *SAFE_PATH, "-m", "pip", "install", *options, "-r", str(place / _WANTED)]
