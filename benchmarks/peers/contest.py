@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("pairs", nargs="?", type=int, help="so many of them, the first; all by default")
     parser.add_argument("--again", action="store_true", help="perfkit and asv once more")
     said = parser.parse_args()
-    contest, plan = (AGAIN, plan_again()) if said.again else (NEWER, plan_pairs())
+    contest, plan = (AGAIN[-1], plan_again()) if said.again else (NEWER, plan_pairs())
     pairs = plan[: said.pairs]
     done = {(outcome["pair"], outcome["tool"]) for outcome in read_outcomes(contest)}
     planned = turns(pairs)

@@ -21,8 +21,9 @@ from perfkit.compare.calibration import in_turn
 
 # A contest is known by the day on which its plan was settled.
 OLDER, NEWER = "2026-11-22", "2026-11-25"
-# Two of the tools once more, some 16 minutes, since a launch costs perfkit less than it did in the newer one.
-AGAIN = "2026-11-26"
+# Two of the tools once more, some 16 minutes, since a launch costs perfkit less than it did in the newer one:
+# first on a machine of another kind than that one's, and then on one of its kind.
+AGAIN = ("2026-11-26", "2026-11-26-same-processor")
 _TOOLS_AGAIN = ("perfkit", "asv")
 EVERYWHERE = ("perfkit", "asv", "pytest-benchmark", "t-test")
 # It takes as long as all others together, so that every second pair has to do.

@@ -48,6 +48,18 @@ _COLUMNS = (
     "error of the planted size",
     "wall time per benchmark",
 )
+_TIMES_COLUMNS = (
+    "contest",
+    "processor",
+    "pairs",
+    "perfkit's launches of a benchmark, median",
+    "a pair by perfkit, median",
+    "by asv",
+    "asv takes",
+    "all pairs by perfkit",
+    "by asv",
+    "asv takes",
+)
 Outcome = Mapping[str, Any]
 
 
@@ -80,7 +92,7 @@ class Judged:
 
 def main() -> None:
     """Write the document, and its table into the README."""
-    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), read_outcomes(AGAIN)
+    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), [*map(read_outcomes, AGAIN)]
     studied = judged_in_study(read_gates(STUDY))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
@@ -125,7 +137,7 @@ def render(
     older: Sequence[Outcome],
     studied: Sequence[Judged],
     machines: str,
-    again: Sequence[Outcome] = (),
+    again: Sequence[Sequence[Outcome]] = (),
 ) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     outcomes = newer or older
@@ -158,32 +170,45 @@ def _launches(rows: Iterable[Row]) -> float:
     return statistics.median(map(len, found.values()))
 
 
-def _once_more(again: Sequence[Outcome], newer: Sequence[Outcome]) -> Iterator[str]:
-    """Yield what came of perfkit and asv alone, nothing before each has had a pair."""
-    took, above = _seconds(again), _seconds(newer)
-    if not all(took.values()):
+def _once_more(again: Sequence[Sequence[Outcome]], newer: Sequence[Outcome]) -> Iterator[str]:
+    """Yield what came of perfkit and asv alone, of those times that each has had a pair."""
+    known = [
+        (contest, one) for contest, one in zip(AGAIN, again, strict=False) if all(_seconds(one).values())
+    ]
+    if not known:
         return
-    plan = plan_again()
-    middle = {tool: statistics.median(seconds) for tool, seconds in took.items()}
-    together = {tool: sum(seconds) for tool, seconds in took.items()}
-    rows = Ledger(LEDGERS / AGAIN).rows()
-    yield _ONCE_MORE.format(
-        contest=AGAIN,
-        done=_pairs_done(again, plan),
-        of=len(plan),
-        machines=name_machines(rows),
-        launches=_launches(rows),
-        launches_above=_launches(Ledger(LEDGERS / NEWER).rows()),
-        times_above=statistics.median(above["asv"]) / statistics.median(above["perfkit"]),
-        gate_s=middle["perfkit"],
-        asv_s=middle["asv"],
-        times=middle["asv"] / middle["perfkit"],
-        gates_s=together["perfkit"],
-        asvs_s=together["asv"],
-        times_together=together["asv"] / together["perfkit"],
-    )
-    yield from _table(again, SIX)
+    yield from _ONCE_MORE.format(day=AGAIN[0]).splitlines()
+    yield from table_head(_TIMES_COLUMNS)
+    six = [pair for pair in plan_pairs() if pair.case.benchmarks == SIX]
+    yield _times_row(f"{NEWER}, above", NEWER, newer, six)
+    for contest, outcomes in known:
+        yield _times_row(contest, contest, outcomes, plan_again())
+    for contest, outcomes in known:
+        yield f"\n### {contest}\n"
+        yield from _table(outcomes, SIX)
     yield ""
+
+
+def _times_row(name: str, contest: str, outcomes: Sequence[Outcome], plan: Sequence[Pair]) -> str:
+    """Return how long perfkit and asv took in a contest, of the six benchmarks."""
+    rows = [*Ledger(LEDGERS / contest).rows()]
+    processors = {str(row.machine.facts.get("cpu")) for row in rows}
+    perfkit, asv = _seconds(outcomes).values()
+    middle = [statistics.median(perfkit), statistics.median(asv)]
+    return table_row(
+        [
+            name,
+            ", ".join(sorted(processors)),
+            f"{_pairs_done(outcomes, plan)} of {len(plan)}",
+            f"{_launches(rows):.0f}",
+            f"{middle[0]:.1f} s",
+            f"{middle[1]:.1f} s",
+            f"{middle[1] / middle[0]:.1f} times as long",
+            f"{sum(perfkit):.0f} s",
+            f"{sum(asv):.0f} s",
+            f"{sum(asv) / sum(perfkit):.1f} times as long",
+        ]
+    )
 
 
 def name_machines(rows: Iterable[Row]) -> str:
@@ -253,13 +278,11 @@ None but perfkit corrects for many benchmarks.
 """
 _ONCE_MORE = """## perfkit and asv once more
 
-Settled on {contest}, since a launch costs perfkit less than in the contest above: the pairs of the six
-benchmarks, each tool first in every second one. {done} of {of} have run.
-All of them ran on one machine: {machines}. It is not the one above, and its times scatter more: perfkit made
-{launches:.0f} launches of a benchmark in the median, {launches_above:.0f} above, since it measures until it
-can decide. asv measures as often as ever.
-A pair took a gate {gate_s:.1f} s and asv {asv_s:.1f} s in the median ({times:.1f} times as long; above
-{times_above:.1f} times), and {gates_s:.0f} s and {asvs_s:.0f} s together ({times_together:.1f} times).
+Settled on {day}, since a launch costs perfkit less than in the contest above: the pairs of the six
+benchmarks, each tool first in every second one. The first time they ran on a machine of another kind than the
+one above, the second time on one of its kind. perfkit measures until it can decide, so that its time follows
+how much a machine's times scatter; asv measures as often as ever.
+
 """
 _BEFORE = """## The contest before
 
