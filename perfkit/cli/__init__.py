@@ -33,14 +33,14 @@ def main() -> None:
 
         with ended_like_ctrl_c(also_ctrl_c=True):
             code = _outcome()
+            if code == EXIT_INTERRUPTED:
+                # Here a second Ctrl-C is not heard either.
+                _leave_at_once()
             # What is left is Python's own end, which would answer a signal with a traceback.
             end_at_once()
     except KeyboardInterrupt:
         # It came before this process listened to signals.
-        code = EXIT_INTERRUPTED
         _say(_INTERRUPTED)
-    if code == EXIT_INTERRUPTED:
-        _show_cursor()
         _leave_at_once()
     sys.exit(code)
 
@@ -134,6 +134,7 @@ def _show_cursor() -> None:
 
 def _leave_at_once() -> NoReturn:
     """End without the end of every object: one that was interrupted in the making may wait for ever there."""
+    _show_cursor()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import select
 import socket
@@ -24,6 +25,8 @@ _GRACE_S = 2.0
 _ANSWER_S = 2.0
 _POLL_S = 0.02
 _HERE = "127.0.0.1"
+# Below those that Linux and other systems give to connections by themselves.
+_PORTS = (20_000, 30_000)
 # How the libraries of collectives complain that another rank has gone.
 _LOST_OTHERS = re.compile(
     r"closed by peer|reset by peer|broken pipe|connection refused|gloo|nccl|remote process|Dist\w*Error"
@@ -47,10 +50,13 @@ class RanksResult:
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens at now."""
-    with socket.socket() as tried:
-        tried.bind((_HERE, 0))
-        return int(tried.getsockname()[1])
+    """Return a port of this machine that nobody has now, of those that no connection is given meanwhile."""
+    lot = random.SystemRandom()
+    while True:
+        port = lot.randrange(*_PORTS)
+        with suppress(OSError), socket.socket() as tried:
+            tried.bind((_HERE, port))
+            return port
 
 
 def check_port(port: int) -> None:

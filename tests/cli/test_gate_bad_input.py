@@ -257,8 +257,9 @@ def _interrupt(
     )
     with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)) as reading:
         assert select.select([reading], [], [], _WAIT_S)[0], "no launch was reached"
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
+        # The other side may be about to write as well, and would fail without a reader.
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(number)
     stdout, stderr = process.communicate(timeout=_WAIT_S)
     _, alive = psutil.wait_procs(children, timeout=_WAIT_S)
     assert children

@@ -93,7 +93,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     }
     project = git_project(tmp_path_factory.mktemp("hard"), files)
     project.commit({"work.py": work(loss=20 * SLOWER)}, "Größere Verluste → µ")
-    said = _gate(project, "--budget", "20", "--markdown", "comment.md", extra=ASCII)
+    said = _gate(project, "--budget", "60", "--markdown", "comment.md", extra=ASCII)
     (project.root / "comment.md").rename(project.root.with_name("comment.md"))
     return Scene(project=project, said=said)
 
@@ -152,7 +152,7 @@ def test_a_verdict_is_shown_though_the_ledger_is_full(scene: Scene, tmp_path: Pa
     """The failure follows in one line; what was measured stays staged, and the next command recovers it."""
     ledger, report = tmp_path / "ledger", tmp_path / "gate.json"
     done = _gate(
-        scene.project, "--ledger", str(ledger), "--budget", "20", "--json", str(report), program=FULL
+        scene.project, "--ledger", str(ledger), "--budget", "60", "--json", str(report), program=FULL
     )
 
     (staged,) = (ledger / ".staged").glob("*.jsonl")

@@ -223,7 +223,7 @@ main()
 
 # Interrupts the command in the end of an object, from which no exception gets out.
 LOST = """
-import os, signal, sys
+import os, signal, sys, time
 import perfkit.jobs.ledger_upkeep
 from perfkit.cli import main
 
@@ -233,7 +233,8 @@ class Ends:
 
 def interrupted(*_, progress):
     Ends()
-    signal.pause()
+    while True:
+        time.sleep(0.01)
 
 perfkit.jobs.ledger_upkeep.verify_ledger = interrupted
 sys.argv = ["perfkit", "ledger", "verify", "--ledger", "."]
@@ -255,7 +256,7 @@ def test_what_fails_by_an_interruption_is_no_mistake(tmp_path: Path, error: str,
         "    try:\n        os.kill(os.getpid(), signal.SIGINT)\n"
         f"    except KeyboardInterrupt:\n        raise {error}\n"
     )
-    program = LOST.replace("    Ends()\n    signal.pause()\n", fails)
+    program = LOST.replace("    Ends()\n    while True:\n        time.sleep(0.01)\n", fails)
 
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import html.parser
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,11 +78,15 @@ class Told:
 def told(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> Told:
     """Return what a command of perfkit says in this process."""
     monkeypatch.setattr(sys, "argv", ["perfkit", *map(str, arguments)])
-    threshold = gc.get_threshold()
+    threshold, of_a_person = gc.get_threshold(), signal.getsignal(signal.SIGINT)
     capfd.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        main()
-    gc.set_threshold(*threshold)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        # A command's own process ends here: it leaves Ctrl-C to the kernel, which would end later tests.
+        signal.signal(signal.SIGINT, of_a_person)
+        gc.set_threshold(*threshold)
     out, err = capfd.readouterr()
     return Told(code=int(ended.value.code or 0), out=out, err=err)
 

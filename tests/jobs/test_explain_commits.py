@@ -70,7 +70,7 @@ def brighten(image):
         pass
     return image + 1
 """
-BASE = {"items": 1, "repeats": 5, "seconds": 0.00025}
+BASE = {"items": 1, "repeats": 5, "seconds": 0.0001}
 HEAD = {"items": 4, "repeats": 750, "seconds": 0.002}
 
 

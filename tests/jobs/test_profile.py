@@ -411,14 +411,14 @@ class served_by_snakeviz:  # noqa: N801 (reads as what it does)
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 def answer(url: str) -> str:
     """Return the body of a page, asked for until the server is up."""
-    for _ in range(100):
+    for _ in range(600):
         try:
-            with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 (localhost)
+            with urllib.request.urlopen(url, timeout=60) as response:  # noqa: S310 (localhost)
                 assert 200 == response.status
                 return str(response.read().decode())
         except (ConnectionError, urllib.error.URLError):

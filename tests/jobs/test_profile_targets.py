@@ -35,7 +35,7 @@ rank = dist.get_rank()
 parameter = torch.nn.Parameter(torch.ones(2))
 optimizer = torch.optim.SGD([parameter], lr=0.1)
 for step in range(6):
-    work(0.04 * rank)
+    work(0.2 * rank)
     if "fail" in sys.argv and rank == 1 and step == 2:
         print("almost there", flush=True)
         sys.exit(5)
