@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
 import pytest
 
 from perfkit import temporary
@@ -38,6 +37,15 @@ def owner(place: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
         assert process.stdout is not None
         yield process, Path(process.stdout.readline().strip())
         process.kill()
+
+
+def open_below(place: Path) -> list[str]:
+    """Return what this process has open below a place, what has been removed since included."""
+    found = []
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(one.readlink()))
+    return [name for name in found if name.startswith(f"{place.resolve()}{os.sep}")]
 
 
 def test_a_place_without_locks_takes_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,17 +81,17 @@ def test_who_interrupts_the_removal_is_heard_after_it(
     """Half a removal would leave the rest to the next sweep."""
 
     def remove(folder: Path) -> None:
+        assert 1 == len(open_below(tmp_path))
         # Sent to the whole process it might be heard too late, after the removal, and end the tests.
         signal.raise_signal(signal.SIGINT)
         remove_folder(folder)
 
     monkeypatch.setattr(temporary, "remove_folder", remove)
-    before = psutil.Process().num_fds()
     with pytest.raises(KeyboardInterrupt), temporary_folder(place=tmp_path) as folder:
         (folder / "file").write_text("")
 
     assert [] == [*tmp_path.iterdir()]
-    assert before == psutil.Process().num_fds()
+    assert [] == open_below(tmp_path)
 
 
 def test_a_folder_goes_with_its_block(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.launch import LaunchRecord, LaunchRules, run_launch
@@ -71,10 +72,12 @@ class TwoTrees:
         *tests: str,
         paces: dict[str, Pace] | None = None,
         limit_s: float = 20.0,
+        limits_s: Mapping[str, float] = MappingProxyType({}),
         launch_s: float = 0.04,
     ) -> LaunchRecord:
-        """Measure these tests in one launch in which base begins."""
-        rules = LaunchRules(launch_s=launch_s, limit_s=lambda _: limit_s)
+        """Measure these tests in one launch in which base begins; some may have limits of their own."""
+        own_s = dict(zip(nodes(*limits_s), limits_s.values(), strict=True))
+        rules = LaunchRules(launch_s=launch_s, limit_s=lambda node: own_s.get(node, limit_s))
         children = self.children(launcher, *tests)
         return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
 

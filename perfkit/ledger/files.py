@@ -12,6 +12,7 @@ import io
 import json
 import os
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ _REPLACES = b"perfkit_replaces"
 _NAMES_DIGITS = 8
 # So many compactings may get in the way of one reader; each takes longer than listing what it left.
 _MOST_TRIES = 20
+# Reading may take longer than a compacting, as on a busy machine: so many may be over in a moment.
+_TRIED_FOR_S = 10.0
 UNREADABLE = (pa.ArrowException, OSError, ValueError, RecursionError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 # A file that is refused so is refused to whoever reads it next, who says so; another reason may pass.
@@ -400,7 +403,9 @@ def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]
     It must read all that it needs before it returns, and keep nothing of a call that raises. Its own
     exceptions come through where all files are still there.
     """
-    for _ in range(_MOST_TRIES):
+    tries, until_s = 0, time.monotonic() + _TRIED_FOR_S
+    while tries < _MOST_TRIES or time.monotonic() < until_s:
+        tries += 1
         files = present_files(ledger)
         try:
             return read(files)

@@ -233,7 +233,10 @@ class _Crew:
             if not file.stat().st_size:
                 os.kill(self._ranks[rank].pid, ASKING)
             until_s = time.monotonic() + _ANSWER_S
-            while not file.stat().st_size and time.monotonic() < until_s:
+            # It is written frame by frame, and whole once nothing more comes.
+            before, size = 0, file.stat().st_size
+            while not 0 < size == before and time.monotonic() < until_s:
                 time.sleep(_POLL_S)
+                before, size = size, file.stat().st_size
             return file.read_text(errors="replace")
         return ""

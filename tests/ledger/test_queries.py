@@ -53,22 +53,25 @@ def test_a_question_that_is_interrupted_is_an_interruption(tmp_path: Path) -> No
 
     before = signal.signal(signal.SIGALRM, interrupt)
     of_a_person = signal.signal(signal.SIGINT, signal.default_int_handler)
-    for moment in range(1, 400):
-        try:
-            asking = True
-            signal.setitimer(signal.ITIMER_REAL, moment * 1e-4)
-            found = _count(tmp_path)
-            asking = False
-        except KeyboardInterrupt as error:
-            asking = False
-            reasons.add(type(error.__cause__))
-            if RuntimeError in reasons:
-                break
-        else:
-            assert 60 == found
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-    signal.signal(signal.SIGINT, of_a_person)
+    try:
+        for moment in range(1, 400):
+            try:
+                asking = True
+                signal.setitimer(signal.ITIMER_REAL, moment * 1e-4)
+                found = _count(tmp_path)
+                asking = False
+            except KeyboardInterrupt as error:
+                asking = False
+                reasons.add(type(error.__cause__))
+                if RuntimeError in reasons:
+                    break
+            else:
+                assert 60 == found
+    finally:
+        asking = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGINT, of_a_person)
 
     assert {RuntimeError} <= reasons <= {RuntimeError, type(None)}
 

@@ -339,6 +339,24 @@ def test_a_folder_that_changes_all_the_time_is_told(tmp_path: Path, monkeypatch:
         present_files(tmp_path)
 
 
+def test_a_slow_reader_goes_on_while_the_folder_changes(tmp_path: Path) -> None:
+    """On a busy machine more compactings may be over than it has tries: it has some seconds as well."""
+    add_runs(tmp_path, range(1))
+    tries = 0
+
+    def read(files: Mapping[Path, frozenset[str]]) -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= 30:
+            (file,) = files
+            file.rename(file.with_name(f"{tries:04}.parquet"))
+            raise FileNotFoundError(file)
+        return len(files)
+
+    assert 1 == read_consistently(tmp_path, read)
+    assert 31 == tries
+
+
 def test_rows_of_older_schemas_become_current_ones(tmp_path: Path) -> None:
     """And names that are hostile to a shell or a terminal do no harm."""
     for folder in ("schema_1", "schema_2"):

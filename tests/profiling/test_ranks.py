@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 class Slow(nn.Linear):
     def forward(self, batch):
         if int(os.environ["RANK"]) == 1:
-            time.sleep(0.03)
+            time.sleep(0.3 if sys.argv[1] == "train" else 0.03)
         return super().forward(batch)
 
 def act(deed):
@@ -42,7 +42,7 @@ def act(deed):
         sys.exit(3)
     if deed == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    if deed == "hang":
+    while deed == "hang":
         signal.pause()
 
 def main(deed):
@@ -115,7 +115,7 @@ def test_each_rank_has_its_balance_and_the_others_wait_for_the_slow_one(
     assert straggler is not None
     assert (1, FORWARD) == (straggler.rank, straggler.phase)
     waits, backward = (balances[0].seconds_of(name)[1:] for name in (RANKS, BACKWARD))
-    assert all(wait > 0.02 > own for wait, own in zip(waits, backward, strict=True))
+    assert all(wait > 0.2 > own for wait, own in zip(waits, backward, strict=True))
     assert 2 == len([pid for pid in _pids(specs) if gone(pid)])
 
 
@@ -139,9 +139,11 @@ def test_an_all_reduce_that_the_loop_makes_itself_is_seen(tmp_path: Path, launch
     ],
 )
 def test_the_rank_that_failed_first_is_named(
-    tmp_path: Path, launcher: PassLauncher, deed: str, message: str
+    tmp_path: Path, launcher: PassLauncher, monkeypatch: pytest.MonkeyPatch, deed: str, message: str
 ) -> None:
     """The other one only complains that its peer has gone; no process of either is left."""
+    # The wait for the other one's own word is over with that, and on a busy machine it may take a while.
+    monkeypatch.setattr("perfkit.profiling.ranks._GRACE_S", 30.0)
     specs = _specs(tmp_path, "clean", deed)
     found = _run(specs, launcher)
 
@@ -156,12 +158,12 @@ def test_ranks_that_hang_are_ended_and_the_one_they_wait_for_is_named(
 ) -> None:
     """The line says how far each came, and where the slowest stands."""
     specs = _specs(tmp_path, "clean", "hang")
-    found = _run(specs, launcher, stall_limit_s=2.0)
+    found = _run(specs, launcher, stall_limit_s=8.0)
 
     assert found.problem is not None
     assert 1 == found.failed
     assert_match(
-        r"^no rank of train\.py made a step for 2 s: rank 1 made 3 steps in all \(rank 0 3\) and stands at"
+        r"^no rank of train\.py made a step for 8 s: rank 1 made 3 steps in all \(rank 0 3\) and stands at"
         r" train\.py:23 in act; --stall-limit SECONDS waits longer$",
         found.problem.message,
     )

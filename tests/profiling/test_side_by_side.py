@@ -80,7 +80,10 @@ def both(tmp_path_factory: pytest.TempPathFactory, launcher: PassLauncher) -> Si
     place = tmp_path_factory.mktemp("both")
     heard: list[int] = []
     return run_side_by_side(
-        (_spec(place / "quick"), _spec(place / "slow", seconds=0.03, name="balance")), heard.append, launcher
+        # A wait for a core, of some milliseconds, has to be little beside a step.
+        (_spec(place / "quick", seconds=0.03), _spec(place / "slow", seconds=0.09, name="balance")),
+        heard.append,
+        launcher,
     )
 
 

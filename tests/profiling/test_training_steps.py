@@ -51,8 +51,8 @@ class Loop:
 
 
 def _spend(seconds: float) -> None:
-    until = time.process_time() + seconds
-    while time.process_time() < until:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
         pass
 
 
