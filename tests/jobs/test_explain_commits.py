@@ -71,7 +71,7 @@ def brighten(image):
     return image + 1
 """
 BASE = {"items": 1, "repeats": 5, "seconds": 0.0001}
-HEAD = {"items": 4, "repeats": 750, "seconds": 0.002}
+HEAD = {"items": 4, "repeats": 750, "seconds": 0.004}
 
 
 @dataclass(frozen=True, kw_only=True)
