@@ -61,7 +61,7 @@ EXAMPLE = '''
 def joined(*, parts, sign):
     """Join parts.
 
-    >>> parts = [str(number) for number in range(300)]
+    >>> parts = [str(number) for number in range(9000)]
     >>> joined(parts=parts, sign="-")
     """
     return sign.join(parts)
@@ -106,7 +106,7 @@ def lists_of(numbers: list[int]) -> list[int]:
 def test_sorting_twice_is_sorting_once(numbers):
     assert sorted(sorted(numbers)) == sorted(numbers)
 """
-DOUBLED = "def doubled(numbers: list[int]) -> list[int]:\n    return numbers * 2\n"
+DOUBLED = "def doubled(numbers: list[int]) -> list[int]:\n    return [2 * number for number in numbers]\n"
 ONLY_TESTS = "class TestLists:\n    def test_none(self):\n        assert not []\n"
 
 
