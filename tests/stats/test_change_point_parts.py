@@ -216,6 +216,20 @@ def test_a_step_is_told_where_it_is_clearest_though_it_was_first_seen_elsewhere(
     assert found <= {near for place in places for near in range(place - 1, place + 2)}
 
 
+@pytest.mark.parametrize("seed", [4156, 6457, 8625, 13239, 13336])
+def test_of_windows_that_overlap_the_clearest_is_believed_first(seed: int) -> None:
+    """With the least clear one first, some of these steps would hide others."""
+    source = np.random.default_rng(seed)
+    sizes = 0.01 * source.choice([-10, -6, -4, -3, 3, 4, 6, 10], size=6)
+    places = np.cumsum(source.integers(6, 40, size=6)).tolist()
+    logs = _with_steps(_noise(places[-1] + 20, seed=seed), dict(zip(places, sizes, strict=True)))
+
+    found = [step.place for step in find_steps(np.exp(logs))]
+
+    assert len(places) == len(found)
+    assert all(abs(place - step) <= 1 for place, step in zip(places, found, strict=True))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_step_is_judged_among_the_runs_between_its_neighbours(seed: int) -> None:
     """As many of these as are compared at once, as evenly on either side as may be."""
