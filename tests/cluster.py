@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ import psutil
 from perfkit.engines.tasks import file_once, unpack
 from perfkit.engines.worker import own_class
 from perfkit.ledger.store import Ledger
+from perfkit.profiling.ranks import free_port
 from perfkit.records.tasks import Code, MachineClass, Task
 
 ROOT = Path(__file__).parent.parent
@@ -111,16 +111,6 @@ class Pile:
 def recorded(ledger: Path) -> list[tuple[str, str, str]]:
     """Return what identifies each row of a ledger, sorted: two of one row are there twice."""
     return sorted((row.run_id, row.commit.sha, row.outcome.benchmark.name) for row in Ledger(ledger).rows())
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at; others start clusters at the same time."""
-    lot = random.SystemRandom()
-    while True:
-        port = lot.randrange(20_000, 30_000)
-        with contextlib.suppress(OSError), socket.socket() as tried:
-            tried.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass(kw_only=True)

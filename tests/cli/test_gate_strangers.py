@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from forked_commands import run_perfkit
 from gating import CONFIGURATION, SLOWER, Gated, GitProject, benchmark, git_project, work
 
 from perfkit.ledger.store import Ledger
+from perfkit.profiling.ranks import free_port
 from perfkit.records.policies import judged_policy
 
 # Time for one launch.
@@ -348,9 +348,7 @@ subprocess.Popen(service, start_new_session=True)
 @pytest.mark.parametrize("place", ["", "tests/"])
 def test_a_suite_that_refuses_a_second_process_is_told(tmp_path: Path, place: str) -> None:
     """Both sides run at once: it is said that this is why, and no service that was started stays."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     before = set(psutil.pids())
     project = git_project(tmp_path, {**FILES, f"{place}conftest.py": ALONE.format(port=port)})
     project.commit({"work.py": work(steady=11)})

@@ -7,7 +7,6 @@ import gzip
 import json
 import pstats
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from perfkit.invocation import Invocation
 from perfkit.jobs.profile import ProfileRequest, run_profile
 from perfkit.jobs.profiles.artifacts import STAGING_PREFIX
 from perfkit.ledger.store import Ledger
+from perfkit.profiling.ranks import free_port
 from perfkit.profiling.save import load_summary
 from perfkit.records import PassName, ProfileSummary
 from perfkit.temporary import Owner
@@ -400,9 +400,7 @@ class served_by_snakeviz:  # noqa: N801 (reads as what it does)
     """A running snakeviz; as a context it gives its port."""
 
     def __init__(self, file: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         command = [sys.executable, "-m", "snakeviz", "-s", "-p", str(self.port), str(file)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
