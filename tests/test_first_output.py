@@ -89,7 +89,9 @@ def test_a_terminal_hears_of_a_command_before_any_library_is_imported(
     )
 
     at_once = verb in ("help", "schema", "work")
-    assert ("imports typer" if at_once else f"starting perfkit {verb}") == said.words
+    first = "" if at_once else f"starting perfkit {verb}"
+    # Who reads late on a busy machine reads what follows as well.
+    assert said.words in {first or "imports typer", f"{first}imports typer"}
 
 
 @pytest.mark.parametrize("name", SLOWER)
