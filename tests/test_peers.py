@@ -580,9 +580,7 @@ def test_the_documents_are_what_the_tools_said(scripts: dict[str, ModuleType]) -
     studied = table.judged_in_study(scripts["gates"].read_gates(scripts["plan"].NEWER))
     readme = scripts["readme"].README.read_text()
 
-    again = [contest.read_outcomes(one) for one in pairs.AGAIN]
-
-    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines, again)
+    assert table.DOCUMENT.read_text() == table.render(newer, older, studied, machines, table.read_again())
     lines = table.lines_for_readme(newer, older, studied)
     assert readme == scripts["readme"].with_lines(readme, table.PLACE, lines)
 

@@ -82,7 +82,6 @@ def test_who_interrupts_the_removal_is_heard_after_it(
 
     def remove(folder: Path) -> None:
         assert 1 == len(open_below(tmp_path))
-        # Sent to the whole process it might be heard too late, after the removal, and end the tests.
         signal.raise_signal(signal.SIGINT)
         remove_folder(folder)
 

@@ -71,13 +71,12 @@ class TwoTrees:
         launcher: Launcher,
         *tests: str,
         paces: dict[str, Pace] | None = None,
-        limit_s: float = 20.0,
         limits_s: Mapping[str, float] = MappingProxyType({}),
         launch_s: float = 0.04,
     ) -> LaunchRecord:
         """Measure these tests in one launch in which base begins; some may have limits of their own."""
         own_s = dict(zip(nodes(*limits_s), limits_s.values(), strict=True))
-        rules = LaunchRules(launch_s=launch_s, limit_s=lambda node: own_s.get(node, limit_s))
+        rules = LaunchRules(launch_s=launch_s, limit_s=lambda node: own_s.get(node, 20.0))
         children = self.children(launcher, *tests)
         return run_launch(children, nodes(*tests), paces={} if paces is None else paces, rules=rules)
 

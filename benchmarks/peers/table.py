@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from contest import LEDGERS, read_outcomes
@@ -92,13 +93,18 @@ class Judged:
 
 def main() -> None:
     """Write the document, and its table into the README."""
-    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), [*map(read_outcomes, AGAIN)]
+    newer, older, again = read_outcomes(NEWER), read_outcomes(OLDER), read_again()
     studied = judged_in_study(read_gates(STUDY))
     contest = NEWER if newer else OLDER
     machines = name_machines(Ledger(LEDGERS / contest).rows())
     DOCUMENT.write_text(render(newer, older, studied, machines, again), encoding="utf-8")
     fill(PLACE, lines_for_readme(newer, older, studied))
     print(f"wrote {DOCUMENT}, and its table into {README}")
+
+
+def read_again() -> dict[str, list[Outcome]]:
+    """Return what perfkit and asv said each time that they met alone."""
+    return {contest: [*read_outcomes(contest)] for contest in AGAIN}
 
 
 def judged_in_study(gates: Iterable[Gate]) -> list[Judged]:
@@ -137,7 +143,7 @@ def render(
     older: Sequence[Outcome],
     studied: Sequence[Judged],
     machines: str,
-    again: Sequence[Sequence[Outcome]] = (),
+    again: Mapping[str, Sequence[Outcome]] = MappingProxyType({}),
 ) -> str:
     """Return the document as markdown; a tool that broke is counted as neither right nor wrong, and named."""
     outcomes = newer or older
@@ -170,20 +176,18 @@ def _launches(rows: Iterable[Row]) -> float:
     return statistics.median(map(len, found.values()))
 
 
-def _once_more(again: Sequence[Sequence[Outcome]], newer: Sequence[Outcome]) -> Iterator[str]:
+def _once_more(again: Mapping[str, Sequence[Outcome]], newer: Sequence[Outcome]) -> Iterator[str]:
     """Yield what came of perfkit and asv alone, of those times that each has had a pair."""
-    known = [
-        (contest, one) for contest, one in zip(AGAIN, again, strict=False) if all(_seconds(one).values())
-    ]
+    known = {contest: outcomes for contest, outcomes in again.items() if all(_seconds(outcomes).values())}
     if not known:
         return
     yield from _ONCE_MORE.format(day=AGAIN[0]).splitlines()
     yield from table_head(_TIMES_COLUMNS)
     six = [pair for pair in plan_pairs() if pair.case.benchmarks == SIX]
     yield _times_row(f"{NEWER}, above", NEWER, newer, six)
-    for contest, outcomes in known:
+    for contest, outcomes in known.items():
         yield _times_row(contest, contest, outcomes, plan_again())
-    for contest, outcomes in known:
+    for contest, outcomes in known.items():
         yield f"\n### {contest}\n"
         yield from _table(outcomes, SIX)
     yield ""

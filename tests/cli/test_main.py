@@ -123,7 +123,6 @@ def test_a_reader_that_leaves_ends_the_command_quietly(tmp_path: Path, arguments
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_ends_is_an_interruption(number: signal.Signals) -> None:
     """Within, it raises what Ctrl-C raises; afterwards it is as it was."""
-    # Sent to the whole process it might come a moment later, to another thread, and end the tests.
     with pytest.raises(KeyboardInterrupt, match=number.name), ended_like_ctrl_c():
         signal.raise_signal(number)
 
