@@ -158,16 +158,45 @@ def test_no_blocks_are_not_launch_bound() -> None:
 def test_flushed_blocks_are_joined_without_what_lies_between(
     device: FakeAccelerator, clock: BlockClock
 ) -> None:
-    """The cache is emptied before each call, outside of its block; the round is the sum of its calls."""
+    """The cache is emptied before each call, outside of its block; the round is the sum of its calls.
+
+    The device works on the flush until the call is launched, so that it does not wait for the launch.
+    """
     for _ in range(3):
         clock.flush()
         clock.read()
         device.launch(0.125, 0.5)
         clock.read()
 
-    assert 1.875 == clock.join(3)
-    assert DeviceTimes(host_s=(0.125,), device_s=(0.625,)) == clock.times([0.625], loops=3)
+    assert 1.5 == pytest.approx(seconds := clock.join(3))
+    assert seconds is not None
+    found = clock.times([seconds / 3], loops=3)
+    assert found is not None
+    assert ((0.125,), (0.5,)) == (pytest.approx(found.host_s), pytest.approx(found.device_s))
     assert 3 == device.happened.count("flushed")
+
+
+def test_a_flushed_block_takes_at_least_as_long_as_its_host(
+    device: FakeAccelerator, clock: BlockClock
+) -> None:
+    """A call whose launch takes longer than its work, and even than the flush, is not hidden behind it."""
+    clock.flush()
+    begun = clock.read()
+    device.launch(2.0, 0.5)
+
+    assert 2.0 <= clock.read() - begun <= 2.5
+    assert 0.5 <= clock.spans[-1].wall_s
+
+
+def test_a_device_without_events_is_flushed_before_the_block() -> None:
+    """Its flush is waited for, and no part of the time."""
+    device = FakeAccelerator(has_events=False)
+    clock = BlockClock(device.read_clock, lambda: device)
+    clock.flush()
+    begun = clock.read()
+    device.launch(0.125, 0.5)
+
+    assert 0.625 == pytest.approx(clock.read() - begun)
 
 
 def test_a_timer_is_synchronised_once() -> None:
