@@ -305,8 +305,12 @@ def test_what_the_benchmarks_files_of_both_sides_import_is_loaded_before_the_for
     trees.benchmarks(EXPECTS + "import aifc\ndef test_it(benchmark): ...\n", "base")
     trees.benchmarks(EXPECTS + "import sunau\ndef test_it(benchmark): ...\n", "head")
     trees.write({"benchmarks/bench_none.py": "import cgi\n", "benchmarks/bench_odd.py": "benchmark ("})
+    trees.write({"benchmarks/local.py": "import tabnanny, package.part\n"})
+    trees.write({"package/part.py": "import this_too\n"})
+    trees.write({"benchmarks/bench_local.py": "import local\ndef test_local(benchmark): ...\n"})
 
-    assert ("wave", "json.tool", "sndhdr", "thing") == expected_imports(trees.roots, ["benchmarks"])
+    expected = ("wave", "json.tool", "sndhdr", "thing", "tabnanny", "this_too")
+    assert expected == expected_imports(trees.roots, ["benchmarks"])
     assert () == expected_imports(trees.roots, [])
 
     trees.benchmarks(SAYS + "import wave\n")

@@ -31,6 +31,8 @@ UNPROVEN_IN_A_ROW = 2
 # Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
 # they last so many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
+# A process takes seconds to begin to use an accelerator, so a launch there times a second at least.
+_LAUNCH_ON_DEVICE_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ def run_alone(
     for node in both:
         runners = {side: one.runners[node] for side, one in measured.items()}
         timing = timings[node] = timing_of(runners, paces[node], alone=True)
-        paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
+        paces[node] = _corrected(paces[node], timing, rules)
     skipped = first.skipped & second.skipped
     failures = [replace(one, both=one.node in skipped) for one in first.failures.values()]
     failures += [one for one in second.failures.values() if one.node not in skipped]
@@ -332,7 +334,7 @@ def _measure(node: str, children: Sequence[Child], paces: dict[str, Pace], rules
         if node not in paces:
             paces[node] = _first_pace(runners, wishes, rules)
         timing = take_turns(runners, pace=paces[node])
-        paces[node] = corrected(paces[node], timing.base_s, timing.head_s, launch_s=rules.launch_s)
+        paces[node] = _corrected(paces[node], timing, rules)
         for runner in runners:
             runner.leave()
         for runner in runners:
@@ -353,7 +355,17 @@ def _first_pace(runners: Sequence[Runner], wishes: Message, rules: LaunchRules) 
     """
     free = wishes["rounds"] is None and any(runner.on_device for runner in runners)
     warmup = settle(runners) if free else 0
-    return replace(_plan(runners, wishes["loops"], wishes["rounds"], rules.launch_s), warmup=warmup)
+    launch_s = _launch_s(rules, on_device=free)
+    return replace(_plan(runners, wishes["loops"], wishes["rounds"], launch_s), warmup=warmup)
+
+
+def _corrected(pace: Pace, timing: Timing, rules: LaunchRules) -> Pace:
+    launch_s = _launch_s(rules, on_device=timing.on_device)
+    return corrected(pace, timing.base_s, timing.head_s, launch_s=launch_s)
+
+
+def _launch_s(rules: LaunchRules, *, on_device: bool) -> float:
+    return max(rules.launch_s, _LAUNCH_ON_DEVICE_S) if on_device else rules.launch_s
 
 
 def _plan(runners: Sequence[Runner], loops: int | None, rounds: int | None, launch_s: float) -> Pace:

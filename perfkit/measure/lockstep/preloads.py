@@ -47,7 +47,8 @@ def plugins() -> Plugins:
 def expected_imports(roots: Mapping[Side, Path], paths: Sequence[str]) -> tuple[str, ...]:
     """Return what the benchmarks' files of both sides import: collecting them will import it anyway.
 
-    Only imports that stand by themselves at the top of a file count, as others may never happen.
+    Only imports that stand by themselves at the top of a file count, as others may never happen. Modules of
+    the tree itself are followed.
     """
     base, head = (_imports_of(roots[side], paths) for side in SIDES)
     return tuple(name for name in head if name in base)
@@ -56,14 +57,32 @@ def expected_imports(roots: Mapping[Side, Path], paths: Sequence[str]) -> tuple[
 def _imports_of(root: Path, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the modules that files which mention the fixture import, in order."""
     places = [root / path for path in paths]
-    files = [file for place in places for file in ([place] if place.is_file() else place.rglob("*.py"))]
+    files = sorted(file for place in places for file in ([place] if place.is_file() else place.rglob("*.py")))
+    waiting = [(file, FIXTURE_NAME.encode()) for file in files]
     found: dict[str, None] = {}
-    for file in sorted(files)[:_MOST_FILES_READ]:
+    read: set[Path] = set()
+    looked_at = 0
+    while waiting and looked_at < _MOST_FILES_READ:
+        file, mentioned = waiting.pop(0)
+        looked_at += 1
         with contextlib.suppress(OSError, SyntaxError, ValueError):
             text = file.read_bytes()
-            if FIXTURE_NAME.encode() in text:
-                found.update(dict.fromkeys(_top_imports(ast.parse(text))))
+            if file in read or mentioned not in text:
+                continue
+            read.add(file)
+            for name in _top_imports(ast.parse(text)):
+                if own := _file_of(name, (file.parent, root)):
+                    waiting.append((own, b""))
+                else:
+                    found[name] = None
     return tuple(found)
+
+
+def _file_of(module: str, folders: Iterable[Path]) -> Path | None:
+    """Return the file of a module in one of these folders, None where none has it."""
+    place = module.replace(".", "/")
+    files = (folder / f"{place}{end}" for folder in folders for end in (".py", "/__init__.py"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _top_imports(module: ast.Module) -> Iterator[str]:
