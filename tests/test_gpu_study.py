@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
+import json
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from repositories import Repository
 
 from perfkit.compare.sequential import ComparedBenchmark
 from perfkit.compare.survey import _with_marker
@@ -20,8 +18,7 @@ from perfkit.factorial.definition import read_experiment
 from perfkit.ledger.store import Ledger
 from perfkit.records import Benchmark
 
-ROOT = Path(__file__).parent.parent
-STUDY = ROOT / "benchmarks" / "gpu"
+STUDY = Path(__file__).parent.parent / "benchmarks" / "gpu"
 
 
 @pytest.fixture
@@ -42,93 +39,78 @@ def test_without_a_device_it_says_so(study: ModuleType, capsys: pytest.CaptureFi
     assert ("", f"{study.NO_DEVICE}\n") == (told.out, told.err)
 
 
-def test_the_study_of_operators_and_overhead_can_be_rehearsed(
-    study: ModuleType, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both tables are written; each operator has a row for its calls and one for those in a row."""
-    repository.commit({"pyproject.toml": ""})
-    monkeypatch.chdir(repository.root)
-    out = tmp_path / "out"
+def test_operators_and_first_calls_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
+    """Each stage writes its table, and a row for each operator's calls and for those in a row."""
+    names = ["operators", "cold"]
 
-    code = study.main(["--rehearse", "--part", "operators", "--part", "overhead", "--out", str(out)])
+    stages = [argument for name in names for argument in ("--stage", name)]
+    study.main(["--rehearse", "--out", str(tmp_path), *stages])
 
-    names = {row.outcome.benchmark.name for row in Ledger(out / "ledger").rows()}
-    table = (out / "operators.md").read_text().splitlines()
-    assert 0 == code
-    assert len(study.operators("cpu", 32)) == 10 == len(names) // 2
-    assert 2 + 10 == sum(line.startswith("| ") for line in table)
-    assert "The instrumented step takes" in (out / "overhead.md").read_text()
+    assert dict.fromkeys(names, "done") == json.loads((tmp_path / "states.json").read_text())
+    operators = [
+        line for line in (tmp_path / "operators.md").read_text().splitlines() if line.startswith("| ")
+    ]
+    assert 2 + 10 == len(operators)
+    recorded = {row.outcome.benchmark.name for row in Ledger(tmp_path / "ledger").rows()}
+    assert 2 * 10 <= len(recorded)
+    cold = (tmp_path / "cold.md").read_text().splitlines()[2:]
+    assert [False, False, True, True] == [line.split(" | ")[2] not in {"-", "0 s"} for line in cold]
 
 
 @pytest.mark.slow
-def test_the_study_of_sides_on_one_device_and_of_first_calls_can_be_rehearsed(
-    study: ModuleType, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["facts", "gates", "profile", "precision_images", "overhead", "residency"])
+def test_the_other_stages_can_be_rehearsed(study: ModuleType, tmp_path: Path, name: str) -> None:
+    """Gates, profiles and experiments run through the commands that a person would type."""
+    study.main(["--rehearse", "--out", str(tmp_path), "--stage", name])
+
+    assert {name: "done"} == json.loads((tmp_path / "states.json").read_text())
+    assert (tmp_path / f"{name}.md").read_text()
+
+
+def test_what_is_done_is_not_run_again_and_what_failed_is(
+    study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One benchmark beside itself and by turns; four first calls, two of which compile."""
-    repository.commit({"pyproject.toml": ""})
-    monkeypatch.chdir(repository.root)
-    out = tmp_path / "out"
+    """A second, shorter run repeats only what failed; a stage that fails costs only itself."""
+    (tmp_path / "states.json").write_text('{"facts": "done", "operators": "cut after 40 s"}')
+    ran: list[str] = []
 
-    code = study.main(["--rehearse", "--part", "residency", "--part", "cold", "--out", str(out)])
+    def run(name: str, _out: Path, _limit_s: float, *, rehearse: bool) -> str:
+        ran.append(name)
+        return "failed with exit code 1" if name == "gates" else f"done{'' if rehearse else '?'}"
 
-    assert 0 == code
-    (row,) = (out / "residency.md").read_text().splitlines()[2:3]
-    assert "| test_matmul | 0 B |" in row
-    assert 4 == row.count(" % |")
-    cold = [line.split(" | ") for line in (out / "cold.md").read_text().splitlines()[2:]]
-    assert [False, False, True, True] == [cells[2] not in {"-", "0 s"} for cells in cold]
+    monkeypatch.setattr(study, "_run", run)
 
-
-def test_what_is_measured_is_not_measured_again(
-    study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A study that was stopped goes on where it stood."""
-    (tmp_path / "operators.md").write_text("a table\n")
-
-    assert 0 == study.main(["--rehearse", "--part", "operators", "--out", str(tmp_path)])
-    assert "measured already" in capsys.readouterr().out
+    stages = ("facts", "operators", "gates", "cold")
+    arguments = [argument for name in stages for argument in ("--stage", name)]
+    assert 1 == study.main(["--rehearse", "--out", str(tmp_path), *arguments])
+    assert ["operators", "gates", "cold"] == ran
+    assert "failed with exit code 1" == json.loads((tmp_path / "states.json").read_text())["gates"]
 
 
-@pytest.mark.parametrize("name", ["precision_images", "precision_text_train", "precision_text_infer"])
+def test_a_stage_that_takes_too_long_is_cut_and_its_output_kept(study: ModuleType, tmp_path: Path) -> None:
+    """Its process group is ended, and the state says so."""
+    ended = study._run("facts", tmp_path, 0.05, rehearse=True)
+
+    assert ended.startswith("cut after")
+    assert (tmp_path / "facts.log").exists()
+
+
+@pytest.mark.parametrize("name", ["precision_images", "precision_small", "precision_text"])
 def test_the_experiments_are_ones(name: str) -> None:
-    """Each file defines an experiment on the device, of the sizes that the document names."""
+    """Each file defines an experiment of default against mixed precision."""
     experiment = read_experiment(STUDY / f"{name}.toml")
-    fixed = tomllib.loads((STUDY / f"{name}.toml").read_text())["fixed"]
 
-    assert ("default", "bf16", "fp16") == experiment.factors[0].levels
-    wanted = (256, 256) if name == "precision_images" else (16, 512)
-    size = fixed["image_size"] if name == "precision_images" else fixed["max_length"]
-    assert ("cuda", *wanted) == (fixed["device"], fixed["batch_size"], size)
+    assert "default" == experiment.factors[0].levels[0]
+    assert {"accuracy", "loss"} <= dict(experiment.returned).keys()
 
 
-@pytest.mark.slow
-def test_the_suite_runs_on_the_cpu_as_well() -> None:
-    """Its benchmarks are those that the study counts on."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", str(STUDY / "gpu_suite.py"), "-q", "--benchmark-disable"),
-            *("-p", "no:hypothesispytest"),
-        ],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-    assert "6 passed" in done.stdout, done.stdout
-
-
-def test_a_gate_understands_the_markers_of_the_suite() -> None:
+def test_a_gate_understands_the_marker_that_flushes_the_cache() -> None:
     """Emptying the cache is a setting of the benchmark itself, and changes nothing of how it is judged."""
     benchmark = ComparedBenchmark(
-        benchmark=Benchmark(name="gpu_suite.py::test_sum_without_cache", version="v1"),
+        benchmark=Benchmark(name="test_gpu.py::test_sum_without_cache", version="v1"),
         margin=0.02,
         gating=True,
         limit_s=30.0,
     )
 
     assert benchmark == _with_marker(benchmark, {"flush_l2": "True"})
-
-
-@pytest.mark.slow
-def test_the_whole_study_can_be_rehearsed(study: ModuleType, tmp_path: Path) -> None:
-    """Gates and experiments too, through the commands that a person would type."""
-    assert 0 == study.main(["--rehearse", "--part", "precision", "--out", str(tmp_path)])
-    assert 3 == (tmp_path / "precision.md").read_text().count("## precision")
