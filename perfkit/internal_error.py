@@ -82,9 +82,13 @@ def _keep(text: str) -> Path | None:
     name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.txt"
     for folder in _folders():
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if folder.stat().st_uid != os.geteuid():
+                continue
             file = folder / name
-            file.write_text(text, encoding="utf-8", errors="backslashreplace")
+            # Made anew: a link that lies there is not followed.
+            with file.open("x", encoding="utf-8", errors="backslashreplace") as stream:
+                stream.write(text)
             return file
     return None
 

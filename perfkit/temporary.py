@@ -12,8 +12,9 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,18 +23,25 @@ import msgspec
 from perfkit.invocation import Invocation, signals_put_off
 
 PREFIX = "perfkit-"
+# Each command that a perfkit starts carries that perfkit's secret, after those of the perfkits around it.
+STARTED_BY = "PERFKIT_STARTED_BY"
 _SUFFIX = ".owner"
 _NAME_BYTES = 4
 _MOST_BYTES = 1 << 20
 _NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.ENOLCK, errno.EBADF})
+_SECRET = secrets.token_hex(16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who made a temporary folder, and the git repositories that have worktrees in it."""
+    """The perfkit that made a temporary folder, and the git repositories that have worktrees in it.
+
+    ``secret`` marks the processes that it started; it is empty in files of earlier versions.
+    """
 
     invocation: Invocation
     repositories: tuple[str, ...] = ()
+    secret: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +50,19 @@ class Leftover:
 
     folder: Path
     owner: Owner | None
+
+
+def with_mark(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for a command, by which a sweep recognises what this perfkit started."""
+    before = environment.get(STARTED_BY, "")
+    if _SECRET in before.split():
+        return dict(environment)
+    return {**environment, STARTED_BY: f"{before} {_SECRET}".strip()}
+
+
+def this_owner(repositories: Sequence[Path] = ()) -> Owner:
+    """Return this process as the owner of a folder."""
+    return Owner(invocation=Invocation.this(), repositories=tuple(map(str, repositories)), secret=_SECRET)
 
 
 @contextlib.contextmanager
@@ -53,8 +74,8 @@ def temporary_folder(
     It lies in ``place``, by default among temporary files. What cannot be removed is left to that sweep; who
     interrupts the removal is heard after it.
     """
-    owner = Owner(invocation=Invocation.this(), repositories=tuple(map(str, repositories)))
-    descriptor, file = _make_owner_file((place or Path(tempfile.gettempdir())).resolve(), prefix, owner)
+    place = (place or Path(tempfile.gettempdir())).resolve()
+    descriptor, file = _make_owner_file(place, prefix, this_owner(repositories))
     folder = file.with_suffix("")
     try:
         folder.mkdir(mode=0o700)
@@ -80,11 +101,14 @@ def leftovers(place: Path | None = None, *, prefix: str = PREFIX) -> Iterator[Le
     """Yield what owners left behind that have died; each is held until the next one is asked for.
 
     So no two sweep the same one. Where its folder is gone by then, the owner's file is removed as well.
+    Other users may write to the place: their files are not read, and their folders not yielded.
     """
     for file in sorted((place or Path(tempfile.gettempdir())).glob(f"{prefix}*{_SUFFIX}")):
         with contextlib.suppress(OSError):
-            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
+                if not _is_own(os.fstat(descriptor), file.with_suffix("")):
+                    continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield Leftover(folder=file.with_suffix(""), owner=_read_owner(descriptor))
                 if not file.with_suffix("").exists():
@@ -126,6 +150,17 @@ def _make_owner_file(place: Path, prefix: str, owner: Owner) -> tuple[int, Path]
                 os.close(descriptor)
                 raise
             os.close(descriptor)
+
+
+def _is_own(file: os.stat_result, folder: Path) -> bool:
+    """Tell whether this user made both an owner's file and its folder, where there is one."""
+    if not stat.S_ISREG(file.st_mode) or file.st_nlink > 1 or file.st_uid != os.geteuid():
+        return False
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _read_owner(descriptor: int) -> Owner | None:

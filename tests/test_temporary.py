@@ -167,10 +167,19 @@ def test_an_owner_that_died_before_it_had_a_folder_leaves_nothing(tmp_path: Path
 
 
 def test_what_has_no_owner_is_left_alone(tmp_path: Path) -> None:
-    """A folder that happens to be called so is nobody's to remove; nor is what a link points to."""
+    """A folder that happens to be called so is nobody's to remove; nor is what a link points to.
+
+    A file that is no plain one, or has another name as well, is not perfkit's.
+    """
     (tmp_path / "perfkit-mine").mkdir()
     (tmp_path / "file").write_text("{}")
     (tmp_path / "perfkit-link.owner").symlink_to(tmp_path / "file")
 
+    (tmp_path / "perfkit-hard.owner").hardlink_to(tmp_path / "file")
+    os.mkfifo(tmp_path / "perfkit-pipe.owner")
+    (tmp_path / "perfkit-away").symlink_to(tmp_path / "perfkit-mine")
+    (tmp_path / "perfkit-away.owner").write_text("{}")
+    before = sorted(tmp_path.iterdir())
+
     assert [] == list(leftovers(tmp_path))
-    assert {"perfkit-mine", "file", "perfkit-link.owner"} == {path.name for path in tmp_path.iterdir()}
+    assert before == sorted(tmp_path.iterdir())

@@ -26,7 +26,8 @@ class Process:
     """One process: its parent, its group, its state's letter, and its CPU time in seconds (10 ms steps).
 
     ``ended_s`` is the CPU time of its children that have ended and been waited for, with theirs in turn.
-    ``core`` is where its main thread ran last; ``in_terminal`` says whether it has a controlling terminal.
+    ``core`` is where its main thread ran last; ``in_terminal`` says whether it has a controlling terminal;
+    ``started`` is its start in clock ticks, which no other process with its number shares.
     """
 
     pid: int
@@ -37,6 +38,7 @@ class Process:
     core: int
     ended_s: float = 0.0
     in_terminal: bool = False
+    started: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -96,10 +98,17 @@ def read_process(pid: int) -> Process | None:
         core=int(fields[36]),
         ended_s=(int(fields[13]) + int(fields[14])) * _TICK_S,
         in_terminal=fields[4] != "0",
+        started=int(fields[19]),
     )
 
 
-def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
+def is_still(process: Process) -> bool:
+    """Tell whether a process lives, and its number has not become another one's."""
+    found = read_process(process.pid)
+    return found is not None and not found.is_over and found.started == process.started
+
+
+def stop(leader: int, strays: tuple[Process, ...] = ()) -> None:
     """Stop a child's group and its ``strays``, which left the group; wait until the leader rests."""
     _signal(leader, strays, signal.SIGSTOP)
     deadline = time.monotonic() + _STOP_LIMIT_S
@@ -110,14 +119,14 @@ def stop(leader: int, strays: tuple[int, ...] = ()) -> None:
         time.sleep(_STOP_POLL_S)
 
 
-def resume(leader: int, strays: tuple[int, ...] = ()) -> None:
+def resume(leader: int, strays: tuple[Process, ...] = ()) -> None:
     """Let a child's group and its ``strays`` go on."""
     _signal(leader, strays, signal.SIGCONT)
 
 
-def kill(leader: int, strays: tuple[int, ...] = ()) -> None:
+def kill(leader: int, strays: tuple[Process, ...] = ()) -> None:
     """Kill a child's whole tree, and its ``strays``: processes known to have been in the tree."""
-    found = tuple(process.pid for process in tree(leader) if process.group != leader)
+    found = tuple(process for process in tree(leader) if process.group != leader)
     _signal(leader, (*strays, *found), signal.SIGKILL)
 
 
@@ -128,12 +137,13 @@ def kill_descendants() -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
-def _signal(leader: int, strays: tuple[int, ...], number: signal.Signals) -> None:
+def _signal(leader: int, strays: tuple[Process, ...], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, number)
-    for pid in strays:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+    for process in strays:
+        if is_still(process):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)
 
 
 def _everyone() -> Iterator[Process]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from perfkit import agent
 from perfkit.agent import tree
+from perfkit.temporary import with_mark
 
 # The agent is loaded from its folder under a private name, so that it can measure other versions of perfkit.
 AGENT = "_perfkit_agent"
@@ -49,7 +51,7 @@ class ChildProcess(ABC):
     """A process that leads a group of its own, with all that descends from it."""
 
     def __init__(self) -> None:
-        self._strays: tuple[int, ...] = ()
+        self._strays: tuple[tree.Process, ...] = ()
 
     @property
     @abstractmethod
@@ -83,7 +85,7 @@ class ChildProcess(ABC):
     def look(self) -> tuple[tree.Process, ...]:
         """Return the tree; processes that left the group are stopped with it from now on."""
         found = tree.tree(self.pid)
-        self._strays = tuple(process.pid for process in found if process.group != self.pid)
+        self._strays = tuple(process for process in found if process.group != self.pid)
         return found
 
 
@@ -108,7 +110,7 @@ class GuardedCommand(ChildProcess):
         with theirs:
             self._guard = subprocess.Popen(
                 agent_command("guard", str(theirs.fileno()), *command, options=_GUARD_OPTIONS),
-                env=None if environment is None else dict(environment),
+                env=with_mark(os.environ if environment is None else environment),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -230,7 +230,7 @@ class _Crew:
         if not file.exists():
             return ""
         with suppress(OSError):
-            if not file.stat().st_size:
+            if not file.stat().st_size and rank not in self._results:
                 os.kill(self._ranks[rank].pid, ASKING)
             until_s = time.monotonic() + _ANSWER_S
             # It is written frame by frame, and whole once nothing more comes.

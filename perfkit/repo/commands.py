@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.errors import RepositoryError
+from perfkit.temporary import with_mark
 
 # Git sets these variables for a hook; every command would then work on the repository of that hook.
 _REPOSITORY_VARIABLES = (
@@ -91,7 +92,7 @@ def _run(
     }
     return subprocess.run(
         ["git", "-C", str(place), *options, *arguments],
-        env=environment,
+        env=with_mark(environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfkit.agent.tree import read_process
+from perfkit.agent.tree import Process, is_still, read_process
 from perfkit.errors import RepositoryError
 from perfkit.repo.commands import run_git, try_git
-from perfkit.temporary import PREFIX, Owner, leftovers, remove_folder
+from perfkit.temporary import PREFIX, STARTED_BY, Owner, leftovers, remove_folder, this_owner
 from perfkit.units import counted
 
 _PROC = Path("/proc")
@@ -48,9 +48,13 @@ def sweep(say: Callable[[str], None], *, place: Path | None = None, prefix: str 
             say(f"swept up after {name}, which was killed: {what.told}")
 
 
-def end_residents(folder: Path) -> int:
-    """End the processes that live in a folder of perfkit's, stopped ones too; return how many there were."""
-    return _end(list(_residents(folder)))
+def end_residents(folder: Path, owner: Owner | None = None) -> int:
+    """End the processes that live in a folder and that its owner started; return how many there were.
+
+    The owner is this perfkit by default.
+    """
+    secret = (owner or this_owner()).secret
+    return _end(list(_residents(folder, secret))) if secret else 0
 
 
 def forget_lost(repository: Path, *, inside: Path | None = None) -> int:
@@ -87,7 +91,7 @@ class _Swept:
 
     def add(self, folder: Path, owner: Owner) -> str:
         """Remove a folder with all that belongs to it; return what kept it from that."""
-        self.processes += end_residents(folder)
+        self.processes += end_residents(folder, owner)
         try:
             remove_folder(folder)
         except OSError as error:
@@ -114,19 +118,28 @@ class _Swept:
         return ", ".join(parts)
 
 
-def _residents(folder: Path) -> Iterator[int]:
-    """Yield the processes that work in a folder, write to it, or were given its name.
+def _residents(folder: Path, secret: str) -> Iterator[Process]:
+    """Yield the processes with a secret that work in a folder, write to it, or were given its name.
 
-    Nothing that perfkit starts has a terminal: a process with one belongs to a person who looks around there.
+    Another process there belongs to a person, as does one with a terminal, which perfkit gives to none.
     """
     spared = set(_ancestors())
     for entry in _PROC.glob("[0-9]*"):
-        pid = int(entry.name)
-        if pid in spared or not _lives_in(entry, str(folder)):
+        process = read_process(int(entry.name))
+        if process is None or process.is_over or process.in_terminal or process.pid in spared:
             continue
-        process = read_process(pid)
-        if process is not None and not process.is_over and not process.in_terminal:
-            yield pid
+        # Looked at last, so that what was read is of the process whose start is known.
+        if _has_secret(entry, secret) and _lives_in(entry, str(folder)) and is_still(process):
+            yield process
+
+
+def _has_secret(entry: Path, secret: str) -> bool:
+    with contextlib.suppress(OSError):
+        for variable in (entry / "environ").read_bytes().split(b"\0"):
+            name, _, value = variable.partition(b"=")
+            if name == STARTED_BY.encode():
+                return secret.encode() in value.split()
+    return False
 
 
 def _lives_in(entry: Path, folder: str) -> bool:
@@ -151,33 +164,29 @@ def _ancestors() -> Iterator[int]:
         pid = process.parent if process is not None else 0
 
 
-def _end(pids: list[int]) -> int:
+def _end(processes: list[Process]) -> int:
     """End processes, stopped ones too, and return how many there were.
 
     They get SIGTERM first, so that git can tidy up after itself.
     """
-    _signal(pids, signal.SIGTERM)
-    _signal(pids, signal.SIGCONT)
-    left = _wait(pids, _FAREWELL_S)
+    _signal(processes, signal.SIGTERM)
+    _signal(processes, signal.SIGCONT)
+    left = _wait(processes, _FAREWELL_S)
     _signal(left, signal.SIGKILL)
     _wait(left, _KILL_S)
-    return len(pids)
+    return len(processes)
 
 
-def _wait(pids: list[int], limit_s: float) -> list[int]:
+def _wait(processes: list[Process], limit_s: float) -> list[Process]:
     """Wait until all have ended or the time is over, and return those that still live."""
     deadline = time.monotonic() + limit_s
-    while (left := [pid for pid in pids if _lives(pid)]) and time.monotonic() < deadline:
+    while (left := [one for one in processes if is_still(one)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return left
 
 
-def _lives(pid: int) -> bool:
-    process = read_process(pid)
-    return process is not None and not process.is_over
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+def _signal(processes: list[Process], number: signal.Signals) -> None:
+    for process in processes:
+        if is_still(process):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, number)

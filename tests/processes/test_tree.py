@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -45,6 +46,11 @@ class Family:
         return self.leader, self.child, self.stray
 
 
+def known(*pids: int) -> tuple[Process, ...]:
+    """Return the processes with these numbers that there are."""
+    return tuple(found for pid in pids if (found := read_process(pid)) is not None)
+
+
 @pytest.fixture
 def family() -> Iterator[Family]:
     """Start a busy tree in a session of its own, and end it."""
@@ -55,7 +61,7 @@ def family() -> Iterator[Family]:
     child, stray = (int(process.stdout.readline()) for _ in range(2))
     process.stdout.readline()
     yield Family(process.pid, child, stray)
-    processes.kill(process.pid, (child, stray))
+    processes.kill(process.pid, known(child, stray))
     process.stdout.close()
     process.wait()
 
@@ -163,13 +169,13 @@ def test_a_tree_holds_no_process_that_is_over(family: Family) -> None:
 
 def test_a_stopped_tree_uses_no_cpu_until_it_is_resumed(family: Family) -> None:
     """Its CPU time stands still while others run, and moves again afterwards."""
-    processes.stop(family.leader, (family.stray,))
+    processes.stop(family.leader, known(family.stray))
     assert wait_until(lambda: states(*family.everyone) == ["T", "T", "T"])
     stopped = cpu_s(*family.everyone)
     spend_cpu(0.1)
     assert stopped == cpu_s(*family.everyone)
 
-    processes.resume(family.leader, (family.stray,))
+    processes.resume(family.leader, known(family.stray))
 
     assert wait_until(lambda: all(cpu_s(pid) > 0 for pid in family.everyone))
     assert wait_until(lambda: cpu_s(*family.everyone) > stopped + 0.05)
@@ -187,7 +193,7 @@ def test_stopping_returns_once_the_leader_rests(family: Family) -> None:
 def test_a_tree_is_ended_in_whatever_state_it_is(family: Family, *, stopped: bool) -> None:
     """Stopped or not, the stray that left the group included."""
     if stopped:
-        processes.stop(family.leader, (family.stray,))
+        processes.stop(family.leader, known(family.stray))
 
     processes.kill(family.leader)
 
@@ -200,9 +206,21 @@ def test_a_known_stray_is_ended_after_its_leader_is_gone(family: Family) -> None
         os.kill(pid, signal.SIGKILL)
     assert wait_until(lambda: states(family.leader) == ["Z"])
 
-    processes.kill(family.leader, (family.stray,))
+    processes.kill(family.leader, known(family.stray))
 
     assert wait_until(lambda: set(states(*family.everyone)) <= {"X", "Z"})
+
+
+def test_a_number_that_another_process_has_by_now_is_left_alone(family: Family) -> None:
+    """Numbers are given again; the start is not."""
+    (stray,) = known(family.stray)
+    for pid in (family.leader, family.child):
+        os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: states(family.leader) == ["Z"])
+
+    processes.kill(family.leader, (dataclasses.replace(stray, started=stray.started - 1),))
+
+    assert ["R"] == states(family.stray)
 
 
 def test_a_leader_that_is_gone_is_no_error() -> None:

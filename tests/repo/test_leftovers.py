@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from processes_seen import wait_until
@@ -17,7 +18,7 @@ from repositories import Repository
 
 from perfkit.repo import leftovers
 from perfkit.repo.leftovers import sweep
-from perfkit.temporary import temporary_folder
+from perfkit.temporary import temporary_folder, this_owner, with_mark
 
 # A perfkit with a worktree, and with processes that stand in its folder, write to it or know its name.
 OWNER = """
@@ -26,7 +27,7 @@ from pathlib import Path
 import git
 sys.argv = ["/bin/perfkit", "backfill", "HEAD"]
 from perfkit.repo.worktrees import add_worktree, worktree_folder
-from perfkit.temporary import temporary_folder
+from perfkit.temporary import temporary_folder, with_mark
 repository = git.Repo({root!r})
 waits = [sys.executable, "-c", "import signal; signal.pause()"]
 with worktree_folder([Path(repository.working_tree_dir)]) as folder, temporary_folder():
@@ -34,12 +35,13 @@ with worktree_folder([Path(repository.working_tree_dir)]) as folder, temporary_f
     add_worktree(Path(repository.working_tree_dir), "HEAD", root)
     mute = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     mute["start_new_session"] = True
-    told = {{**os.environ, "TMPDIR": f"{{folder}}/tmp"}}
+    mute["env"] = with_mark(os.environ)
+    told = {{**mute, "env": {{**mute["env"], "TMPDIR": f"{{folder}}/tmp"}}}}
     started = [
         subprocess.Popen(waits, **mute, cwd=root),
         subprocess.Popen(waits, **{{**mute, "stdout": open(folder / "log", "w")}}),
         subprocess.Popen([*waits, str(folder)], **mute),
-        subprocess.Popen(waits, **mute, env=told),
+        subprocess.Popen(waits, **told),
         subprocess.Popen(waits, **mute, cwd=folder.parent),
     ]
     print(folder, *(one.pid for one in started), flush=True)
@@ -150,6 +152,48 @@ def test_a_person_who_looks_at_what_was_left_is_not_ended(
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(terminal)
+
+
+def test_only_what_perfkit_started_is_ended(
+    temporary: Path, killed: tuple[Path, list[psutil.Process], int]
+) -> None:
+    """A process of one's own that stands in the folder, or that another perfkit started there, lives on."""
+    folder, residents, _ = killed
+    waits = [sys.executable, "-c", "import signal; signal.pause()", f"{folder}/log"]
+    heard: list[str] = []
+    with (
+        subprocess.Popen(waits, cwd=folder, start_new_session=True) as mine,
+        subprocess.Popen(waits, env=with_mark(os.environ), start_new_session=True) as of_another,
+    ):
+        sweep(heard.append)
+        assert [None, None] == [mine.poll(), of_another.poll()]
+        for process in (mine, of_another):
+            process.kill()
+
+    assert [] == psutil.wait_procs(residents, timeout=20)[1]
+    assert [] == list(temporary.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("folder_of", [0, 65534])
+def test_another_users_files_end_and_remove_nothing(temporary: Path, folder_of: int) -> None:
+    """Everyone may write to a folder for temporary files, and name a process of somebody else's there."""
+    folder = temporary / "perfkit-0123"
+    folder.mkdir()
+    owner = folder.with_suffix(".owner")
+    owner.write_bytes(msgspec.json.encode(this_owner()))
+    os.chown(owner, 65534, -1)
+    os.chown(folder, folder_of, -1)
+    waits = [sys.executable, "-c", "import signal; signal.pause()", f"{folder}/log"]
+    heard: list[str] = []
+    with subprocess.Popen(waits, env=with_mark(os.environ), start_new_session=True) as process:
+        sweep(heard.append)
+        assert process.poll() is None
+        process.kill()
+
+    assert [] == heard
+    assert folder.is_dir()
+    assert owner.is_file()
 
 
 def test_what_cannot_be_removed_is_told(
