@@ -18,6 +18,7 @@ from perfkit.records.comparisons import Comparison, ExactComparison
 from perfkit.records.policies import GatePolicy, JudgedPolicy
 from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.working_tree import code_of, describe_working_tree
 from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS, is_placeholder
@@ -32,6 +33,7 @@ class Accepted:
     file: Path
 
 
+@reading_only()
 def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: str, ref: str) -> Accepted:
     """Accept one blocking finding of the newest gate whose head is ``ref``, uncommitted changes or not.
 

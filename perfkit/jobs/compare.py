@@ -13,6 +13,7 @@ from perfkit.jobs.compare_counts import compare_counted
 from perfkit.ledger.store import Ledger
 from perfkit.records import OF_CHANGED_CODE, WALL_TIME, Benchmark, Commit, Row
 from perfkit.records.comparisons import ApartReport, Comparison, Policy
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.units import counted
 from perfkit.verdict.apart import compare_apart
@@ -52,6 +53,7 @@ class _Times:
         return tuple(dict.fromkeys([*self.base, *self.head]))
 
 
+@reading_only()
 def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
     """Judge every benchmark that the ledger has of both commits.
 

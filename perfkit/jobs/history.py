@@ -41,6 +41,7 @@ from perfkit.records.history import (
 )
 from perfkit.records.results import WALL_TIME
 from perfkit.repo.author import author_name
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import (
     changed_files,
     commit_facts,
@@ -78,6 +79,7 @@ class Stated:
     file: Path
 
 
+@reading_only()
 def read_history(project: Project, ledger: Path, request: HistoryRequest | None = None) -> HistoryReport:
     """Return the history that a ledger holds.
 
@@ -343,6 +345,7 @@ def step_ranges(
     return [(low, high) for low, high in ranges if low is not None and high is not None and low < high]
 
 
+@reading_only()
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
     """Keep what a person says of a change point, by the beginning of its id, or of a silent benchmark.
 

@@ -27,6 +27,7 @@ from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records import IMPORT_PREFIX, Commit, Row
 from perfkit.records.results import meant_by
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import describe_commits, open_repository, resolve
 from perfkit.units import counted
 
@@ -105,6 +106,7 @@ class _Found:
     run: ForeignRun
 
 
+@reading_only()
 def import_files(
     request: ImportRequest, *, progress: Callable[[float], None] = lambda _: None
 ) -> ImportReport:
@@ -165,6 +167,7 @@ class ExportReport:
     text: str | None = None
 
 
+@reading_only()
 def export_rows(request: ExportRequest) -> ExportReport:
     """Write rows of a ledger for another tool; what it has no place for is counted.
 

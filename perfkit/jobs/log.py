@@ -15,6 +15,7 @@ from perfkit.ledger.notes import Note, add_note, read_notes
 from perfkit.ledger.store import Ledger
 from perfkit.measure.clock import utc_now
 from perfkit.records.change_log import ChangeLog, Column, History
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import history_order, open_repository, resolve
 from perfkit.units import counted
 from perfkit.views.change_log import render_change_log
@@ -32,6 +33,7 @@ class RenderedLog:
     changed: bool
 
 
+@reading_only()
 def render_log(*, project: Project, ledger: Path, file: Path, check: bool) -> RenderedLog:
     """Write the log between its markers in ``file``; what people wrote around them stays.
 
@@ -66,6 +68,7 @@ def _nothing_to_render(log: ChangeLog, project: Project, ledger: Path) -> str:
     )
 
 
+@reading_only()
 def read_change_log(*, project: Project, ledger: Path) -> ChangeLog:
     """Return the change log of a ledger with the project's columns."""
     kept = Ledger(ledger)
@@ -99,6 +102,7 @@ def _picture_of(project: Project, benchmark: str, machine_id: str) -> str | None
     )
 
 
+@reading_only()
 def note_commit(*, project: Project, ledger: Path, ref: str, text: str) -> Note:
     """Keep a change description for a commit; the log shows it in place of the commit's subject.
 

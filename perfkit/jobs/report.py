@@ -40,6 +40,7 @@ from perfkit.records.site import (
     Reference,
     Site,
 )
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import commit_facts, releases
 from perfkit.repo.sides import resolve_sides
 from perfkit.views.report.pages import site_files, trend_files
@@ -71,6 +72,7 @@ class WrittenFiles:
     removed: int
 
 
+@reading_only()
 def make_report(*, project: Project, ledger: Path, out: Path, progress: Voice | None = None) -> WrittenFiles:
     """Write the pages of a project's history into a folder; a page that would be the same is not touched.
 
@@ -96,6 +98,7 @@ def _unheard(_: str) -> None:
     """Pass nothing on."""
 
 
+@reading_only()
 def write_trends(
     *, project: Project, ledger: Path, folder: Path, benchmarks: tuple[str, ...] = ()
 ) -> WrittenFiles:
@@ -111,6 +114,7 @@ def write_trends(
     return _write(folder, trend_files(Site(project=_title(project), history=history)))
 
 
+@reading_only()
 def read_site(*, project: Project, ledger: Path) -> tuple[Site, Mapping[str, Path]]:
     """Return all that the pages show, and the files to copy, by their places in the site.
 

@@ -11,6 +11,7 @@ from perfkit.errors import LedgerError, RepositoryError, UsageError
 from perfkit.ledger.store import Ledger
 from perfkit.records import Row, RunSummary
 from perfkit.records.surroundings import Surroundings, SurroundingsReport
+from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.verdict.surroundings import surrounding_changes
 
@@ -18,6 +19,7 @@ _FILE = ".parquet"
 _LEAST_DIGITS = 4
 
 
+@reading_only()
 def show_surroundings(names: Sequence[str], *, ledger: Path, project: Project) -> SurroundingsReport:
     """Return where one or two runs measured, each named by its id, a commit, or its file in a ledger.
 

@@ -1,14 +1,23 @@
-"""Git's own commands, run so that neither hooks nor a caller's variables change what they do."""
+"""Git's own commands, run so that neither the repository's settings nor a caller's variables change them.
+
+All of perfkit's calls of git get their settings here, those that GitPython makes as well.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfkit.errors import RepositoryError
 from perfkit.temporary import with_mark
+
+if TYPE_CHECKING:
+    import git
 
 # Git sets these variables for a hook; every command would then work on the repository of that hook.
 _REPOSITORY_VARIABLES = (
@@ -22,6 +31,7 @@ _REPOSITORY_VARIABLES = (
 _READING = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
+    "core.pager": "cat",
     # Lines about signatures would come among those that are asked for.
     "log.showSignature": "false",
 }
@@ -35,6 +45,33 @@ _WRITING = {
 }
 
 
+# A diff is computed by git itself, whatever viewers and converters the repository names.
+_OPTIONS = {"diff": ("--no-ext-diff", "--no-textconv")}
+# Nothing is fetched that a partial clone lacks: the repository names the program that would.
+_NO_TRANSPORT = {"GIT_ALLOW_PROTOCOL": "none"}
+_reading_only: ContextVar[bool] = ContextVar("reading_only", default=False)
+
+
+@contextlib.contextmanager
+def reading_only() -> Iterator[None]:
+    """Have git run no program that the repository's configuration names, filters and transports included.
+
+    Commands that measure run the project's code anyway; others may look at anybody's repository.
+    """
+    token = _reading_only.set(True)
+    try:
+        yield
+    finally:
+        _reading_only.reset(token)
+
+
+def protected(repository: git.Repo) -> git.Repo:
+    """Have GitPython run git with the same settings as ``run_git``."""
+    repository.git.update_environment(**_variables())
+    repository.git.set_persistent_git_options(c=[f"{key}={value}" for key, value in _READING.items()])
+    return repository
+
+
 def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without the variables by which git tells a hook its repository."""
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
@@ -46,25 +83,31 @@ def run_git(place: Path, *arguments: str) -> str:
     Raises:
         RepositoryError: it failed.
     """
-    return _checked(place, arguments, _run(place, arguments, _READING))
+    return _checked(place, arguments, _run(place, arguments, _settings(place, arguments)))
 
 
-def run_git_checkout(place: Path, *arguments: str, index: Path | None = None) -> str:
-    """Run a git command that writes files of a commit, with the user's filters off.
+def run_git_checkout(
+    place: Path,
+    *arguments: str,
+    index: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> str:
+    """Run a git command that writes files or objects as they are, with the user's filters off.
 
-    ``index`` takes the place of the repository's own index.
+    ``index`` takes the place of the repository's own index; ``given`` is the command's standard input.
 
     Raises:
         RepositoryError: it failed.
     """
-    variables = {} if index is None else {"GIT_INDEX_FILE": str(index)}
+    variables = {**(variables or {}), **({} if index is None else {"GIT_INDEX_FILE": str(index)})}
     settings = {**_WRITING, **_filters_off(place)}
-    return _checked(place, arguments, _run(place, arguments, settings, variables))
+    return _checked(place, arguments, _run(place, arguments, settings, variables, given))
 
 
 def try_git(place: Path, *arguments: str) -> str | None:
     """Return what a git command printed in ``place``, white space around it removed; None where it failed."""
-    done = _run(place, arguments, _READING)
+    done = _run(place, arguments, _settings(place, arguments))
     return None if done.returncode else os.fsdecode(done.stdout).strip()
 
 
@@ -77,23 +120,40 @@ def list_with_git(place: Path, *arguments: str) -> list[str]:
     return run_git(place, *arguments).split("\0")[:-1]
 
 
+def _settings(place: Path, arguments: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the settings of a command; where git may read files of the working tree, filters may run."""
+    if _reading_only.get() and arguments[0] in {"diff", "hash-object"}:
+        return {**_READING, **_filters_off(place)}
+    return _READING
+
+
+def _options(command: str) -> tuple[str, ...]:
+    # In each submodule that it looks into, git obeys that one's own configuration.
+    whole = ("--ignore-submodules=dirty",) if command == "diff" and _reading_only.get() else ()
+    return (*_OPTIONS.get(command, ()), *whole)
+
+
+def _variables() -> dict[str, str]:
+    return {
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        **(_NO_TRANSPORT if _reading_only.get() else {}),
+    }
+
+
 def _run(
     place: Path,
     arguments: tuple[str, ...],
     settings: Mapping[str, str],
     variables: Mapping[str, str] | None = None,
+    given: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
     options = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
-    environment = {
-        **outside_repository(os.environ),
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-        **(variables or {}),
-    }
+    command, *rest = arguments
     return subprocess.run(
-        ["git", "-C", str(place), *options, *arguments],
-        env=with_mark(environment),
-        stdin=subprocess.DEVNULL,
+        ["git", "-C", str(place), *options, command, *_options(command), *rest],
+        env=with_mark({**outside_repository(os.environ), **_variables(), **(variables or {})}),
+        input=given,
         capture_output=True,
         check=False,
     )

@@ -15,7 +15,7 @@ import git
 from perfkit.errors import RepositoryError
 from perfkit.records import Commit
 from perfkit.records.history import CommitFacts
-from perfkit.repo.commands import try_git
+from perfkit.repo.commands import protected, run_git, try_git
 from perfkit.repo.folders import OUTPUTS
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
@@ -147,7 +147,7 @@ def _claimed_commit() -> str | None:
 
 def _find_repository(start: Path) -> git.Repo | None:
     try:
-        return git.Repo(start, search_parent_directories=True)
+        return protected(git.Repo(start, search_parent_directories=True))
     except (git.InvalidGitRepositoryError, git.NoSuchPathError):
         return None
 
@@ -211,7 +211,7 @@ def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
     exclusions += [f":(exclude,top,glob)**/{name}/**" for name in sorted(OUTPUTS)]
-    return str(repository.git.diff("HEAD", "--no-ext-diff", "--binary", "--", ":/", *exclusions))
+    return run_git(top, "diff", "HEAD", "--binary", "--", ":/", *exclusions).removesuffix("\n")
 
 
 def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:

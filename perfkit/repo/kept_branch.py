@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from perfkit.errors import RepositoryError
-from perfkit.repo.commands import outside_repository, run_git, try_git
+from perfkit.repo.commands import run_git, run_git_checkout, try_git
 from perfkit.temporary import temporary_folder
 
 _ATTEMPTS = 5
@@ -83,12 +81,11 @@ def _commit(top: Path, folder: Path, tip: str | None, message: str) -> str | Non
         index = {"GIT_INDEX_FILE": str(aside / "index"), **_SIGNATURE}
         if tip is not None:
             _git(top, ("read-tree", tip), index)
-        place = ("--work-tree", str(folder.resolve()))
+        work_tree = {"GIT_WORK_TREE": str(folder.resolve()), "GIT_LITERAL_PATHSPECS": "1"}
         paths = "\0".join(_to_add(top, folder, tip)).encode(errors="surrogateescape")
         if paths:
-            from_input = ("--pathspec-from-file=-", "--pathspec-file-nul")
-            command = (*place, "--literal-pathspecs", "add", "--force", *from_input)
-            _git(top, command, index, given=paths, folder=folder)
+            command = ("add", "--force", "--pathspec-from-file=-", "--pathspec-file-nul")
+            _git(top, command, {**index, **work_tree}, given=paths)
         tree = _git(top, ("write-tree",), index)
         if tip is not None and tree == try_git(top, "rev-parse", f"{tip}^{{tree}}"):
             return None
@@ -123,32 +120,8 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in PurePosixPath(name).parts)
 
 
-def _git(
-    top: Path,
-    arguments: tuple[str, ...],
-    variables: Mapping[str, str],
-    *,
-    given: bytes = b"",
-    folder: Path | None = None,
-) -> str:
+def _git(top: Path, arguments: tuple[str, ...], variables: Mapping[str, str], *, given: bytes = b"") -> str:
     """Return what a git command printed that uses an index of its own."""
     directory = run_git(top, "rev-parse", "--absolute-git-dir").strip()
-    done = subprocess.run(
-        [
-            "git",
-            "--git-dir",
-            directory,
-            "-c",
-            "core.autocrlf=false",
-            *arguments,
-        ],
-        cwd=folder or top,
-        env={**outside_repository(os.environ), **variables},
-        input=given,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        raise RepositoryError(f"`git {arguments[0]}` failed in {folder or top}: {said[-1]}")
-    return done.stdout.decode().strip()
+    variables = {"GIT_DIR": directory, **variables}
+    return run_git_checkout(top, *arguments, variables=variables, given=given).strip()

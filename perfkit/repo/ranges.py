@@ -16,7 +16,7 @@ import git
 from perfkit.errors import RepositoryError, UsageError
 from perfkit.records import Commit
 from perfkit.repo.changed_code import ChangedCode, changed_functions
-from perfkit.repo.commands import list_with_git, run_git, try_git
+from perfkit.repo.commands import list_with_git, protected, run_git, try_git
 from perfkit.repo.commits import open_repository, resolve
 from perfkit.repo.sides import is_shallow
 from perfkit.repo.working_tree import is_code
@@ -135,7 +135,7 @@ def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitCha
     """
     top = Path(str(open_repository(commits.root).working_tree_dir)).resolve()
     folder = commits.root.resolve().relative_to(top)
-    repository = git.Repo(top)
+    repository = protected(git.Repo(top))
     blobs: dict[str, bytes] = {}
 
     def text(blob: str) -> bytes:
@@ -175,7 +175,7 @@ def diff_stat(start: Path, first: str, last: str) -> DiffStat:
     Raises:
         RepositoryError: git does not know one of them.
     """
-    entries = list_with_git(start, "diff", "--numstat", "--no-renames", "--no-ext-diff", "-z", first, last)
+    entries = list_with_git(start, "diff", "--numstat", "--no-renames", "-z", first, last)
     lines = [entry.split("\t")[:2] for entry in entries]
     added, removed = (sum(int(line[side]) for line in lines if line[side].isdigit()) for side in (0, 1))
     return DiffStat(files=len(lines), added=added, removed=removed)
@@ -239,7 +239,7 @@ def read_at(root: Path, sha: str | None, file: str) -> bytes | None:
     if blob is None or try_git(root, "cat-file", "-t", blob) != "blob":
         return None
     # A repository that nothing refers to may end its git while that is being read.
-    with git.Repo(root, search_parent_directories=True) as repository:
+    with protected(git.Repo(root, search_parent_directories=True)) as repository:
         content: bytes = repository.odb.stream(bytes.fromhex(blob)).read()
     return content
 

@@ -132,7 +132,7 @@ def changed_since(top: Path, sha: str, *, until: str | None = None) -> list[str]
 
     Both names of a renamed file are among them, submodules are not.
     """
-    options = ["--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-relative"]
+    options = ["--name-only", "-z", "--no-renames", "--no-relative"]
     commits = [sha] if until is None else [sha, until]
     return list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")
 
