@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from perfkit.bounded import read_text
 from perfkit.choices import FailOn, Inconclusive
 from perfkit.errors import ConfigError
 
@@ -304,7 +305,7 @@ def _read_asv(root: Path, file: Path) -> AsvSuite | None:
     """Read what a configuration of asv says of its suite; None where the suite's folder is not there."""
     name = file.relative_to(root).as_posix()
     try:
-        text = _COMMENT.sub(lambda match: match["string"] or "", file.read_text(encoding="utf-8"))
+        text = _COMMENT.sub(lambda match: match["string"] or "", read_text(file))
         said = json.loads(_LAST_COMMA.sub(lambda match: match["string"] or match["end"], text))
         folder = str(said.get("benchmark_dir", "benchmarks"))
         limit_s = float(said.get("default_benchmark_timeout", _ASV_LIMIT_S))
@@ -341,7 +342,11 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
 
 def _parse(file: Path) -> Config:
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(file))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {file} ({error.strerror or error}); mend it or move it away"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})

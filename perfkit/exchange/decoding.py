@@ -14,7 +14,7 @@ from perfkit.errors import UsageError
 
 Kind = TypeVar("Kind")
 
-_MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 29
 _GZIP = b"\x1f\x8b"
 _ANY_GZIP = 16 + zlib.MAX_WBITS
 _ZIP = b"PK\x03\x04"
@@ -33,8 +33,8 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 (whatever the file holds)
     _refuse_binary(data)
     if data.startswith(_GZIP):
         data = _unpack(data)
-    if len(data) > _MOST_BYTES:
-        raise UsageError(f"is larger than {_MOST_BYTES >> 20} MiB; divide it, or import its parts")
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"is larger than {MOST_BYTES >> 20} MiB; divide it, or import its parts")
     text = _without_script(data)
     try:
         return _parse(text)
@@ -82,10 +82,10 @@ def _refuse_binary(data: bytes) -> None:
 def _unpack(data: bytes) -> bytes:
     unpacking = zlib.decompressobj(_ANY_GZIP)
     try:
-        found = unpacking.decompress(data, _MOST_BYTES + 1)
+        found = unpacking.decompress(data, MOST_BYTES + 1)
     except zlib.error as error:
         raise UsageError(f"is a damaged gzip file ({error})") from None
-    if len(found) <= _MOST_BYTES and not unpacking.eof:
+    if len(found) <= MOST_BYTES and not unpacking.eof:
         raise UsageError("is a gzip file that was cut short")
     return found
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.bounded import read_text
 from perfkit.config import nearest_key, parse_percent
 from perfkit.errors import UsageError
 from perfkit.records.experiments import Experiment, Factor, Level, level_text
@@ -51,7 +52,7 @@ def read_experiment(file: Path) -> Experiment:
         UsageError: the file cannot be read, is not TOML, or says something that makes no experiment.
     """
     try:
-        text = file.read_text()
+        text = read_text(file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file}: {reason}; give an experiment's TOML file") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.hosting.comments import HostError, Place, github_place, gitlab_place, open_pull_request, post
 from perfkit.records.comparisons import GateReport
 
-_MOST_BYTES = 50_000_000
 _GITHUB_API = "https://api.github.com"
 _DENIED = (401, 403, 404)
 _GITLAB_TOKEN = "PERFKIT_GITLAB_TOKEN"  # noqa: S105 (the name of a variable)
@@ -29,15 +30,21 @@ class ReadReport:
 
 
 def read_report(file: Path) -> ReadReport:
-    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone."""
+    """Return the report in a file that ``perfkit gate --json`` wrote, which may come from anyone.
+
+    Raises:
+        UsageError: it is larger than any result, or no regular file.
+    """
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            return ReadReport(report=None, problem=f"{file.name} is too large for a gate's result")
-        document = json.loads(file.read_bytes())
+        document = json.loads(read_bytes(file))
         return ReadReport(report=msgspec.convert(_with_limits(document), GateReport))
     except FileNotFoundError:
         return ReadReport(report=None, problem="the gate ended before it had a result")
     except OSError as error:
+        if error.errno in {errno.EINVAL, errno.EFBIG}:
+            raise UsageError(
+                f"--from {file}: {error.strerror}; name what `perfkit gate --json` wrote"
+            ) from error
         return ReadReport(report=None, problem=f"{file.name} cannot be read: {error.strerror or error}")
     except (ValueError, RecursionError):
         # The message of the error would repeat what is in the file.
@@ -156,7 +163,7 @@ def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 def _event(file: str) -> Mapping[str, Any]:
     try:
-        event = json.loads(Path(file).read_bytes())
+        event = json.loads(read_bytes(Path(file)))
     except (OSError, ValueError) as error:
         raise UsageError(f"GITHUB_EVENT_PATH: {file} cannot be read as JSON: {error}") from error
     return event if isinstance(event, dict) else {}

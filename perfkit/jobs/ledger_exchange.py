@@ -11,10 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, get_args
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, RunInterruptedError, UsageError
 from perfkit.exchange import asv, pytest_benchmark
 from perfkit.exchange.asv import AsvContext
-from perfkit.exchange.decoding import decode
+from perfkit.exchange.decoding import MOST_BYTES, decode
 from perfkit.exchange.foreign import ForeignRun, commit_of, rows_of, run_id_of
 from perfkit.exchange.formats import Format, format_of, read
 from perfkit.exchange.tables import csv_text, json_text
@@ -491,6 +492,6 @@ def _walk(top: Path) -> Iterator[Path]:
 
 def _read_bytes(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_bytes(file, most=MOST_BYTES)
     except OSError as error:
         raise UsageError(f"cannot be read ({error.strerror or error})") from error

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from perfkit import bounded
 from perfkit.errors import UsageError
 
 # Files below these are devices or pipes of some process: they are written to and never replaced.
@@ -24,7 +25,7 @@ def read_text(file: Path, *, default: str) -> str:
         UsageError: the file cannot be read as UTF-8 text.
     """
     try:
-        return file.read_text(encoding="utf-8")
+        return bounded.read_text(file)
     except FileNotFoundError:
         return default
     except (OSError, UnicodeDecodeError) as error:

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.bounded import is_special
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
 from perfkit.ledger.checksums import PLACE_OF_CHECKSUM, seal
@@ -407,12 +408,24 @@ def read_consistently(ledger: Path, read: Callable[[Mapping[Path, frozenset[str]
     while tries < _MOST_TRIES or time.monotonic() < until_s:
         tries += 1
         files = present_files(ledger)
+        _refuse_special(files)
         try:
             return read(files)
         except Exception:
             if all(file.exists() for file in files):
                 raise
     raise LedgerError(f"{ledger} is being compacted again and again; wait until that is over")
+
+
+def _refuse_special(files: Iterable[Path]) -> None:
+    """Refuse devices and pipes: reading one could wait, or go on, for ever.
+
+    Raises:
+        LedgerError: there is one.
+    """
+    for file in files:
+        if is_special(file):
+            raise LedgerError(f"{file} is a device or a pipe; move it out of the ledger")
 
 
 def replaced_names(ledger: Path) -> frozenset[str]:

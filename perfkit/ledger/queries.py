@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.bounded import DATA_BYTES, read_bytes
 from perfkit.errors import LedgerError, UsageError
 from perfkit.invocation import signals_put_off
 from perfkit.ledger.checksums import is_intact
@@ -413,7 +414,7 @@ def _to_arrow(found: duckdb.DuckDBPyRelation) -> pa.Table:
 
 def _refuse_changed(file: Path) -> None:
     """Refuse a file that can be decoded here, and not by DuckDB: one of them does not look at every byte."""
-    if is_intact(file.read_bytes()) is False:
+    if is_intact(read_bytes(file, most=DATA_BYTES)) is False:
         raise _damaged(file)
 
 

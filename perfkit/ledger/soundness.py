@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.bounded import DATA_BYTES, read_bytes
 from perfkit.errors import LedgerError
 from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import ACCEPTANCES
@@ -127,7 +128,7 @@ def sound_content(file: Path) -> bytes:
     if os.path.lexists(file) and not file.is_file():
         raise _damaged(file, "it is no file, or a link that leads nowhere")
     try:
-        content = file.read_bytes()
+        content = read_bytes(file, most=DATA_BYTES)
     except FileNotFoundError:
         raise
     except OSError as error:

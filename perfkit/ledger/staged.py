@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from perfkit.bounded import DATA_BYTES, read_bytes
 from perfkit.errors import LedgerError
 from perfkit.ledger.schema import NO_ROW, SCHEMA, SCHEMA_VERSION, from_cells, from_table, to_cells, to_table
 from perfkit.records import Row
@@ -124,7 +125,7 @@ def _checksum(text: bytes) -> bytes:
 
 def read_staged(staged: Path) -> Content:
     """Return what a staged file holds; one without a whole first line holds nothing."""
-    first, newline, rest = staged.read_bytes().partition(b"\n")
+    first, newline, rest = read_bytes(staged, most=DATA_BYTES).partition(b"\n")
     if not newline:
         return Content()
     header = _header_of(first)

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import LedgerError
 from perfkit.identity import new_run_id
 from perfkit.ledger.files import listed, open_locked, sync_folder
@@ -88,7 +89,7 @@ class _ChangedError(Exception):
 
 
 def _unchanged_content(file: Path) -> bytes:
-    content = file.read_bytes()
+    content = read_bytes(file)
     checked = _CHECKED.fullmatch(file.name)
     if checked and checked[1] != _checksum(content):
         raise _ChangedError

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 
 SUFFIX = ".ipynb"
@@ -116,7 +117,7 @@ def notebook_call(code: types.CodeType) -> Callable[[], object]:
 
 def _decoded(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes().decode("utf-8-sig"))
+        content = json.loads(read_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read {path} ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:

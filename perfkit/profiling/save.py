@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from perfkit.bounded import read_bytes
 from perfkit.errors import UsageError
 from perfkit.records import ProfileSummary
 
@@ -27,7 +28,7 @@ def may_be_summary(file: Path) -> bool:
     Flame graphs and what other commands write may lie beside profiles.
     """
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
+        found = msgspec.json.decode(read_bytes(file), type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return False
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -42,7 +43,7 @@ def load_summary(file: Path) -> ProfileSummary:
         UsageError: the file cannot be read, is damaged, is no summary or was written by a newer perfkit.
     """
     try:
-        data = file.read_bytes()
+        data = read_bytes(file)
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version > SCHEMA_VERSION:
             raise UsageError(

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfkit.bounded import TEXT_BYTES
 from perfkit.config import Project
 from perfkit.errors import UsageError
 from perfkit.processes.notebooks import is_notebook, read_notebook
@@ -90,6 +91,8 @@ def _place(name: str, place: str, *, folder: Path, project: Project, notebooks: 
 def _file(path: Path, kind: str, suffix: str) -> Path:
     if not path.is_file():
         raise UsageError(f"there is no {kind} {path}; give the path of an existing {suffix} file")
+    if path.stat().st_size > TEXT_BYTES:
+        raise UsageError(f"the {kind} {path} is larger than {TEXT_BYTES >> 20} MiB; is it damaged?")
     return path.resolve()
 
 

@@ -48,6 +48,9 @@ def read_memory(file: Path) -> MemorySnapshot:
 
 def is_pickle(file: Path) -> bool:
     """Tell whether a file begins as the pickles of snapshots do."""
+    # A pipe that nobody writes to would keep the opening waiting; Path.is_file raises for a long name.
+    if not os.path.isfile(file):  # noqa: PTH113
+        return False
     try:
         with file.open("rb") as stream:
             return stream.read(1) == _PICKLE

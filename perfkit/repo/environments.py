@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from perfkit.agent import packages as probe
+from perfkit.bounded import read_text
 from perfkit.errors import NotMeasuredError, UsageError
 from perfkit.identity import fingerprint
 from perfkit.processes.commands import SAFE_PATH, Interpreter, run_command, tail_of
@@ -237,7 +238,7 @@ def _asked(value: str, side: Side) -> _Asked:
 
 def _project_name(folder: Path) -> str:
     try:
-        described = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+        described = tomllib.loads(read_text(folder / "pyproject.toml"))
         return str(described["project"]["name"])
     except (OSError, KeyError, ValueError):
         return folder.name
@@ -260,14 +261,14 @@ def _lines_of(file: Path, option: str) -> Iterator[str]:
         yield f"-r {shlex.quote(str(file))}"
     else:
         try:
-            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            content = tomllib.loads(read_text(file))
             if "packages" in content:
                 for one in content["packages"]:
                     marker = f" ; {one['marker']}" if "marker" in one else ""
                     yield f"{one['name']}=={one['version']}{marker}"
             else:
                 yield from content["project"].get("dependencies", ())
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{option}: neither a pylock.toml whose packages have versions nor a pyproject.toml with a"
                 f" [project] ({error}); export it to a file of requirements"
@@ -330,7 +331,10 @@ def _with_included(first: Path | None) -> list[Path]:
         if file is None or file in found or not file.is_file():
             continue
         found[file] = None
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        try:
+            lines = read_text(file, errors="replace").splitlines()
+        except OSError as error:
+            raise UsageError(f"cannot read the requirements {file} ({error.strerror or error})") from error
         waiting += [_included(line, file.parent) for line in lines]
         found |= dict.fromkeys(place for line in lines for place in _named(line, file.parent))
     return [*found]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal
 
+from perfkit.bounded import read_text
 from perfkit.errors import ConfigError, RepositoryError
 from perfkit.repo.commands import list_with_git
 from perfkit.repo.placing import place_inside
@@ -93,7 +94,7 @@ def version_files(root: Path) -> tuple[str, ...]:
 def _version_files(file: Path) -> Iterator[str]:
     """Yield what setuptools_scm, hatch-vcs, PDM and versioneer write, relative to the folder of the file."""
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_text(file))
     except (OSError, ValueError, RecursionError):
         return
     for *tables, key in _VERSION_KEYS:

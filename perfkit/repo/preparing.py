@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
+from perfkit.bounded import read_text
 from perfkit.errors import SideNotMeasuredError
 from perfkit.identity import fingerprint
 from perfkit.processes.commands import run_command
@@ -42,7 +43,7 @@ State = Mapping[str, tuple[int, int, int]]
 def build_command(folder: Path) -> str:
     """Return the command that builds the compiled modules of a project in place, as far as one can tell."""
     try:
-        described = (folder / "pyproject.toml").read_text(encoding="utf-8")
+        described = read_text(folder / "pyproject.toml")
     except OSError:
         described = ""
     if any(backend in described for backend in _INSTALLED_BY):

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from perfkit import bounded
 from perfkit.errors import UsageError
 from perfkit.records.starting import Layout, PlannedFile
 
@@ -25,8 +26,7 @@ def read_as_is(file: Path) -> str | None:
         UsageError: it cannot be read as UTF-8 text.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as stream:
-            return stream.read()
+        return bounded.read_text(file, newline="")
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

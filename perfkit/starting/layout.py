@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from perfkit import bounded
 from perfkit.choices import Service
 from perfkit.records.starting import FoundScript, Layout
 from perfkit.repo.commands import list_with_git
@@ -118,7 +119,7 @@ def read_layout(root: Path) -> Layout:
 def read_code(file: Path) -> str | None:
     """Return the text of a file of code; None where it cannot be read, or is too large for code."""
     try:
-        return file.read_text(encoding="utf-8") if file.stat().st_size <= _MOST_BYTES else None
+        return bounded.read_text(file, most=_MOST_BYTES)
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -203,7 +204,7 @@ def _asv_folder(root: Path, files: Iterable[str]) -> str | None:
     for name in files:
         if PurePosixPath(name).name in {"asv.conf.json", "asv.conf.jsonc"}:
             try:
-                text = (root / name).read_text(encoding="utf-8")
+                text = bounded.read_text(root / name)
                 settings = json.loads(re.sub(r",(\s*[}\]])", r"\1", _COMMENT.sub("", text)))
             except (OSError, ValueError):
                 settings = {}
@@ -268,7 +269,7 @@ def _ini(file: Path, section: str) -> Mapping[str, object]:
 
 def _toml(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(bounded.read_text(file))
     except (OSError, ValueError):
         return {}
 
