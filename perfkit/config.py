@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ import msgspec
 
 from perfkit.bounded import read_text
 from perfkit.choices import FailOn, Inconclusive
-from perfkit.errors import ConfigError
+from perfkit.errors import ConfigError, UsageError
 
 DEFAULT_LEDGER = "benchmarks/ledger"
 # What can be counted, as rows and reports name it.
@@ -33,6 +34,7 @@ _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,\s*(?P<end>[}}\]])")
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 # A scheme has two letters at least; a path that was made of a URL has lost one of its slashes.
+_VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://|(?:s3|gs|az|file):/")
 
 
@@ -325,6 +327,18 @@ def _read_asv(root: Path, file: Path) -> AsvSuite | None:
 def is_url(place: str | Path) -> bool:
     """Tell whether the place of a ledger is a URL, also one that was made a path, and no folder."""
     return _URL.match(str(place)) is not None
+
+
+def check_expanded(place: str | Path) -> None:
+    """Refuse a path with a variable, or the sign for the home folder, that no shell has expanded.
+
+    Raises:
+        UsageError: a folder of that very name would be made.
+    """
+    parts = Path(place).parts
+    for at, part in enumerate(parts):
+        if (_VARIABLE.match(part) or (part == "~" and not at)) and not os.path.exists(Path(*parts[: at + 1])):  # noqa: PTH110
+            raise UsageError(f'{place}: "{part}" is not expanded here; write the folder itself')
 
 
 def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -137,12 +138,15 @@ def _assertions_rewritten(packages: Sequence[str]) -> Iterator[None]:
     from _pytest.assertion import install_importhook
     from _pytest.config import get_config
 
-    config = get_config()
-    # Older versions of pytest ask for these settings, which they make only where they parse a command line.
-    for name, nothing in (("inicfg", {}), ("_override_ini", ())):
-        if not hasattr(config, name):
-            setattr(config, name, nothing)
-    hook = install_importhook(config)
+    # Newer versions warn of the old names, which the user's settings may turn into an error.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = get_config()
+        # Older versions ask for these settings, which they make only where they parse a command line.
+        for name, nothing in (("inicfg", {}), ("_override_ini", ())):
+            if not hasattr(config, name):
+                setattr(config, name, nothing)
+        hook = install_importhook(config)
     loaders = {name: getattr(sys.modules.get(name), "__loader__", hook) for name in packages}
     hook.mark_rewrite(*(name for name, loader in loaders.items() if isinstance(loader, type(hook))))
     try:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
+import resource
 import sys
+import warnings
 from typing import NoReturn
 
-from perfkit.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, PerfkitError
+from perfkit.errors import (
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_MEASURED,
+    EXIT_PIPE_CLOSED,
+    EXIT_USAGE,
+    NotMeasuredError,
+    PerfkitError,
+)
 
 # A command holds on to nearly all objects that it makes, so looking for garbage among them as often as Python
 # does by default takes a tenth of its time and finds nothing.
@@ -20,6 +31,13 @@ _SAYS_AT_ONCE = frozenset({"help", "schema", "work"})
 # What terminals take for "show the cursor" (DECTCEM).
 _CURSOR = b"\x1b[?25h"
 _STANDARD_ERROR = 2
+# What numpy, scipy, pyarrow and DuckDB reserve when they are loaded, far more than they use.
+_LEAST_BYTES, _BYTES_PER_THREAD, _MOST_THREADS = 5 << 28, 1 << 27, 64
+_BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+_NO_MEMORY = (
+    b"perfkit: there is not enough memory, or `ulimit -v` allows too little of it; nothing was decided: "
+    b"raise the limit or free memory, then run the command again\n"
+)
 
 
 def main() -> None:
@@ -47,8 +65,12 @@ def main() -> None:
 
 def _outcome() -> int:
     try:
+        # Only perfkit and its libraries run here: PYTHONWARNINGS is meant for the code that is measured.
+        warnings.simplefilter("ignore")
         from perfkit.views.console import let_any_text_through, shown_until_more_is_said
 
+        if not _starts_at_once():
+            _check_memory_limit()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
         let_any_text_through()
         with shown_until_more_is_said(starting) if (starting := _starting()) else contextlib.nullcontext():
@@ -71,8 +93,25 @@ def _outcome() -> int:
 def _starting() -> str:
     """Return what to say while a command gets ready, since importing what it needs may take a second."""
     verb, *others = (*sys.argv[1:], "")
-    at_once = verb.startswith("-") or verb in _SAYS_AT_ONCE or "_PERFKIT_COMPLETE" in os.environ
-    return "" if at_once or not verb or _QUIET.intersection(others) else f"starting perfkit {verb}"
+    return "" if _starts_at_once() or _QUIET.intersection(others) else f"starting perfkit {verb}"
+
+
+def _starts_at_once() -> bool:
+    """Tell whether a command imports next to nothing."""
+    verb, *_ = (*sys.argv[1:], "")
+    return not verb or verb.startswith("-") or verb in _SAYS_AT_ONCE or "_PERFKIT_COMPLETE" in os.environ
+
+
+def _check_memory_limit() -> None:
+    """Refuse a limit under which OpenBLAS, which numpy and scipy load, ends or hangs this process."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    threads = next((os.environ[name] for name in _BLAS_THREADS if os.environ.get(name, "").isdigit()), None)
+    least = _LEAST_BYTES + _BYTES_PER_THREAD * min(int(threads or os.cpu_count() or 1), _MOST_THREADS)
+    if allowed != resource.RLIM_INFINITY and allowed < least:
+        raise NotMeasuredError(
+            f"`ulimit -v` allows {allowed >> 20} MiB, and perfkit needs at least {least >> 20} MiB here;"
+            f" nothing was done: run `ulimit -v {least >> 10}`, or limit memory with a cgroup instead"
+        )
 
 
 def _failed(error: PerfkitError) -> int:
@@ -86,6 +125,8 @@ def _failed(error: PerfkitError) -> int:
 
 def _failed_unforeseen(error: Exception) -> int:
     """Tell a mistake of perfkit's, unless it comes of a signal or of a terminal that was closed."""
+    if _is_short_of_memory(error):
+        _end_short_of_memory()
     from perfkit.invocation import was_interrupted
 
     if isinstance(error, OSError) and _is_hung_up():
@@ -94,10 +135,26 @@ def _failed_unforeseen(error: Exception) -> int:
     if was_interrupted():
         # Some libraries answer a signal with an exception of their own.
         return _tell(error, _INTERRUPTED, code=EXIT_INTERRUPTED)
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return _tell(error, f"{error.strerror}: {error.filename}; give a shorter one", code=EXIT_USAGE)
     from perfkit.internal_error import internal_error_lines
 
     _say(*internal_error_lines(error))
     return EXIT_INTERNAL
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Tell whether memory ran out, as it may while a library is loaded or a thread is started."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    texts = ("Cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
+    return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
+
+
+def _end_short_of_memory() -> NoReturn:
+    """End with one line that needs no memory: not even the modules that print others may be there."""
+    os.write(_STANDARD_ERROR, _NO_MEMORY)
+    os._exit(EXIT_NOT_MEASURED)
 
 
 def _tell(error: BaseException, text: str, *, code: int) -> int:

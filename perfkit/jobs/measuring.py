@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from perfkit.machine.facts import check_proc
 from perfkit.measure.lock import machine_lock
 from perfkit.repo.leftovers import sweep
 
@@ -20,12 +21,13 @@ def measuring(say: Callable[[str], None], *, wait_s: float | None) -> Iterator[f
     None never. A job that makes other ones holds the machine around them, and they go on at once.
 
     Raises:
-        NotMeasuredError: the machine was not let go in time.
+        NotMeasuredError: the machine was not let go in time, or shows no processes.
         UsageError: the machine's lock cannot be opened, or the time to wait is none.
     """
     if _holds_machine.get():
         yield 0.0
         return
+    check_proc()
     with machine_lock(say=say, wait_s=wait_s) as waited_s:
         sweep(say)
         held = _holds_machine.set(True)

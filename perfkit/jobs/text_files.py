@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit import bounded
+from perfkit.config import check_expanded
 from perfkit.errors import UsageError
 
 # Files below these are devices or pipes of some process: they are written to and never replaced.
@@ -40,6 +41,7 @@ def check_writable_place(file: Path, *, option: str, makes_folder: bool = False)
     Raises:
         UsageError: it is a folder, it is write-protected, or its folder is missing or cannot be written.
     """
+    check_expanded(file)
     try:
         _check_place(file, makes_folder=makes_folder)
     except OSError as error:

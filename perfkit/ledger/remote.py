@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from perfkit.config import is_url
+from perfkit.config import check_expanded, is_url
 from perfkit.errors import LedgerError, RecordingError, UsageError
 from perfkit.ledger.files import COMPACTED_FILES, list_files, listed, only_one, replaced_names
 
@@ -84,10 +84,12 @@ def ledger_folder(place: str | Path, *, on_copied: OnCopied = say_nothing) -> Pa
     """Return the folder of a ledger; that of a URL is its mirror, which then has all that the store has.
 
     Raises:
-        UsageError: the URL has another form, or the library that speaks with stores is not installed.
+        UsageError: the folder's name holds a variable, the URL has another form, or the library that speaks
+            with stores is not installed.
         LedgerError: the store cannot be read, or holds another content under the name of a pending file.
     """
     if not is_url(place):
+        check_expanded(place)
         return Path(place)
     if isinstance(place, Path):
         raise UsageError(f"{place} is a URL that was made a path; give it as text")

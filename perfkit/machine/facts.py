@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import platform
+import sys
 from pathlib import Path
 
 import psutil
 
+from perfkit.errors import NotMeasuredError
 from perfkit.extras import is_installed
 from perfkit.identity import fingerprint
 from perfkit.machine.devices import own_devices
 from perfkit.records import Machine
 
 _GIB = 1 << 30
+_MEMORY = Path("/proc/meminfo")
 # The lines of /proc/cpuinfo that cpuinfo takes a CPU's name from.
 _NAMES_OF_CPU = frozenset({"model name", "cpu", "processor", "uarch"})
 
 
 def read_machine() -> Machine:
-    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it."""
+    """Return this machine; only CPU model, logical CPUs, RAM in GiB and GPUs identify it.
+
+    Raises:
+        NotMeasuredError: the kernel shows nothing of it.
+    """
+    check_proc()
     identity = {
         "cpu": _cpu_model(),
         "logical_cpus": str(psutil.cpu_count(logical=True)),
@@ -35,6 +43,19 @@ def read_machine() -> Machine:
         **own_devices().facts(),
     }
     return Machine(machine_id=fingerprint(identity), facts={**identity, **other})
+
+
+def check_proc() -> None:
+    """Refuse a Linux without ``/proc``, where no process can be followed and no machine told from another.
+
+    Raises:
+        NotMeasuredError: it is not mounted.
+    """
+    if sys.platform == "linux" and not _MEMORY.exists():
+        raise NotMeasuredError(
+            "/proc is not mounted, so neither this machine nor its processes can be seen and nothing was"
+            " measured: mount -t proc proc /proc"
+        )
 
 
 def _cpu_model() -> str:

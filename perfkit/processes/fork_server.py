@@ -26,6 +26,7 @@ from perfkit.processes.commands import (
 
 _IMPORT_LIMIT_S = 120.0
 _FORK_LIMIT_S = 20.0
+_END_LIMIT_S = 2.0
 
 
 class ForkServerLostError(NotMeasuredError):
@@ -173,7 +174,9 @@ class ForkServer:
         if isinstance(error, ChannelTimeoutError):
             said = "it gave no answer in time"
         else:
-            said = f"it {ended_in_words(self._process.end())}"
+            # It may still print why it ends; ending it now would hide that behind SIGKILL.
+            status = self._process.wait(_END_LIMIT_S)
+            said = f"it {ended_in_words(self._process.end() if status is None else status)}"
         return "; ".join(filter(None, (said, last_line(self._log))))
 
 

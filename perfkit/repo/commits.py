@@ -147,7 +147,7 @@ def _claimed_commit() -> str | None:
 
 def _find_repository(start: Path) -> git.Repo | None:
     try:
-        return protected(git.Repo(start, search_parent_directories=True))
+        return protected(git.Repo(start, search_parent_directories=True, expand_vars=False))
     except (git.InvalidGitRepositoryError, git.NoSuchPathError):
         return None
 

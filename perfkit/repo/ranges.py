@@ -135,7 +135,7 @@ def changes_of(commits: CommitRange, *, read: Collection[str]) -> list[CommitCha
     """
     top = Path(str(open_repository(commits.root).working_tree_dir)).resolve()
     folder = commits.root.resolve().relative_to(top)
-    repository = protected(git.Repo(top))
+    repository = protected(git.Repo(top, expand_vars=False))
     blobs: dict[str, bytes] = {}
 
     def text(blob: str) -> bytes:
@@ -239,7 +239,7 @@ def read_at(root: Path, sha: str | None, file: str) -> bytes | None:
     if blob is None or try_git(root, "cat-file", "-t", blob) != "blob":
         return None
     # A repository that nothing refers to may end its git while that is being read.
-    with protected(git.Repo(root, search_parent_directories=True)) as repository:
+    with protected(git.Repo(root, search_parent_directories=True, expand_vars=False)) as repository:
         content: bytes = repository.odb.stream(bytes.fromhex(blob)).read()
     return content
 

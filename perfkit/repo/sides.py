@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,7 +121,8 @@ def named_side(start: Path, name: str) -> Side:
         RepositoryError: it is neither.
     """
     folder = Path(name)
-    if name and folder.is_dir() and _find(start, name) is None:
+    # Path.is_dir raises for a name that is too long.
+    if name and os.path.isdir(folder) and _find(start, name) is None:  # noqa: PTH112
         folder = folder.resolve()
         return Side(kind="directory", commit=describe_folder(folder), source=folder)
     return _commit_side(_open(start), name)

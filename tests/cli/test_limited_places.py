@@ -1,0 +1,126 @@
+"""Where something is missing that perfkit needs, it says so in one line and never hangs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from forked_commands import PERFKIT, run_perfkit
+from repositories import Repository, create_repository
+
+from perfkit.repo.commits import read_commit
+
+FILES = {
+    "work.py": "def work():\n    return sum(range(500))\n",
+    "test_work.py": "from work import work\n\ndef test_work(benchmark):\n    benchmark(work)\n",
+}
+LONG = "n" * 300
+
+
+def gate(repository: Repository, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Gate a change of a small project for a moment."""
+    repository.commit(FILES)
+    repository.commit({"work.py": FILES["work.py"].replace("500", "501")})
+    command = ("gate", "--budget", "2", "--ledger", "ledger", *options)
+    return run_perfkit(*command, cwd=repository.root, env={**os.environ, **variables})
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the line in which a command says what was wrong."""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("perfkit: ")]
+    return line
+
+
+@pytest.mark.parametrize("kib", [150_000, 500_000, 800_000])
+def test_a_limit_of_memory_is_told_at_once(tmp_path: Path, kib: int) -> None:
+    """Libraries of numerics end the process, or spin for ever, where they cannot reserve what they want."""
+    done = subprocess.run(
+        [PERFKIT, "gate"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10)),
+    )
+
+    assert 4 == done.returncode, done.stderr
+    assert "ulimit -v" in one_line(done)
+
+
+def test_warnings_that_are_errors_are_the_measured_codes(repository: Repository) -> None:
+    """A gate under PYTHONWARNINGS=error measures; what perfkit and its libraries warn of ends nothing."""
+    done = gate(repository, PYTHONWARNINGS="error")
+
+    assert done.returncode in {0, 1, 3}, done.stderr
+    assert [*(repository.root / "ledger").glob("*.parquet")]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("gate", "--base", LONG),
+        ("gate", "--json", LONG),
+        ("ledger", "list", "--ledger", LONG),
+        ("ledger", "import", LONG),
+        ("profile", f"{LONG}.py"),
+        ("experiment", "run", f"{LONG}.toml"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_too_long_is_a_mistake_in_usage(
+    repository: Repository, command: tuple[str, ...]
+) -> None:
+    """The system refuses it; it is no mistake of perfkit's."""
+    repository.commit(FILES)
+
+    done = run_perfkit(*command, cwd=repository.root)
+
+    assert 2 == done.returncode, done.stderr
+    assert LONG in one_line(done)
+
+
+@pytest.mark.parametrize("place", ["$HOME/ledger", "${HOME}/ledger", "~/ledger"])
+def test_a_variable_that_no_shell_expanded_is_refused(repository: Repository, place: str) -> None:
+    """A folder of that very name would be made."""
+    repository.commit(FILES)
+    (repository.root / "pyproject.toml").write_text(f'[tool.perfkit]\nledger = "{place}"\n')
+
+    for option in ((), ("--ledger", place)):
+        done = run_perfkit("ledger", "list", *option, cwd=repository.root)
+
+        assert 2 == done.returncode
+        assert "ledger" in one_line(done)
+    assert 2 == gate(repository, "--json", place).returncode
+    assert not (repository.root / place.split("/", maxsplit=1)[0]).exists()
+
+
+def test_a_folder_may_be_called_like_a_variable(tmp_path: Path) -> None:
+    """The repository in it is found."""
+    root = tmp_path / "plain"
+    root.mkdir()
+    sha = Repository(root, create_repository(root)).commit(FILES)
+
+    assert sha == read_commit(root.rename(tmp_path / "$HOME")).sha
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root can hide /proc")
+def test_without_proc_nothing_is_measured(repository: Repository) -> None:
+    """No process could be followed, and no machine told from another."""
+    repository.commit(FILES)
+    repository.commit({"work.py": FILES["work.py"].replace("500", "501")})
+    hidden = ["unshare", "-m", "sh", "-c", 'umount -l /proc && exec "$0" "$@"']
+    command = [*hidden, sys.executable, str(PERFKIT), "gate", "--budget", "2", "--ledger", "ledger"]
+    done = subprocess.run(
+        command, cwd=repository.root, capture_output=True, text=True, check=False, timeout=120
+    )
+    if "umount" in done.stderr or "unshare" in done.stderr:
+        pytest.skip("this container may not hide /proc")
+
+    assert 4 == done.returncode, done.stderr
+    assert "/proc" in one_line(done)
