@@ -35,8 +35,8 @@ _STANDARD_ERROR = 2
 _LEAST_BYTES, _BYTES_PER_THREAD, _MOST_THREADS = 5 << 28, 1 << 27, 64
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _NO_MEMORY = (
-    b"perfkit: there is not enough memory, or `ulimit -v` allows too little of it; nothing was decided: "
-    b"raise the limit or free memory, then run the command again\n"
+    "there is not enough memory, or a limit such as `ulimit -v` allows too little of it; nothing was decided:"
+    " free memory or raise the limit, then run the command again"
 )
 
 
@@ -126,7 +126,7 @@ def _failed(error: PerfkitError) -> int:
 def _failed_unforeseen(error: Exception) -> int:
     """Tell a mistake of perfkit's, unless it comes of a signal or of a terminal that was closed."""
     if _is_short_of_memory(error):
-        _end_short_of_memory()
+        return _tell_short_of_memory(error)
     from perfkit.invocation import was_interrupted
 
     if isinstance(error, OSError) and _is_hung_up():
@@ -151,10 +151,13 @@ def _is_short_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error) for text in texts)
 
 
-def _end_short_of_memory() -> NoReturn:
-    """End with one line that needs no memory: not even the modules that print others may be there."""
-    os.write(_STANDARD_ERROR, _NO_MEMORY)
-    os._exit(EXIT_NOT_MEASURED)
+def _tell_short_of_memory(error: Exception) -> int:
+    try:
+        return _tell(error, _NO_MEMORY, code=EXIT_NOT_MEASURED)
+    except MemoryError:
+        # There is not even enough to import what prints a line.
+        os.write(_STANDARD_ERROR, f"perfkit: {_NO_MEMORY}\n".encode())
+        os._exit(EXIT_NOT_MEASURED)
 
 
 def _tell(error: BaseException, text: str, *, code: int) -> int:

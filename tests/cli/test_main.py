@@ -55,7 +55,6 @@ def test_a_seed_that_no_ledger_holds_is_refused(tmp_path: Path, command: str, se
         'KeyError("lost")',
         "OSError(5, 'Input/output error')",
         "EOFError()",
-        "MemoryError()",
         'RuntimeError("one\\ntwo")',
     ],
 )
@@ -76,6 +75,18 @@ def test_an_internal_error_is_no_verdict(tmp_path: Path, error: str) -> None:
     kept = file.read_text()
     assert "Traceback (most recent call last)" in kept
     assert "ledger list --ledger ." in kept
+
+
+@pytest.mark.parametrize(
+    "error", ["MemoryError()", "OSError(12, 'x')", 'RuntimeError("can\'t start new thread")']
+)
+def test_a_lack_of_memory_is_no_mistake_of_perfkits(tmp_path: Path, error: str) -> None:
+    """It is exit code 4 and one line, with what is kept."""
+    done = _run(error, tmp_path)
+
+    assert 4 == done.returncode, done.stderr
+    assert "not enough memory" in done.stderr.splitlines()[0]
+    assert "perfkit: its 3 rows so far are in x.jsonl" == done.stderr.splitlines()[1]
 
 
 def test_the_traceback_is_kept_somewhere(tmp_path: Path) -> None:
