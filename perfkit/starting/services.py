@@ -11,11 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from perfkit.choices import Service
+from perfkit.config import is_url, load_project
 from perfkit.records.starting import Layout, PlannedFile
 from perfkit.repo.commands import try_git
 from perfkit.starting.files import new_file, read_as_is
 
 _PYTHON = "3.12"
+# A shell ends with the message where the variable is empty.
+_ASKED = '"${PERFKIT:?say where perfkit comes from}"'
+_FOR_NOTES = (
+    "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api, set"
+    " for the environment perfkit-comment alone"
+)
+# What `perfkit comment` needs.
+_FOR_COMMENT = ("msgspec", "rich", "typer")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KEY = re.compile(r"^([A-Za-z_][\w-]*):", re.MULTILINE)
 _ITEM = re.compile(r"^( *)- +repo:", re.MULTILINE)
 
@@ -24,11 +34,10 @@ Planned = tuple[list[PlannedFile | None], list[str]]
 
 def service_files(service: Service, root: Path, layout: Layout) -> Planned:
     """Return the files that a service needs, None for each that is there, and what is to be done by hand."""
-    values = _values(root, layout)
     if service == "github":
-        return _github(root, values)
+        return _github(root, _values(root, layout, unknown="${{ vars.PERFKIT }}"))
     if service == "gitlab":
-        return _gitlab(root, values)
+        return _gitlab(root, _values(root, layout, unknown=""))
     return _pre_commit(root)
 
 
@@ -36,7 +45,7 @@ def _github(root: Path, values: Mapping[str, str]) -> Planned:
     top = try_git(root, "rev-parse", "--show-toplevel")
     remarks = [
         'make the job "gate" a required check, once it has run: Settings, Branches, on github.com',
-        *_remark_on_installing(values),
+        *_remark_on_installing("the repository's variable"),
     ]
     if top is not None and Path(top).resolve() != root.resolve():
         remarks.append(f"GitHub reads workflows at the top of the repository alone: move .github to {top}")
@@ -55,8 +64,8 @@ def _github(root: Path, values: Mapping[str, str]) -> Planned:
 def _gitlab(root: Path, values: Mapping[str, str]) -> Planned:
     own, include = ".gitlab/perfkit.yml", "include:\n  - local: .gitlab/perfkit.yml\n"
     remarks = [
-        "for a note on each merge request, the CI variable PERFKIT_GITLAB_TOKEN needs a token of scope api",
-        *_remark_on_installing(values),
+        _FOR_NOTES,
+        *_remark_on_installing("the CI variable"),
     ]
     if (root / ".gitlab-ci.yml").exists():
         remarks.append(f"add to .gitlab-ci.yml, which stays as it is: {json.dumps(include)[1:-1]}")
@@ -99,9 +108,9 @@ def _new(root: Path, texts: Mapping[str, tuple[str, str]], remarks: list[str]) -
     return files, remarks
 
 
-def _values(root: Path, layout: Layout) -> dict[str, str]:
-    perfkit = requirement()
-    parts = [perfkit]
+def _values(root: Path, layout: Layout, *, unknown: str) -> dict[str, str]:
+    """Return what the templates leave open; ``unknown`` stands for perfkit where its source is not known."""
+    parts = [_ASKED]
     if layout.requirements:
         parts = ["-r", layout.requirements, *parts]
     if layout.installable:
@@ -109,10 +118,42 @@ def _values(root: Path, layout: Layout) -> dict[str, str]:
     return {
         "BRANCH": _main_branch(root),
         "PYTHON": _PYTHON,
-        "PERFKIT": perfkit,
+        "PERFKIT": json.dumps(requirement() or unknown),
+        "LEDGER": _ledger_folder(root),
         "INSTALL": f"python -m pip install {' '.join(parts)}",
+        "INSTALL_ALONE": f"python -m pip install --no-deps {_ASKED}",
+        "PINNED": " ".join(_pinned("perfkit")),
+        "PINNED_FOR_COMMENT": " ".join(_pinned(*_FOR_COMMENT)),
         "DEPENDENCIES": _dependencies(root, layout),
     }
+
+
+def _ledger_folder(root: Path) -> str:
+    """Return the folder of the configured ledger as a job finds it."""
+    folder = load_project(root).config.ledger
+    return json.dumps("benchmarks/ledger" if is_url(folder) else Path(folder).as_posix())
+
+
+def _pinned(*names: str) -> list[str]:
+    """Return packages and all that they need, perfkit left out, in the versions that are installed here.
+
+    A job that may write installs these and no others: whoever owns a name cannot bring new code into it.
+    """
+    found: dict[str, str] = {}
+    waiting = [*names]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in found:
+            continue
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            # It is for another system or version of Python.
+            continue
+        found[name] = distribution.version
+        needed = [one for one in distribution.requires or () if "extra ==" not in one]
+        waiting += [match[0] for one in needed if (match := _NAME.match(one))]
+    return [f"{name}=={found[name]}" for name in sorted(found) if name != "perfkit"]
 
 
 def _dependencies(root: Path, layout: Layout) -> str:
@@ -122,25 +163,49 @@ def _dependencies(root: Path, layout: Layout) -> str:
     return layout.requirements or "**/*.py"
 
 
-def requirement() -> str:
-    """Return what pip installs this perfkit by: the commit of a repository where it came from one."""
+def requirement() -> str | None:
+    """Return what pip installs this perfkit by: a commit, or a file with its hash; None where unknown.
+
+    The name alone is never enough: on an index anybody may own it.
+    """
     distribution = importlib.metadata.distribution("perfkit")
     try:
         origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     except ValueError:
-        origin = {}
-    commit = origin.get("vcs_info", {}).get("commit_id")
-    if commit is not None:
-        return f"'perfkit @ git+{origin['url']}@{commit}'"
-    return "perfkit"
+        return None
+    url, folder = origin.get("url", ""), origin.get("subdirectory")
+    inside = f"#subdirectory={folder}" if folder else ""
+    if commit := origin.get("vcs_info", {}).get("commit_id"):
+        return f"perfkit @ git+{url}@{commit}{inside}" if _is_public(url) else None
+    digest = origin.get("archive_info", {}).get("hashes", {}).get("sha256")
+    if digest and _is_public(url):
+        return f"perfkit @ {url}#sha256={digest}"
+    return _checked_out(Path(url.removeprefix("file://"))) if "dir_info" in origin else None
 
 
-def _remark_on_installing(values: Mapping[str, str]) -> list[str]:
-    if values["PERFKIT"] != "perfkit":
+def _is_public(url: str) -> bool:
+    """Tell whether others can read a URL, and whether they may: it holds no name or password."""
+    return url.startswith(("https://", "ssh://git@")) and ("@" not in url or url.startswith("ssh://git@"))
+
+
+def _checked_out(folder: Path) -> str | None:
+    """Return the commit of a checkout that its remote has, None where others cannot have the same."""
+    url = try_git(folder, "remote", "get-url", "origin") or ""
+    sha = try_git(folder, "rev-parse", "--verify", "--quiet", "HEAD")
+    is_there = sha and try_git(folder, "branch", "--remotes", "--contains", sha)
+    if not (is_there and _is_public(url)) or try_git(folder, "diff", "--name-only", "HEAD"):
+        return None
+    return f"perfkit @ git+{url}@{sha}"
+
+
+def _remark_on_installing(where: str) -> list[str]:
+    if requirement() is not None:
         return []
-    return [
-        "the files install `perfkit` by its name: write there where you have it from, if that is elsewhere"
-    ]
+    text = (
+        f"it is not known where this perfkit comes from, and a name alone may be anybody's: set {where}"
+        ' PERFKIT, such as "perfkit @ git+https://HOST/PATH@COMMIT"; until then the job ends at Install'
+    )
+    return [text]
 
 
 def _main_branch(root: Path) -> str:

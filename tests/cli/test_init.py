@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from forked_commands import run_perfkit
 from gating import PERFKIT, GitProject, benchmark, git_project, work
 
 from perfkit.hosting.comments import MARKER
+from perfkit.starting import services
 
 # Work that counts see, of which the second function does a quarter.
 COUNTING = """
@@ -145,7 +147,8 @@ def test_each_line_of_gitlab_runs_in_a_clean_clone(project: GitProject, tmp_path
     """What a job of a merge request runs finds the slowdown, and what runs after it leaves a note."""
     yaml = pytest.importorskip("yaml")
     root = _cloned(project, tmp_path)
-    job = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())["perfkit"]
+    jobs = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())
+    job, comment = jobs["perfkit"], jobs["perfkit-comment"]
     repository = git.Repo(root)
     # GitLab checks a commit out and no branch, and names the commit where the branch left its target.
     repository.git.checkout("--quiet", "--detach", "HEAD")
@@ -163,7 +166,7 @@ def test_each_line_of_gitlab_runs_in_a_clean_clone(project: GitProject, tmp_path
             "CI_PROJECT_ID": "3",
             "PERFKIT_GITLAB_TOKEN": "secret",
         }
-        script, after = (_run("\n".join(job[part]), root, variables) for part in ("script", "after_script"))
+        script, after = (_run("\n".join(one["script"]), root, variables) for one in (job, comment))
 
     assert 1 == script.returncode, script.stderr
     assert 0 == after.returncode, after.stderr
@@ -181,13 +184,14 @@ def test_a_job_of_gitlab_without_a_result_or_a_token_says_so(project: GitProject
     """What runs after a gate that ended early tells of it, and a merge request of a fork has no token."""
     yaml = pytest.importorskip("yaml")
     root = _cloned(project, tmp_path)
-    job = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())["perfkit"]
+    jobs = yaml.safe_load((root / ".gitlab/perfkit.yml").read_text())
+    job, comment = jobs["perfkit"], jobs["perfkit-comment"]
     with comment_service() as service:
         variables = {"CI_API_V4_URL": service.address, "CI_PROJECT_ID": "3", "CI_MERGE_REQUEST_IID": "7"}
         gone = {**variables, "CI_MERGE_REQUEST_DIFF_BASE_SHA": "0" * 40}
         script = _run("\n".join(job["script"]), root, gone)
-        forked = _run("\n".join(job["after_script"]), root, variables)
-        after = _run("\n".join(job["after_script"]), root, {**variables, "PERFKIT_GITLAB_TOKEN": "secret"})
+        forked = _run("\n".join(comment["script"]), root, variables)
+        after = _run("\n".join(comment["script"]), root, {**variables, "PERFKIT_GITLAB_TOKEN": "secret"})
 
     assert 2 == script.returncode, script.stderr
     assert (
@@ -206,6 +210,9 @@ def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path
     variables = {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
 
     done = {name: _run(command, root, variables) for name, command in steps.items() if name != "Install"}
+    keep = yaml.safe_load((root / ".github/workflows/perfkit.yml").read_text())["jobs"]["keep"]["steps"]
+    assert keep[-2]["with"]["path"] == "benchmarks/ledger"
+    done["Keep the ledger"] = _run(keep[-1]["run"], root, variables)
 
     assert {"Fetch the ledger": 0, "Count": 1, "Summary": 0, "Keep the ledger": 0} == {
         name: one.returncode for name, one in done.items()
@@ -213,6 +220,88 @@ def test_the_counts_of_a_push_are_kept_on_a_branch(project: GitProject, tmp_path
     again = tmp_path / "again"
     git.Repo.clone_from(str(tmp_path / "hub.git"), again)
     assert "files of origin/perfkit-ledger came into" in _run(steps["Fetch the ledger"], again, {}).stdout
+
+
+def test_nothing_that_may_write_runs_the_projects_code(project: GitProject) -> None:
+    """Actions are pinned to commits, packages to versions, and no step follows an Install that failed."""
+    yaml = pytest.importorskip("yaml")
+    assert 0 == perfkit(project.root, "init", "--yes", *ALL).returncode
+    for name in ("perfkit", "perfkit-comment"):
+        workflow = yaml.safe_load((project.root / f".github/workflows/{name}.yml").read_text())
+        for job in workflow["jobs"].values():
+            rights = {**workflow["permissions"], **job.get("permissions", {})}
+            steps = {step.get("name", step.get("uses")): step for step in job["steps"]}
+            install = steps["Install"]["run"]
+            code = {"Count", "Gate"} & steps.keys()
+            assert not ("write" in rights.values() and code)
+            assert install.count('"${PERFKIT:?') == 1
+            assert not {"perfkit", "-U", "--upgrade"} & {*install.split('"')[0].split()}
+            if not code:
+                assert install.startswith("python -m pip install --no-deps ")
+                assert all("==" in word for word in install.split('"')[-1].split())
+            behind = [*steps].index("Install")
+            for step in [*steps.values()][behind:]:
+                assert "always()" not in step.get("if", "")
+                assert "if" not in step or "steps.install.outcome == 'success'" in step["if"]
+            assert all(
+                re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in job["steps"] if "uses" in step
+            )
+    jobs = yaml.safe_load((project.root / ".gitlab/perfkit.yml").read_text())
+    assert {"perfkit-comment"} == {name for name, job in jobs.items() if "environment" in job}
+    assert "gate" not in "".join(jobs["perfkit-comment"]["before_script"])
+
+
+SHA = "0123456789" * 4
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        (None, None),
+        (
+            {"url": "https://h.test/p", "vcs_info": {"commit_id": SHA}},
+            f"perfkit @ git+https://h.test/p@{SHA}",
+        ),
+        ({"url": "https://me:secret@h.test/p", "vcs_info": {"commit_id": SHA}}, None),
+        ({"url": "file:///p", "vcs_info": {"commit_id": SHA}}, None),
+        (
+            {"url": "https://h.test/p.whl", "archive_info": {"hashes": {"sha256": "ab"}}},
+            "perfkit @ https://h.test/p.whl#sha256=ab",
+        ),
+        ({"url": "https://h.test/p.whl", "archive_info": {}}, None),
+        ({"url": "file:///p.whl", "archive_info": {"hashes": {"sha256": "ab"}}}, None),
+        ({"url": "file:///nowhere", "dir_info": {"editable": True}}, None),
+    ],
+)
+def test_perfkit_is_pinned_to_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, origin: dict[str, Any] | None, expected: str | None
+) -> None:
+    """The name alone is anybody's on an index, and a place that others cannot read is of no use to them."""
+
+    class Installed:
+        """What pip wrote when it installed perfkit."""
+
+        def read_text(self, _: str) -> str | None:
+            """Return where it came from."""
+            return None if origin is None else json.dumps(origin)
+
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: Installed())
+
+    assert expected == services.requirement()
+
+
+def test_without_a_source_the_job_ends_at_install(project: GitProject) -> None:
+    """With a line that says what to set, before anything is fetched."""
+    yaml = pytest.importorskip("yaml")
+    done = perfkit(project.root, "init", "--yes", "--ci", "github")
+    assert "PERFKIT" in done.stdout
+    jobs = yaml.safe_load((project.root / ".github/workflows/perfkit.yml").read_text())["jobs"]
+    install = next(step["run"] for step in jobs["gate"]["steps"] if step.get("name") == "Install")
+
+    ended = _run(install, project.root, {"PERFKIT": ""})
+
+    assert ended.returncode
+    assert "PERFKIT: say where perfkit comes from" in ended.stderr
 
 
 def test_the_hook_counts_before_a_commit(project: GitProject) -> None:
@@ -246,8 +335,7 @@ def test_without_a_result_the_summary_says_so(project: GitProject, tmp_path: Pat
 
 def test_a_comment_needs_few_libraries(project: GitProject) -> None:
     """The workflow that comments installs three libraries, and none that computes or reads a ledger."""
-    workflow = (Path(__file__).parents[2] / "perfkit/starting/templates/github_comment.yml").read_text()
-    assert "python -m pip install msgspec rich typer\n" in workflow
+    assert ("msgspec", "rich", "typer") == services._FOR_COMMENT
     code = (
         "import sys\n"
         "absent = 'torch numpy pandas scipy duckdb pyarrow git psutil jinja2 pytest snakeviz'.split()\n"
