@@ -304,6 +304,58 @@ def test_without_a_source_the_job_ends_at_install(project: GitProject) -> None:
     assert "PERFKIT: say where perfkit comes from" in ended.stderr
 
 
+def _counted_base(step: str, root: Path, before: str) -> str:
+    """Return the commit that the job of a push compares with; a stub stands for the gate."""
+    stub = root.parent / "stub"
+    stub.mkdir(exist_ok=True)
+    (stub / "perfkit").write_text('#!/bin/sh\ngit rev-parse "$3"\n')
+    (stub / "perfkit").chmod(0o755)
+    done = _run(f'PATH="{stub}:$PATH"\n{step}', root, {"BEFORE": before})
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def test_all_commits_of_a_push_are_counted(project: GitProject, tmp_path: Path) -> None:
+    """From where the branch was, from where a new one left main, and from where a rewritten one parted."""
+    yaml = pytest.importorskip("yaml")
+    root, steps = _clone(project, tmp_path, yaml, "counts")
+    clone = git.Repo(root)
+    left_main, first = clone.commit("HEAD~1").hexsha, clone.head.commit.hexsha
+    for number in range(4):
+        (root / "more.py").write_text(f"N = {number}\n")
+        clone.git.add("--all")
+        clone.index.commit(f"Change {number}")
+
+    assert f"{first}\n" == _counted_base(steps["Count"], root, first)
+    assert f"{left_main}\n" == _counted_base(steps["Count"], root, "0" * 40)
+
+    # The rewritten branch has the first commit still, and the commits after it are gone from this clone.
+    old = clone.head.commit.hexsha
+    clone.git.push("origin", f"{old}:refs/heads/old")
+    clone.git.reset("--hard", "HEAD~2")
+    (root / "more.py").write_text("N = 9\n")
+    clone.git.commit("--all", "--message", "Another way")
+    again = tmp_path / "again"
+    clone.git.push("--force", "origin", "HEAD:topic")
+    git.Repo.clone_from(str(tmp_path / "hub.git"), again, branch="topic", single_branch=True)
+    assert f"{clone.commit('HEAD~1').hexsha}\n" == _counted_base(steps["Count"], again, old)
+
+
+def test_a_push_of_unknown_beginning_counts_its_last_commit_and_says_so(
+    project: GitProject, tmp_path: Path
+) -> None:
+    """As the first push of the main branch is."""
+    yaml = pytest.importorskip("yaml")
+    root, steps = _clone(project, tmp_path, yaml, "counts")
+    clone = git.Repo(root)
+    clone.git.update_ref("refs/remotes/origin/main", "HEAD")
+
+    told = _counted_base(steps["Count"], root, "0" * 40)
+
+    assert told.startswith("::warning::")
+    assert told.endswith(f"\n{clone.commit('HEAD~1').hexsha}\n")
+
+
 def test_the_hook_counts_before_a_commit(project: GitProject) -> None:
     """The entry of the hook is a command that sees uncommitted changes, and leaves git's state alone."""
     yaml = pytest.importorskip("yaml")
