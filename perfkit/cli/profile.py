@@ -21,7 +21,7 @@ from perfkit.cli.options import (
     ledger_at,
 )
 from perfkit.cli.output import check_two_places, tell, write_flames
-from perfkit.errors import UsageError
+from perfkit.errors import NotMeasuredError, UsageError
 
 if TYPE_CHECKING:
     from perfkit.records import PassName
@@ -154,7 +154,8 @@ def profile(
 
     columns = min(console_on(sys.stdout).width, WHOLE_COLUMNS)
     report = render_report(summary, folder=folder, columns=columns)
-    tell(report, summary, json=json, then=(write_both,))
+    failure = None if summary.problem is None else NotMeasuredError(summary.problem)
+    tell(report, summary, json=json, then=(write_both,), failure=failure)
 
 
 def _names(passes: str) -> tuple[PassName, ...]:

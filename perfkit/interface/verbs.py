@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from perfkit.choices import FailOn, Inconclusive, check_seed
+from perfkit.errors import EXIT_NOT_MEASURED, EXIT_PASS
 from perfkit.records import ProfileSummary
 from perfkit.records.comparisons import GateReport, Verdict
 from perfkit.records.differences import Difference
@@ -85,10 +86,18 @@ class GateResult(_Shown):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ProfileResult(_Shown):
-    """What a profile learned: ``summary`` has all of it, and ``folder`` its files."""
+    """What a profile learned: ``summary`` has all of it, and ``folder`` its files.
+
+    ``exit_code`` is that of the command: 4 where a pass failed, as ``summary.problem`` says.
+    """
 
     summary: ProfileSummary
     folder: Path
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 4 where something that was asked for could not be measured."""
+        return EXIT_PASS if self.summary.problem is None else EXIT_NOT_MEASURED
 
     @property
     def files(self) -> tuple[Path, ...]:

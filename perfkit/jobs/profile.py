@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -46,7 +46,8 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
         LedgerError: the ledger cannot be written.
         RecordingError: it can be written no longer once all passes are made; the artifacts are.
         NotMeasuredError: another perfkit held the machine for too long, or the target failed; then the
-            traceback lies beside ``out``, and older artifacts stay.
+            traceback lies beside ``out``, and older artifacts stay. A single pass that failed leaves the
+            others' summary, whose ``problem`` describes the failure.
     """
     run = settle(request, project)
     with (
@@ -70,8 +71,9 @@ def run_profile(request: ProfileRequest, *, project: Project) -> ProfileSummary:
             summary = replace(_summarise(run, passes, folder), waited_s=waited_s)
             (folder / f"{passes.artifact}.json").write_bytes(encode_summary(summary))
             publish(run, folder, summary.artifacts, artifact=passes.artifact)
-        if passes.failure is not None:
-            _fail(run, passes, folder)
+        _write_errors(run, passes, folder)
+        if passes.of_target is not None or not passes.results:
+            _fail(run, passes, passes.of_target or passes.failures[0])
     list_in_index(run)
     if unrecorded is not None:
         file = _shown(run.out.with_name(f"{passes.artifact}.json"))
@@ -92,7 +94,7 @@ class _Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class _Failure:
-    """The first pass that failed, the reason, where its output is, and the number of steps done before."""
+    """A pass that failed, the reason, where its output is, and the number of steps done before."""
 
     name: PassName
     problem: Problem
@@ -102,11 +104,16 @@ class _Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class _Passes:
-    """Results of the passes; after a failure only of those that end before it, as ``artifact`` says."""
+    """The passes made, and the failures of others.
+
+    Where the target itself failed, as ``of_target`` describes, the passes made end with the last step before
+    that, and ``artifact`` says so.
+    """
 
     artifact: str
     made: tuple[MadePass, ...]
-    failure: _Failure | None = None
+    failures: tuple[_Failure, ...] = ()
+    of_target: _Failure | None = None
 
     @property
     def results(self) -> tuple[PassResult, ...]:
@@ -115,39 +122,42 @@ class _Passes:
 
 
 def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes:
-    """Make the passes; if the target fails, the remaining ones end with the last step before the failure."""
+    """Make the passes; if the target fails, the remaining ones end with the last step before the failure.
+
+    A pass that fails after another one succeeded, or by perfkit's own fault, leaves the others as they are.
+    """
     run = scene.run
     whole: list[MadePass] = []
-    failure: _Failure | None = None
+    failures: list[_Failure] = []
+    of_target: _Failure | None = None
     for name in run.passes:
-        made = _make_pass(scene, name, [one.result for one in whole], failure)
-        if name in ("clean", "counts"):
-            record(made.recorded)
+        made = _make_pass(scene, name, [one.result for one in whole], of_target)
         problem = made.result.problem
+        if name in ("clean", "counts") and (problem is None or not whole):
+            record(made.recorded)
         if problem is None:
             whole.append(made)
-        elif problem.kind == "usage":
+            continue
+        if problem.kind == "usage":
             raise UsageError(problem.message)
-        else:
-            steps = made.result.steps_before
-            failure = failure or _Failure(name=name, problem=problem, steps=steps, folders=made.folders)
-            if not failure.steps or name != failure.name:
+        failure = _Failure(name=name, problem=problem, steps=made.result.steps_before, folders=made.folders)
+        failures.append(failure)
+        if problem.kind == "failed" and not whole:
+            is_second, of_target = of_target is not None, of_target or failure
+            if is_second or not failure.steps:
                 break
-    if failure is None:
-        return _Passes(artifact=run.name, made=tuple(whole))
-    # Only passes over the steps that were complete before the failure are reported.
-    after = [one for one in whole if one.result.summary and one.result.summary.steps <= failure.steps]
-    return _Passes(artifact=f"{run.name}{PARTIAL}", made=tuple(after), failure=failure)
+    artifact = f"{run.name}{PARTIAL}" if of_target else run.name
+    return _Passes(artifact=artifact, made=tuple(whole), failures=tuple(failures), of_target=of_target)
 
 
 def _make_pass(
-    scene: _Scene, name: PassName, earlier: Sequence[PassResult], failure: _Failure | None
+    scene: _Scene, name: PassName, earlier: Sequence[PassResult], of_target: _Failure | None
 ) -> MadePass:
     """Make one pass and move its files up into the folder of all."""
     folder, progress = scene.folder, scene.progress
     spec = _spec(scene.run, name, folder / name, earlier)
-    if failure is not None:
-        spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=failure.steps)
+    if of_target is not None:
+        spec = replace(spec, artifact=f"{scene.run.name}{PARTIAL}", steps=of_target.steps)
     progress.begin(name, spec.steps or spec.known_steps)
     if scene.run.request.ranks is None:
         made = _on_one_process(scene, spec, earlier)
@@ -215,23 +225,48 @@ def _line_entries(
     return choose_functions([entry for result in earlier for entry in result.entries])
 
 
-def _fail(run: SettledProfile, passes: _Passes, folder: Path) -> NoReturn:
-    """Say what went wrong; what the target said last is kept beside the output."""
-    failure = passes.failure
-    assert failure is not None  # noqa: S101 (the caller has seen one)
-    problem, tail = failure.problem, output_tail(failure.folders[0])
+def _write_errors(run: SettledProfile, passes: _Passes, folder: Path) -> None:
+    """Keep the tracebacks and the last output of the passes that failed, beside the profile."""
+    if not passes.failures:
+        return
+    texts = [text for failure in passes.failures for text in _error_texts(failure)]
     error_file = run.beside(".error.txt")
+    (folder / error_file.name).write_text("\n".join(texts), encoding="utf-8")
+    (folder / error_file.name).replace(error_file)
+
+
+def _error_texts(failure: _Failure) -> Iterator[str]:
+    tail = output_tail(failure.folders[0])
+    yield f"{failure.problem.message}\n\n{failure.problem.details}"
     tails = [f"last output of the {failure.name} pass:\n{tail}\n"]
     tails += [f"and of {other.name}:\n{output_tail(other)}\n" for other in failure.folders[1:]]
-    text = f"{problem.message}\n\n{problem.details}\n{''.join(tails)}"
-    (folder / error_file.name).write_text(text, encoding="utf-8")
-    (folder / error_file.name).replace(error_file)
-    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
+    yield "".join(tails)
+
+
+def _fail(run: SettledProfile, passes: _Passes, failure: _Failure) -> NoReturn:
+    """Raise why the target was not profiled, and name the files that tell more."""
     kept = ""
     if passes.results:
         file = _shown(run.out.with_name(f"{passes.artifact}.json"))
         kept = f"; the {counted(failure.steps, 'step')} before it are in {file}"
-    raise NotMeasuredError(f"{problem.message}{said}; more in {_shown(error_file)}{kept}")
+    raise NotMeasuredError(f"{_described(failure)}; more in {_shown(run.beside('.error.txt'))}{kept}")
+
+
+def _described(failure: _Failure) -> str:
+    """Return why a pass failed, with the last line of its output where nothing else says it."""
+    problem, tail = failure.problem, output_tail(failure.folders[0])
+    said = "" if problem.details or not tail else f", saying: {tail.splitlines()[-1].strip()}"
+    return f"{problem.message}{said}"
+
+
+def _problem(run: SettledProfile, passes: _Passes) -> str | None:
+    """Return what kept the profile from being whole."""
+    if passes.of_target is not None:
+        return passes.of_target.problem.message
+    if passes.failures:
+        failed = "; ".join(f"the {one.name} pass failed: {_described(one)}" for one in passes.failures)
+        return f"{failed}; more in {_shown(run.beside('.error.txt'))}"
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +302,7 @@ def _summarise(run: SettledProfile, passes: _Passes, folder: Path) -> ProfileSum
         machine=run.machine,
         environment=environments[0] if environments else UNKNOWN_ENVIRONMENT,
         configuration=_configuration(run),
-        problem=passes.failure.problem.message if passes.failure else None,
+        problem=_problem(run, passes),
         passes=tuple(result.summary for result in results if result.summary is not None),
         entries=tuple(entry for result in results for entry in result.entries),
         artifacts=(*files, f"{passes.artifact}.json"),

@@ -26,7 +26,7 @@ from perfkit.profiling.exchange import (
     read_spec,
     write_result,
 )
-from perfkit.profiling.failure import describe_exit, describe_failure
+from perfkit.profiling.failure import describe_exit, describe_failure, describe_internal_failure
 from perfkit.profiling.hydra_outputs import redirect_hydra
 from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
@@ -52,7 +52,10 @@ def main(spec_file: str, progress: int, turns: int | None = None) -> None:
     reporter = Reporter(
         progress, turns, steps_file=Path(spec.folder) / STEPS_FILE if spec.rank_place else None
     )
-    result = _make_pass(spec, reporter)
+    try:
+        result = _make_pass(spec, reporter)
+    except Exception as error:  # noqa: BLE001 (other passes may still work)
+        result = PassResult(problem=describe_internal_failure(error))
     # Whatever still waits for a next step, such as the workers of a loader, is ended by this.
     gc.collect()
     write_result(result, Path(spec.folder))

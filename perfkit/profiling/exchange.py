@@ -79,9 +79,12 @@ class PassSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Why a pass gave nothing: a mistake in the request, or a target that failed; ``message`` is one line."""
+    """Why a pass gave nothing; ``message`` is one line.
 
-    kind: Literal["usage", "failed"]
+    The request was wrong ("usage"), the target failed ("failed"), or perfkit did ("internal").
+    """
+
+    kind: Literal["usage", "failed", "internal"]
     message: str
     status: Status = "error"
     details: str = ""

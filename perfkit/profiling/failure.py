@@ -16,14 +16,10 @@ def describe_failure(error: BaseException, name: str, own: OwnCode) -> Problem:
     """Return the problem of a target that raised: "train raised ValueError: why (file:line)"."""
     frames = _without_harness(error.__traceback__)
     details = "".join(traceback.format_exception(type(error), error, frames))
-    kind = type(error).__name__
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    first_line = next(iter(text.splitlines()), "")
-    said = f"{kind}: {first_line}" if first_line else kind
     return Problem(
         kind="failed",
-        message=f"{name} raised {said}{_location(error, frames, own)}",
-        status=_status(kind),
+        message=f"{name} raised {_in_a_line(error)}{_location(error, frames, own)}",
+        status=_status(type(error).__name__),
         details=details,
     )
 
@@ -33,6 +29,19 @@ def describe_exit(error: SystemExit, name: str) -> Problem:
     code = error.code if isinstance(error.code, int) else 1
     said = f": {error.code}" if isinstance(error.code, str) else ""
     return Problem(kind="failed", message=f"{name} exited with code {code}{said}")
+
+
+def describe_internal_failure(error: Exception) -> Problem:
+    """Return the problem of a pass in which perfkit's own code raised."""
+    details = "".join(traceback.format_exception(error))
+    return Problem(kind="internal", message=f"perfkit raised {_in_a_line(error)}", details=details)
+
+
+def _in_a_line(error: BaseException) -> str:
+    kind = type(error).__name__
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    first_line = next(iter(text.splitlines()), "")
+    return f"{kind}: {first_line}" if first_line else kind
 
 
 def _status(kind: str) -> Status:

@@ -59,7 +59,8 @@ class FunctionLines:
         """Make the functions of the earlier profile known that imported modules define."""
         wanted = {(entry.file, entry.line) for entry in self._entries}
         begins = {line for _, line in wanted}
-        for function in [one for one in gc.get_objects() if isinstance(one, types.FunctionType)]:
+        # `isinstance` would ask each object for its `__class__`, and a dead weak proxy raises then.
+        for function in [one for one in gc.get_objects() if type(one) is types.FunctionType]:
             code = function.__code__
             if code.co_firstlineno in begins and (own.shown(code.co_filename), code.co_firstlineno) in wanted:
                 self.profiler.add_function(function)

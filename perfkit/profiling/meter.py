@@ -133,7 +133,9 @@ class Meter:
             self._pending = _sum(self._pending, batch_size(batch))
 
     def _samples_of(self, result: object) -> int | None:
-        told = getattr(result, "samples", None)
+        told = None
+        with contextlib.suppress(Exception):
+            told = getattr(result, "samples", None)
         if isinstance(told, int) and not isinstance(told, bool):
             return told
         return self._samples or None
@@ -154,10 +156,13 @@ def import_torch() -> None:
 
 def batch_size(batch: object) -> int | None:
     """Return the length of the first tensor in a batch, or of the batch; None where neither has one."""
-    tensor = _first_tensor(batch)
-    if tensor is not None:
-        return int(tensor.shape[0]) if tensor.ndim else None
-    return len(batch) if hasattr(batch, "__len__") else None
+    # A batch may be any object of the user's, and its methods may raise.
+    with contextlib.suppress(Exception):
+        tensor = _first_tensor(batch)
+        if tensor is not None:
+            return int(tensor.shape[0]) if tensor.ndim else None
+        return len(batch) if hasattr(batch, "__len__") else None
+    return None
 
 
 def _first_tensor(batch: object) -> Any:  # noqa: ANN401 (a tensor of torch, which may not be imported)

@@ -122,7 +122,9 @@ def end_workers() -> None:
         return
     from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-    for iterator in (one for one in gc.get_objects() if isinstance(one, _MultiProcessingDataLoaderIter)):
+    # `isinstance` would ask each object for its `__class__`, and a dead weak proxy raises then.
+    kind = _MultiProcessingDataLoaderIter
+    for iterator in [one for one in gc.get_objects() if issubclass(type(one), kind)]:
         iterator._shutdown_workers()  # noqa: SLF001 (torch has no public way)
 
 

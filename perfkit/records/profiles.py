@@ -265,10 +265,10 @@ class ProfileSummary:
 
     ``backward`` divides the backward pass by what each of its nodes differentiates, over the steps of the
     torch pass: on accelerators it runs in threads that no profiler of Python sees. ``counts`` are those of
-    the last two of a few steps. Where the target failed, ``problem`` says how, and the passes end with the
-    last step before that. Before it began, another perfkit made this one wait for ``waited_s`` seconds.
-    Of a distributed loop, ``ranks`` has all processes, and all else is of rank 0; ``straggler`` is None where
-    no rank keeps the others waiting.
+    the last two of a few steps. ``problem`` describes what could not be measured: where the target failed,
+    the passes end with the last step before that; where a pass failed, ``passes`` has the others. Before it
+    began, another perfkit made this one wait for ``waited_s`` seconds. Of a distributed loop, ``ranks`` has
+    all processes, and all else is of rank 0; ``straggler`` is None where no rank keeps the others waiting.
     """
 
     schema_version: int

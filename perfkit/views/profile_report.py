@@ -91,7 +91,8 @@ def _narrowed(lines: Sequence[str], columns: int) -> Iterator[str]:
 
 def warnings(summary: ProfileSummary) -> list[str]:
     """Return warnings about numbers that do not mean what they seem to mean."""
-    return list(_warnings(summary))
+    problem = [summary.problem] if summary.problem else []
+    return [*problem, *_warnings(summary)]
 
 
 def waiting_share(summary: ProfileSummary) -> float | None:
@@ -133,7 +134,10 @@ def _waiting(summary: ProfileSummary) -> str:
 
 def _passes(summary: ProfileSummary) -> str:
     head = f"{'pass':<10}{'steps':>7}{'total':>11}{'per step':>11}   profiled / clean"
-    return "\n".join((head, *(_pass_line(summary, found) for found in summary.passes)))
+    made = {found.name: _pass_line(summary, found) for found in summary.passes}
+    asked = summary.configuration.get("passes", "").split(",") if summary.problem else ()
+    missing = (f"{_PASS_TITLES.get(name, name):<10}{'failed':>7}" for name in asked if name not in made)
+    return "\n".join((head, *made.values(), *missing))
 
 
 def _pass_line(summary: ProfileSummary, found: PassSummary) -> str:

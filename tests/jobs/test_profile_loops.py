@@ -1,0 +1,146 @@
+"""``perfkit profile`` of loops as people write them, by the command, its exit code and its JSON."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from repositories import Repository, create_repository
+
+from perfkit.ledger.store import Ledger
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profiled:
+    """How the command ended, the JSON that it wrote, and what it printed to standard error."""
+
+    code: int
+    summary: dict[str, Any]
+    error: str
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """The steps of each pass that was made."""
+        return {one["name"]: len(one["step_s"]) for one in self.summary["passes"]}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Repository:
+    """Return an empty repository."""
+    return Repository(tmp_path, create_repository(tmp_path))
+
+
+def profile(project: Repository, script: str, *words: str) -> Profiled:
+    """Commit a script and profile it."""
+    project.commit({"train.py": script, ".gitignore": "profiles/\nbenchmarks/\nruns\n"})
+    command = [sys.executable, "-m", "perfkit", "profile", "train.py", "--json", "-", *words]
+    done = subprocess.run(command, cwd=project.root, capture_output=True, text=True, check=False)
+    summary = msgspec.json.decode(done.stdout) if done.stdout else {}
+    return Profiled(code=done.returncode, summary=summary, error=done.stderr)
+
+
+LOOP = """
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+"""
+
+RUDE = """
+import sys, types, weakref
+import torch
+
+class Gone:
+    pass
+
+class Rude:
+    @property
+    def __class__(self):
+        raise RuntimeError("ask me nothing")
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+    def __len__(self):
+        raise RuntimeError("length")
+
+gone = Gone()
+dead = weakref.proxy(gone)
+del gone
+rude = Rude()
+loader = torch.utils.data.DataLoader(torch.ones(4, 1), collate_fn=lambda rows: Rude())
+for batch in loader:
+    pass
+
+def own():
+    return sum(range(1000))
+
+own()
+"""
+
+
+def test_objects_that_raise_when_they_are_looked_at_stop_no_pass(project: Repository) -> None:
+    """A dead weak proxy, as torch.compile leaves them, and a batch that answers nothing are left alone."""
+    words = ("--passes", "clean,balance,cprofile,lines", "--lines", "auto", "--no-ledger")
+    found = profile(project, f"{RUDE}{LOOP}", *words)
+
+    assert 0 == found.code, found.error
+    assert {"clean": 6, "balance": 6, "cprofile": 6, "lines": 6} == found.steps
+
+
+SECOND_RUN_FAILS = """
+from pathlib import Path
+import torch
+
+runs = Path("runs")
+number = len(runs.read_text()) if runs.exists() else 0
+runs.write_text("x" * (number + 1))
+"""
+
+
+def test_a_pass_that_fails_leaves_the_others_whole(project: Repository) -> None:
+    """The others are reported with all their steps and recorded; exit code 4 comes with the reason."""
+    script = (
+        f"{SECOND_RUN_FAILS}{LOOP}    if number == 1 and step == 1:\n        raise ValueError('by chance')\n"
+    )
+    found = profile(project, script, "--passes", "clean,counts,cprofile")
+
+    assert 4 == found.code
+    assert {"clean": 6, "cprofile": 6} == found.steps
+    assert "counts" in found.summary["problem"]
+    assert "ValueError: by chance (train.py:" in found.summary["problem"]
+    assert found.summary["problem"] in found.error
+    profiles = project.root / "profiles"
+    assert {"train.stat", "train.json", "train.error.txt"} <= {file.name for file in profiles.iterdir()}
+    assert "by chance" in (profiles / "train.error.txt").read_text()
+    rows = [row.outcome for row in Ledger(project.root / "benchmarks" / "ledger").rows()]
+    assert {("step_time", "ok"), ("total_time", "ok")} == {(row.metric.name, row.status) for row in rows}
+
+
+BREAKS_CPROFILE = """
+import pstats
+import torch
+
+def broken(*_):
+    raise ReferenceError("weakly-referenced object no longer exists")
+
+pstats.Stats.dump_stats = broken
+"""
+
+
+def test_a_mistake_of_perfkit_costs_its_own_pass(project: Repository) -> None:
+    """Even where it was the first pass, the others are made; the traceback of the mistake is kept."""
+    found = profile(project, f"{BREAKS_CPROFILE}{LOOP}", "--passes", "cprofile,torch", "--no-ledger")
+
+    assert 4 == found.code
+    assert {"torch": 5} == found.steps
+    assert "cprofile" in found.summary["problem"]
+    assert "ReferenceError: weakly-referenced" in found.summary["problem"]
+    assert "in broken" in (project.root / "profiles" / "train.error.txt").read_text()
