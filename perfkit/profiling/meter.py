@@ -13,6 +13,7 @@ from typing import Any
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
+from perfkit.profiling.batches import BatchesOfSteps
 from perfkit.records import PassName, PassSummary
 
 _Next = Callable[[Any], Any]
@@ -34,8 +35,9 @@ class Meter:
     """Counts optimizer steps and training samples of this process between ``start`` and ``finish``.
 
     Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
-    The cost is one public optimizer hook a step, and two clock reads and a look at the batch's size for each
-    batch. The accelerator is synchronised once, in ``finish``: until then an event a step waits in its queue.
+    The cost is one public optimizer hook a step, a flag for each backward pass, and two clock reads and a
+    look at the batch's size for each batch. The accelerator is synchronised once, in ``finish``: until then
+    an event a step waits in its queue.
     ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
     """
 
@@ -45,7 +47,7 @@ class Meter:
         self._report = report
         self._begins = [_Mark(time.perf_counter(), None)]
         self._ends: list[_Mark] = []
-        self._pending: int | None = 0
+        self._batches = BatchesOfSteps()
         self._samples: int | None = 0
         self._wait_s = 0.0
         self._workers: int | None = None
@@ -86,8 +88,7 @@ class Meter:
     def _on_step(self, *_: object) -> None:
         end = _Mark(time.perf_counter(), _recorded_event())
         self._ends.append(end)
-        self._samples = _sum(self._samples, self._pending)
-        self._pending = 0
+        self._samples = _sum(self._samples, self._batches.end_step().samples)
         # ``report`` may keep the loop waiting: such a pause belongs to no step.
         paused = self._report(self.steps)
         if self._limit is not None and self.steps >= self._limit:
@@ -104,6 +105,7 @@ class Meter:
     def _watch_loaders(self) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+        self._batches.watch_backward()
         fetch: _Next = _BaseDataLoaderIter.__next__
 
         def watched_next(iterator: Any) -> Any:  # noqa: ANN401 (torch's private iterator, the user's batch)
@@ -118,19 +120,22 @@ class Meter:
         start_s = time.perf_counter()
         try:
             batch = fetch(iterator)
+        except StopIteration:
+            self._batches.end(iterator)
+            raise
         finally:
             self._wait_s += time.perf_counter() - start_s
             self._workers = max(self._workers or 0, iterator._num_workers)  # noqa: SLF001 (no public name)
             self._nested = False
-        self._see(batch)
+        self._see(iterator, batch)
         return batch
 
-    def _see(self, batch: object) -> None:
+    def _see(self, iterator: object, batch: object) -> None:
         """Remember a batch until a step shows that it was trained with; ignore it where gradients are off."""
         import torch
 
         if torch.is_grad_enabled():
-            self._pending = _sum(self._pending, batch_size(batch))
+            self._batches.give(iterator, batch_size(batch))
 
     def _samples_of(self, result: object) -> int | None:
         told = None

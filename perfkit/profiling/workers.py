@@ -14,7 +14,7 @@ import pstats
 import re
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import msgspec
 
 from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.extras import is_installed
+from perfkit.profiling.batches import BatchesOfSteps
 from perfkit.profiling.exchange import STOPS_FILE
 
 PIN_MEMORY = "pin_memory"
@@ -59,10 +60,10 @@ class FetchTimes:
 
 
 class TrainingBatches:
-    """Counts the batches that loaders give this process while gradients are on, and that a step follows."""
+    """Counts the batches that loaders give this process and that it trains with."""
 
     def __init__(self) -> None:
-        self._given = Counter[int]()
+        self._batches = BatchesOfSteps()
         self._trained = self._steps = 0
         self._is_nested = False
 
@@ -71,6 +72,7 @@ class TrainingBatches:
         import torch
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+        self._batches.watch_backward()
         call: Any = _BaseDataLoaderIter.__next__
 
         @functools.wraps(call)
@@ -80,17 +82,20 @@ class TrainingBatches:
             self._is_nested = True
             try:
                 batch = call(iterator)
+            except StopIteration:
+                self._batches.end(iterator)
+                raise
             finally:
                 self._is_nested = False
-            self._given[id(iterator)] += torch.is_grad_enabled()
+            if torch.is_grad_enabled():
+                self._batches.give(iterator, None)
             return batch
 
         _BaseDataLoaderIter.__next__ = counted  # type: ignore[method-assign,assignment]
 
     def end_step(self) -> None:
         """Note that a step followed: loaders that it takes batches of have these made side by side."""
-        self._trained += max(self._given.values(), default=0)
-        self._given.clear()
+        self._trained += self._batches.end_step().batches
         self._steps += 1
 
     @property

@@ -144,3 +144,44 @@ def test_a_mistake_of_perfkit_costs_its_own_pass(project: Repository) -> None:
     assert "cprofile" in found.summary["problem"]
     assert "ReferenceError: weakly-referenced" in found.summary["problem"]
     assert "in broken" in (project.root / "profiles" / "train.error.txt").read_text()
+
+
+EVALUATES = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+model = nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+training = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8)
+validation = DataLoader(TensorDataset(torch.randn(160, 8)), batch_size=16)
+
+def evaluate(loader, most=100):
+    model.eval()
+    for number, (batch,) in enumerate(loader):
+        if number == most:
+            break
+        with torch.no_grad():
+            model(batch)
+    model.train()
+
+for epoch in range(2):
+    for number, (batch,) in enumerate(training):
+        model(batch).sum().backward()
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+        if number == 4:
+            evaluate(validation, most=3)
+    evaluate(validation)
+    evaluate(training)
+"""
+
+
+def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
+    """Its loader may run with gradients on, in the middle of an epoch, and be the one that trains."""
+    found = profile(project, EVALUATES, "--passes", "clean", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 8} == found.steps
+    assert 2 * 64 == found.summary["passes"][0]["samples"]

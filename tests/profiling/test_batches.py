@@ -1,0 +1,105 @@
+"""Batches count for the step that they were trained with; those of evaluations count for none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perfkit.profiling.batches import BatchesOfSteps, StepBatches
+
+
+class Loader:
+    """An iterator that tells of each of its batches of four samples, and of its end."""
+
+    def __init__(self, seen: BatchesOfSteps, batches: int) -> None:
+        self._seen, self._left = seen, batches
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if not self._left:
+            self._seen.end(self)
+            raise StopIteration
+        self._left -= 1
+        self._seen.give(self, 4)
+        return self._left
+
+
+@pytest.fixture
+def seen() -> BatchesOfSteps:
+    """Return what has seen nothing yet."""
+    return BatchesOfSteps()
+
+
+def step(seen: BatchesOfSteps) -> StepBatches:
+    """Make a backward pass and an optimizer's step."""
+    seen.end_backward()
+    return seen.end_step()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_evaluation_that_ends_counts_for_no_step(seen: BatchesOfSteps, whole: bool) -> None:  # noqa: FBT001 (a parameter of a test)
+    """Neither where its loader is exhausted nor where its loop is left early."""
+    training = Loader(seen, 9)
+    found = []
+    for _ in training:
+        found.append(step(seen))
+        for number, _ in enumerate(Loader(seen, 5)):
+            if not whole and number == 2:
+                break
+
+    assert [StepBatches(batches=1, samples=4)] * 9 == found
+
+
+def test_an_evaluation_whose_iterator_stays_counts_for_no_step(seen: BatchesOfSteps) -> None:
+    """A loader with persistent workers keeps its iterator, which gave more than the loop's own since."""
+    training, evaluation = Loader(seen, 9), Loader(seen, 100)
+    found = []
+    for _ in training:
+        found.append(step(seen))
+        for _, _ in zip(range(3), evaluation, strict=False):
+            pass
+
+    assert [StepBatches(batches=1, samples=4)] * 9 == found
+
+
+def test_loaders_side_by_side_all_count(seen: BatchesOfSteps) -> None:
+    """Each gives a batch to the same backward pass."""
+    found = [step(seen) for _ in zip(Loader(seen, 3), Loader(seen, 3), strict=True)]
+
+    assert [StepBatches(batches=1, samples=8)] * 3 == found
+
+
+def test_accumulated_and_prefetched_batches_all_count(seen: BatchesOfSteps) -> None:
+    """Four at once for four backward passes, and one ahead of the loop with the end before the last pass."""
+    ahead = Loader(seen, 12)
+    for _ in range(3):
+        for _ in [next(ahead) for _ in range(4)]:
+            seen.end_backward()
+        assert StepBatches(batches=4, samples=16) == seen.end_step()
+
+    ahead = Loader(seen, 3)
+    next(ahead)
+    total = 0
+    for _ in range(3):
+        next(ahead, None)
+        total += step(seen).samples or 0
+    assert 12 == total
+
+
+def test_a_step_after_the_loop_takes_all_of_its_batches(seen: BatchesOfSteps) -> None:
+    """Full-batch descent adds the gradients of a whole epoch up."""
+    for _ in Loader(seen, 5):
+        seen.end_backward()
+
+    assert StepBatches(batches=5, samples=20) == seen.end_step()
+
+
+def test_a_step_without_a_backward_pass_takes_what_was_given(seen: BatchesOfSteps) -> None:
+    """Gradients may come from torch.func, which no backward pass tells of."""
+    training = Loader(seen, 2)
+    next(training)
+
+    assert StepBatches(batches=1, samples=4) == seen.end_step()
