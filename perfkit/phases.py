@@ -1,7 +1,8 @@
-"""``perfkit.phase``: names a part of a training step that no hook can see."""
+"""``perfkit.phase`` names a part of a training step that no hook can see; ``mark_step`` ends a step."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Protocol
@@ -43,3 +44,41 @@ def listen_to_phases(listener: PhaseListener) -> Callable[[], None]:
     """Have a listener hear of every phase from now on; return what ends that."""
     _listeners.append(listener)
     return lambda: _listeners.remove(listener)
+
+
+class _MarkedSteps:
+    """Who counts the steps that a program marks, and whether it marks any."""
+
+    count: Callable[[], None] | None = None
+    announced = False
+
+
+def announce_steps() -> None:
+    """Say that the program marks where its steps end: then nothing else ends one."""
+    _MarkedSteps.announced = True
+
+
+def mark_step() -> None:
+    """End a step, where somebody counts them."""
+    if _MarkedSteps.count is not None:
+        _MarkedSteps.count()
+
+
+def count_marked_steps(count: Callable[[], None]) -> None:
+    """Have ``count`` called at the end of each marked step in this process, and not in its forks."""
+    _MarkedSteps.count = count
+    os.register_at_fork(after_in_child=_stop_counting)
+
+
+def steps_are_announced() -> bool:
+    """Tell whether the program marks where its steps end."""
+    return _MarkedSteps.announced
+
+
+def steps_are_counted() -> bool:
+    """Tell whether somebody counts marked steps, as ``perfkit profile`` does."""
+    return _MarkedSteps.count is not None
+
+
+def _stop_counting() -> None:
+    _MarkedSteps.count = None

@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "perfkit profile train --out first_profile.stat",
             "perfkit profile package.module:function --steps 20",
+            "perfkit profile train.py --step-at train.py:31 --steps 20     (weights updated by hand)",
             "perfkit profile train.py --passes clean,cprofile -- --epochs 1 --lr 0.01",
             "perfkit profile train.py --out first.stat -- model=resnet optimizer.lr=0.01     (hydra)",
             "perfkit profile notebooks/finetune.ipynb",
@@ -81,7 +82,15 @@ def profile(
             "--out", metavar="FILE", help="The .stat file; default: TARGET.stat among the profiles."
         ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="End each pass after this many optimizer steps.")] = None,
+    steps: Annotated[int | None, typer.Option(help="End each pass after this many steps.")] = None,
+    step_at: Annotated[
+        str | None,
+        typer.Option(
+            "--step-at",
+            metavar="FILE:LINE",
+            help="End a step where this line is reached, not with an optimizer's step.",
+        ),
+    ] = None,
     passes: Annotated[
         str | None,
         typer.Option(
@@ -137,6 +146,7 @@ def profile(
         stall_limit_s=stall_limit,
         out=out or usual_place(target, project),
         steps=steps,
+        step_at=step_at,
         passes=names,
         lines=tuple(lines or ()),
         trace_all=trace_all,

@@ -121,6 +121,7 @@ def _time(spec: TrialSpec, call: Call) -> TrialResult:
     """Run the target with no other hook than one a step, after the memory was cleared."""
     _put_memory_in_order()
     meter = Meter(limit=None, report=lambda _: False, loaders=True)
+    meter.prepare()
     returned: list[object] = []
 
     def run() -> None:

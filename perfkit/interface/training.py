@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from perfkit.errors import UsageError
 from perfkit.jobs.training import TrainingRecord
+from perfkit.phases import announce_steps, mark_step, steps_are_counted
 from perfkit.profiling.training import OptimizerSteps, StepPlan
 
 Batch = TypeVar("Batch")
@@ -28,7 +29,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
 
     An ``Accelerator`` tells its rank, its precision and its accumulation. These, the batch's size and what
     ``work`` says are how much work a step is: other amounts begin a new history. No error in here stops the
-    training: it is told in a line.
+    training: it is told in a line. Under ``perfkit profile`` nothing is filed: the steps are those of the
+    profile.
 
     Raises:
         UsageError: the name is empty, or a number makes no sense.
@@ -57,6 +59,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
             self._take_from(accelerator)
         self._optimizers = OptimizerSteps()
         self._begun = False
+        announce_steps()
 
     def __call__(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches of a loader; each turn of the loop in which an optimizer stepped ends a step."""
@@ -79,6 +82,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
         """End a step by hand, and begin the next one."""
         self._begin()
         self._optimizers.taken()
+        mark_step()
         self._record.end_step()
         if self._record.is_over:
             self._optimizers.end()
@@ -95,6 +99,8 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     def finish(self) -> None:
         """File what was measured until now, unless that was done before, and say so in a line."""
         self._optimizers.end()
+        if steps_are_counted():
+            return
         self._record.finish()
         self._record.tell()
         atexit.unregister(self.finish)
@@ -124,6 +130,7 @@ class training:  # noqa: N801 (used like a keyword: ``run = perfkit.training("re
     def _begin(self) -> None:
         if not self._begun:
             self._begun = True
-            atexit.register(self.finish)
             self._optimizers.begin()
-            self._record.begin(rank=self._rank, ranks=self._ranks)
+            if not steps_are_counted():
+                atexit.register(self.finish)
+                self._record.begin(rank=self._rank, ranks=self._ranks)

@@ -212,6 +212,7 @@ def profile(
     *,
     out: Folder | None = None,
     steps: int | None = None,
+    step_at: str | None = None,
     passes: Passes | None = None,
     lines: Sequence[str] = (),
     trace_all: bool = False,
@@ -225,6 +226,7 @@ def profile(
 
     ``target`` is a configured name, "package.module:function" or a script, and ``arguments`` what that finds
     in sys.argv. ``out`` is the .stat file; the other files lie beside it. ``wait_s`` is in seconds.
+    ``step_at`` is "FILE:LINE", the line that ends a step where no optimizer of torch's does.
     All passes but that of lines are made by default, without torch only clean and cprofile.
 
     Raises:
@@ -238,6 +240,7 @@ def profile(
         arguments=tuple(arguments),
         out=usual_place(target, project) if out is None else Path(out),
         steps=steps,
+        step_at=step_at,
         passes=None if passes is None else tuple(passes),
         lines=tuple(lines),
         trace_all=trace_all,

@@ -20,6 +20,7 @@ from perfkit.profiling.launch import PassLauncher, output_tail, run_pass
 from perfkit.profiling.lines import choose_functions
 from perfkit.profiling.save import SCHEMA_VERSION, encode_summary
 from perfkit.profiling.side_by_side import run_side_by_side
+from perfkit.profiling.step_lines import training_loop
 from perfkit.profiling.stragglers import find_straggler
 from perfkit.reading.files import read_profile
 from perfkit.reading.trace_phases import backward_nodes
@@ -133,6 +134,7 @@ def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes
     for name in run.passes:
         made = _make_pass(scene, name, [one.result for one in whole], of_target)
         problem = made.result.problem
+        _check_steps(run, made.result.summary)
         if name in ("clean", "counts") and (problem is None or not whole):
             record(made.recorded)
         if problem is None:
@@ -148,6 +150,24 @@ def _make_passes(scene: _Scene, record: Callable[[PassResult], None]) -> _Passes
                 break
     artifact = f"{run.name}{PARTIAL}" if of_target else run.name
     return _Passes(artifact=artifact, made=tuple(whole), failures=tuple(failures), of_target=of_target)
+
+
+def _check_steps(run: SettledProfile, summary: PassSummary | None) -> None:
+    """Refuse a pass that saw none of the steps that it was to end after, before it is recorded."""
+    if summary is None or summary.steps or (run.request.steps is None and run.step_at is None):
+        return
+    if run.step_at is not None:
+        raise NotMeasuredError(
+            f"{run.request.step_at} was not reached, so {run.target.name} made no step;"
+            " give --step-at a line that each step runs"
+        )
+    script = Path(run.target.place)
+    loop = training_loop(script) if script.suffix == ".py" else None
+    line = "FILE:LINE" if loop is None else f"{_shown(script)}:{loop}"
+    raise NotMeasuredError(
+        f"no optimizer's step was seen in {run.target.name}, so --steps {run.request.steps} ended nothing;"
+        f" where it updates its weights by hand, name a line that each step runs: --step-at {line}"
+    )
 
 
 def _make_pass(
@@ -211,6 +231,7 @@ def _spec(run: SettledProfile, name: PassName, folder: Path, earlier: Sequence[P
         known_steps=known[0] if known else None,
         trace_all=request.trace_all,
         lines=tuple(place for place in request.lines if place != AUTO),
+        step_at=run.step_at,
         line_entries=_line_entries(request, name, earlier),
         environment_reader=_ENVIRONMENT_READER,
     )
@@ -326,6 +347,7 @@ def _configuration(run: SettledProfile) -> dict[str, str]:
         "trace": "all steps" if request.trace_all else "a window of steps",
         "own": ",".join(run.project.config.own),
         "lines": ",".join(request.lines),
+        **({} if request.step_at is None else {"step_at": request.step_at}),
         **({} if request.ranks is None else {"ranks": str(request.ranks)}),
     }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.processes.targets import LoadedTarget, load_target, prepare_process, wrong_code
+from perfkit.processes.targets import CodeChange, LoadedTarget, load_target, prepare_process, wrong_code
 from perfkit.profiling.exchange import (
     DONE,
     STEPS_FILE,
@@ -32,6 +32,7 @@ from perfkit.profiling.instruments import INSTRUMENTS, Instrument, own_code_of
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import OwnCode
 from perfkit.profiling.rank_process import become_rank, leave_rank, no_group
+from perfkit.profiling.step_lines import marked_code
 from perfkit.records import Environment, PassSummary
 
 _REPORT_EVERY_S = 0.5
@@ -127,9 +128,6 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
     instrument = INSTRUMENTS[spec.name](spec)
     prepare_process(spec.target.place, spec.arguments, root=Path(spec.root))
     redirect_hydra(Path(spec.folder) / _HYDRA_FOLDER)
-    loaded = _load(spec, instrument)
-    if isinstance(loaded, Problem):
-        return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
     # An earlier pass, which had no profiler, has counted the samples already.
     first = spec.known_steps is None
     alone: list[Problem] = []
@@ -144,7 +142,11 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
         instrument.start_step()
         return waited
 
-    meter = Meter(limit=instrument.step_limit, report=report, loaders=first)
+    meter = Meter(limit=instrument.step_limit, report=report, loaders=first, step_at=spec.step_at)
+    meter.prepare()
+    loaded = _load(spec, instrument)
+    if isinstance(loaded, Problem):
+        return PassResult(problem=_proven(loaded, spec), environment=_environment(spec))
     reporter.wait()
     summary = _watch(spec, instrument, loaded.call, meter)
     found = PassResult(version=loaded.version, environment=_environment(spec))
@@ -159,13 +161,21 @@ def _make_pass(spec: PassSpec, reporter: Reporter) -> PassResult:
 
 def _load(spec: PassSpec, instrument: Instrument) -> LoadedTarget | Problem:
     try:
-        loaded = load_target(spec.target.place, change_code=instrument.change_code)
+        loaded = load_target(spec.target.place, change_code=_change_of_code(spec, instrument))
         instrument.prepare()
     except UsageError as error:
         return Problem(kind="usage", message=str(error))
     except BaseException as error:  # noqa: BLE001 (whatever the user's module does when imported)
         return _failure(error, spec)
     return loaded
+
+
+def _change_of_code(spec: PassSpec, instrument: Instrument) -> CodeChange:
+    """Return what makes the code to be run of a script's own."""
+    step_at, script = spec.step_at, Path(spec.target.place)
+    if step_at is None or not spec.target.is_script or os.path.realpath(script) != step_at.file:
+        return instrument.change_code
+    return lambda _: instrument.change_code(marked_code(step_at, script))
 
 
 def _watch(

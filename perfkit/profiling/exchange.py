@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from perfkit.agent.counting.model import Counts
+from perfkit.profiling.step_lines import StepLine
 from perfkit.profiling.targets import Target
 from perfkit.records import (
     Balance,
@@ -51,6 +52,7 @@ class PassSpec:
     ``known_steps`` is how many optimizer steps an earlier pass saw. ``environment_reader`` names, as
     "module:function", what is called at the end of the pass: settings are known only where torch is loaded.
     ``line_entries`` are functions of an earlier cProfile whose lines are to be timed, ``lines`` named ones.
+    ``step_at`` is the line that ends a step in place of an optimizer.
     ``from_root`` runs the target as if it were started there. ``rank_place`` makes the process one rank of a
     distributed loop.
     """
@@ -70,6 +72,7 @@ class PassSpec:
     environment_reader: str | None = None
     from_root: bool = False
     rank_place: RankPlace | None = None
+    step_at: StepLine | None = None
 
     @property
     def started_in(self) -> Path:

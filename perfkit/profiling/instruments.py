@@ -17,7 +17,7 @@ from perfkit.agent.counting.tensors import TensorWatch
 from perfkit.agent.thread_profile import profile_of_this_thread
 from perfkit.agent.training import COUNTED_STEP, last_iterations
 from perfkit.errors import NotMeasuredError, UsageError
-from perfkit.phases import listen_to_phases
+from perfkit.phases import listen_to_phases, steps_are_announced
 from perfkit.profiling.balance.clock import PhaseClock, choose_clock
 from perfkit.profiling.balance.hooks import hook_collectives, hook_loggers, hook_torch
 from perfkit.profiling.balance.memory import PeakWatch
@@ -257,8 +257,9 @@ class TorchProfile(Clean):
         self.profiled_from = 0 if self._all else self._window.begin
         self._profiler = self._new_profiler()
         self._is_running = False
+        self._step_at = spec.step_at
         # The first optimizer of a class settles what its steps call, and a module may make one when imported.
-        call_after_each_step(self._end_step)
+        call_after_each_step(self._after_optimizer_step)
 
     def run(self, call: _Call) -> object:
         """Call under torch.profiler, with the phases that the user names as ranges of the trace."""
@@ -290,6 +291,19 @@ class TorchProfile(Clean):
             ) from error
         write_operators(self._profiler.key_averages(), self._place.with_name(operators), steps=watched)
         return Findings(files=(trace, operators))
+
+    def end_step(self) -> None:
+        """End a step of the trace that no optimizer ends."""
+        if self._is_marked:
+            self._end_step()
+
+    @property
+    def _is_marked(self) -> bool:
+        return self._step_at is not None or steps_are_announced()
+
+    def _after_optimizer_step(self) -> None:
+        if not self._is_marked:
+            self._end_step()
 
     def _end_step(self) -> None:
         if not self._is_running:

@@ -1,4 +1,4 @@
-"""The light meter that runs in every pass: optimizer steps, samples and the wait for data."""
+"""The light meter that runs in every pass: steps, samples and the wait for data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import Any
 
 from perfkit.agent.clock import DeviceEvent, accelerator_in_use
 from perfkit.extras import is_installed
+from perfkit.phases import count_marked_steps, steps_are_announced
 from perfkit.profiling.batches import BatchesOfSteps
+from perfkit.profiling.step_lines import StepLine, call_at
 from perfkit.records import PassName, PassSummary
 
 _Next = Callable[[Any], Any]
@@ -32,7 +34,10 @@ class _Mark:
 
 
 class Meter:
-    """Counts optimizer steps and training samples of this process between ``start`` and ``finish``.
+    """Counts steps and training samples of this process between ``start`` and ``finish``.
+
+    An optimizer's step ends a step, unless the program marks its steps, or ``step_at`` names the line that
+    ends one.
 
     Loaders are watched only where that is asked for, since the watch adds its own frames to a profile.
     The cost is one public optimizer hook a step, a flag for each backward pass, and two clock reads and a
@@ -41,8 +46,16 @@ class Meter:
     ``report`` is called after each step, and returns whether it kept the loop waiting meanwhile.
     """
 
-    def __init__(self, *, limit: int | None, report: Callable[[int], bool], loaders: bool) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int | None,
+        report: Callable[[int], bool],
+        loaders: bool,
+        step_at: StepLine | None = None,
+    ) -> None:
         self._limit = limit
+        self._step_at = step_at
         self._loaders = loaders
         self._report = report
         self._begins = [_Mark(time.perf_counter(), None)]
@@ -52,6 +65,14 @@ class Meter:
         self._wait_s = 0.0
         self._workers: int | None = None
         self._nested = False
+
+    def prepare(self) -> None:
+        """Listen for marked steps; modules that are imported later may mark them."""
+        if self._step_at is None:
+            count_marked_steps(self._on_step)
+        else:
+            count_marked_steps(lambda: None)
+            call_at(self._step_at, self._on_step)
 
     def start(self) -> None:
         """Hook the optimizers and loaders, where there is torch, and start the clock."""
@@ -78,14 +99,24 @@ class Meter:
             data_workers=self._workers,
             profiled_from=profiled_from,
             on_device=last is not None,
+            marked=self._is_marked,
         )
 
     @property
     def steps(self) -> int:
-        """Optimizer steps seen so far."""
+        """Steps seen so far."""
         return len(self._ends)
 
-    def _on_step(self, *_: object) -> None:
+    @property
+    def _is_marked(self) -> bool:
+        """Whether something else than an optimizer ends a step."""
+        return self._step_at is not None or steps_are_announced()
+
+    def _on_optimizer_step(self, *_: object) -> None:
+        if not self._is_marked:
+            self._on_step()
+
+    def _on_step(self) -> None:
         end = _Mark(time.perf_counter(), _recorded_event())
         self._ends.append(end)
         self._samples = _sum(self._samples, self._batches.end_step().samples)
@@ -98,7 +129,7 @@ class Meter:
     def _watch_steps(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
-        hook = register_optimizer_step_post_hook(self._on_step)
+        hook = register_optimizer_step_post_hook(self._on_optimizer_step)
         # A forked process that trains by itself is not this training loop.
         os.register_at_fork(after_in_child=hook.remove)
 

@@ -87,10 +87,11 @@ class Balance:
 class PassSummary:
     """One pass over a training loop, in a process of its own.
 
-    ``total_s`` is the target's wall time; ``step_s`` holds the time between the ends of consecutive
-    optimizer steps (the first from the target's start), in measured order. ``data_wait_s`` is the part of
-    ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the largest
-    number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
+    ``total_s`` is the target's wall time; ``step_s`` holds the time between the ends of consecutive steps
+    (the first from the target's start), in measured order. An optimizer's step ends one, unless the steps
+    were ``marked``: by a line of the program, or by ``perfkit.training`` in it. ``data_wait_s`` is the part
+    of ``total_s`` spent in a DataLoader's ``next``, None where none was iterated; ``data_workers`` the
+    largest number of worker processes such a loader had. The profiler watched from step ``profiled_from`` on.
     ``on_device`` says that an accelerator was in use.
     """
 
@@ -102,10 +103,11 @@ class PassSummary:
     data_workers: int | None = None
     profiled_from: int = 0
     on_device: bool = False
+    marked: bool = False
 
     @property
     def steps(self) -> int:
-        """The number of optimizer steps that the pass saw."""
+        """The number of steps that the pass saw."""
         return len(self.step_s)
 
     @property
@@ -116,7 +118,7 @@ class PassSummary:
 
     @property
     def typical_step_s(self) -> float | None:
-        """The median of ``typical_steps``; None where no optimizer step was seen."""
+        """The median of ``typical_steps``; None where no step was seen."""
         return statistics.median(self.typical_steps) if self.step_s else None
 
     @property

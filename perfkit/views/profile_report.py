@@ -103,7 +103,11 @@ def waiting_share(summary: ProfileSummary) -> float | None:
 
 def _headline(summary: ProfileSummary) -> str:
     main = summary.main_pass
-    steps = "" if _has_no_torch(summary) else f", {counted(main.steps, 'optimizer step')}"
+    steps = (
+        ""
+        if _has_no_torch(summary)
+        else f", {counted(main.steps, 'step' if main.marked else 'optimizer step')}"
+    )
     lines = [f"{summary.target}: {human_seconds(main.total_s)} in all{steps}"]
     if summary.ranks:
         lines[0] += f", {counted(len(summary.ranks), 'rank')}"
@@ -522,7 +526,10 @@ def _warnings(summary: ProfileSummary) -> Iterator[str]:
             " pip install 'perfkit[torch]' for code that trains"
         )
     elif main.steps == 0:
-        yield "no optimizer step was seen in this process: there is no time per step"
+        yield (
+            "no optimizer step was seen in this process: there is no time per step; where weights are updated"
+            " by hand, name a line that each step runs: --step-at FILE:LINE"
+        )
     elif main.steps < _FEW_STEPS:
         yield (
             f"only {counted(main.steps, 'step')}, the set-up in the first: totals of profiles with different"

@@ -185,3 +185,98 @@ def test_batches_of_an_evaluation_are_no_samples(project: Repository) -> None:
     assert 0 == found.code, found.error
     assert {"clean": 8} == found.steps
     assert 2 * 64 == found.summary["passes"][0]["samples"]
+
+
+# A language model whose weights are updated by hand, in a module of its own, as many tutorials have it.
+BY_HAND = """
+import torch
+from torch import nn
+
+def train(model, batches, rate=0.1):
+    for start in range(0, batches.size(0) - 1, 4):
+        data, goals = batches[start : start + 4], batches[start + 1 : start + 5]
+        model.zero_grad()
+        loss = nn.functional.cross_entropy(model(data[: len(goals)]).flatten(0, 1), goals.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.25)
+        for weights in model.parameters():
+            weights.data.add_(weights.grad, alpha=-rate)
+
+def main():
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10))
+    train(model, torch.randint(10, (41, 2)))
+"""
+
+
+def test_steps_that_no_optimizer_makes_end_in_exit_code_4(project: Repository) -> None:
+    """The message has the line to name and nothing is recorded; without --steps the whole run is profiled."""
+    script = f"{BY_HAND}\nmain()\n"
+    found = profile(project, script, "--steps", "4")
+
+    assert 4 == found.code
+    assert {} == found.summary
+    assert "--step-at train.py:6" in found.error
+    assert not Ledger(project.root / "benchmarks" / "ledger").rows()
+
+    whole = profile(project, script, "--passes", "clean", "--no-ledger")
+    assert (0, {"clean": 0}) == (whole.code, whole.steps)
+
+
+@pytest.mark.parametrize("line", [6, 13])
+def test_a_line_ends_the_steps_of_updates_by_hand(project: Repository, line: int) -> None:
+    """The loop's own line and one in it do, in a module that a script imports, in every pass."""
+    project.commit({"lib/model.py": BY_HAND})
+    script = "from lib.model import main\nmain()\n"
+    given = ("--step-at", f"lib/model.py:{line}", "--steps", "4")
+    found = profile(project, script, *given, "--passes", "clean,balance,counts,cprofile,torch,memory")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 4, "balance": 4, "counts": 3, "cprofile": 4, "torch": 4, "memory": 4} == found.steps
+    assert all(one["marked"] for one in found.summary["passes"])
+    assert found.summary["counts"]["counts"]
+    assert {"4"} == {
+        row.outcome.benchmark.params["steps"]
+        for row in Ledger(project.root / "benchmarks" / "ledger").rows()
+        if "model.py" in row.outcome.benchmark.params["step_at"]
+    }
+
+
+@pytest.mark.parametrize("place", ["train.py", "train.py:0", "train.py:3", "train.py:900", "none.py:1"])
+def test_a_line_without_a_statement_is_a_mistake(project: Repository, place: str) -> None:
+    """It is found before anything is measured."""
+    found = profile(project, BY_HAND.lstrip(), "--step-at", place)
+
+    assert 2 == found.code
+    assert "--step-at" in found.error
+
+
+MARKED = """
+import perfkit, torch
+
+model = torch.nn.Linear(8, 1)
+one, two = (torch.optim.SGD([weights], lr=0.01) for weights in model.parameters())
+loader = torch.utils.data.DataLoader(torch.ones(24, 8), batch_size=2)
+run = perfkit.training("marked", warmup=0, steps=3, balance=0)
+for number, batch in enumerate(run(loader)):
+    model(batch).sum().backward()
+    if number % 2:
+        one.step()
+        two.step()
+        model.zero_grad()
+for _ in range(2):
+    model(torch.ones(2, 8)).sum().backward()
+    for weights in model.parameters():
+        weights.data.add_(weights.grad, alpha=-0.01)
+    run.step()
+"""
+
+
+def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository) -> None:
+    """Two optimizers and accumulated gradients are one step, as is ``run.step()``; nothing else is filed."""
+    found = profile(project, MARKED, "--passes", "clean,torch", "--trace-all")
+
+    assert 0 == found.code, found.error
+    assert {"clean": 8, "torch": 8} == found.steps
+    assert 24 == found.summary["passes"][0]["samples"]
+    rows = Ledger(project.root / "benchmarks" / "ledger").rows()
+    assert {"profile"} == {row.source for row in rows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from perfkit.identity import new_run_id
 from perfkit.jobs.profiles.settle import SettledProfile
@@ -58,6 +59,9 @@ def _outcomes(run: SettledProfile, result: PassResult) -> list[Outcome]:
         params["ranks"] = str(run.request.ranks)
     if run.request.steps is not None:
         params["steps"] = str(run.request.steps)
+    if run.step_at is not None:
+        # The line's number changes with every other edit, and with it the history would end.
+        params["step_at"] = f"{Path(run.step_at.file).name}: {run.step_at.text}"
     benchmark = Benchmark(name=f"profile:{run.target.name}", version=result.version, params=params)
     problem, summary = result.problem, result.summary
     if problem is not None:

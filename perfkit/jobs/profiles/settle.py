@@ -17,6 +17,7 @@ from perfkit.machine.facts import read_machine
 from perfkit.measure.clock import utc_now
 from perfkit.processes.notebooks import is_notebook
 from perfkit.profiling.ranks import check_port
+from perfkit.profiling.step_lines import StepLine, find_step_line
 from perfkit.profiling.targets import Target, resolve_target
 from perfkit.records import Commit, Machine, PassName
 from perfkit.repo.commits import read_commit
@@ -48,6 +49,7 @@ class ProfileRequest:
     """What is to be profiled and where the results go.
 
     ``out`` names the ``.stat`` file; the other artifacts lie beside it. ``steps`` ends each pass early.
+    ``step_at`` is "FILE:LINE", the line that ends a step in place of an optimizer.
     ``passes`` None stands for the default ones, of which those that watch torch need it installed.
     Without ``ledger`` nothing is recorded there, and a project without commits can be profiled too.
     ``wait_s`` is how long to wait for another perfkit, None for as long as it takes. ``ranks`` processes of
@@ -59,6 +61,7 @@ class ProfileRequest:
     out: Path
     arguments: tuple[str, ...] = ()
     steps: int | None = None
+    step_at: str | None = None
     passes: tuple[PassName, ...] | None = None
     lines: tuple[str, ...] = ()
     trace_all: bool = False
@@ -92,6 +95,7 @@ class SettledProfile:
     commit: Commit | None
     machine: Machine
     recorded_at: datetime
+    step_at: StepLine | None = None
 
     @property
     def name(self) -> str:
@@ -108,6 +112,7 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
     target = resolve_target(request.target, project, folder=Path.cwd(), notebooks=True)
     _check_ranks(request, target)
     passes = _passes(request)
+    step_at = None if request.step_at is None else find_step_line(request.step_at, Path.cwd())
     out = _output_file(request.out, ranks=request.ranks or 1)
     recorded = request.ledger is not None and "clean" in passes
     commit = _commit(out, project, required=recorded, ranks=request.ranks or 1)
@@ -122,6 +127,7 @@ def settle(request: ProfileRequest, project: Project) -> SettledProfile:
         commit=commit,
         machine=read_machine(),
         recorded_at=utc_now(),
+        step_at=step_at,
     )
 
 
