@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 
 from perfkit.errors import UsageError
-from perfkit.processes.targets import LoadedTarget, load_function, load_target
+from perfkit.factorial.command_lines import CommandLine
+from perfkit.processes.targets import is_hydra_main, load_function, load_target
 from perfkit.profiling.targets import Target
 from perfkit.records.experiments import Level, level_text
 
@@ -25,24 +26,29 @@ Call = Callable[[], object]
 _COMMAND_LINES = ("argv", "args")
 
 
-def load_bound(target: Target, arguments: Mapping[str, Level]) -> Call:
+def load_bound(target: Target, arguments: Mapping[str, Level], template: str | None = None) -> Call:
     """Import a target and return its call with these arguments.
 
     A function takes them by keyword, or as the fields of a dataclass if that is its only parameter; a script
-    and a function of a command line take them as options, "--name value", a true one as "--name" alone.
+    and a function of a command line take them as options, spelled by the template or as their source has
+    them.
 
     Raises:
         UsageError: there is no such target, it takes no such argument, or refuses the value of one.
     """
     if target.is_script:
         loaded = load_target(target.place, change_code=lambda code: code)
-        return functools.partial(_run_script, loaded, target.place, _options(arguments))
+        words = CommandLine(Path(target.place), template).words(arguments)
+        return functools.partial(_run_with, loaded.call, target.place, words)
     function = load_function(target.place)
+    if is_hydra_main(function):
+        words = CommandLine(_file_of(function), template).words(arguments)
+        return functools.partial(_run_with, function, target.place, words)
     parameters = _parameters(function, target.place)
     if len(parameters) == 1:
         name, parameter = next(iter(parameters.items()))
         if name in _COMMAND_LINES:
-            return functools.partial(function, _options(arguments))
+            return functools.partial(function, CommandLine(_file_of(function), template).words(arguments))
         kind = _configuration(_hints(function).get(name, parameter.annotation))
         if kind is not None:
             return functools.partial(function, _configured(kind, arguments, target.place))
@@ -63,20 +69,17 @@ def call_to_its_end(call: Call) -> object:
         return None
 
 
-def _run_script(loaded: LoadedTarget, place: str, options: Sequence[str]) -> object:
-    sys.argv = [place, *options]
-    return loaded.call()
+def _run_with(call: Call, place: str, words: Sequence[str]) -> object:
+    sys.argv = [place, *words]
+    return call()
 
 
-def _options(arguments: Mapping[str, Level]) -> list[str]:
-    options = []
-    for name, level in arguments.items():
-        option = f"--{name.replace('_', '-')}"
-        if level is True:
-            options.append(option)
-        elif level is not False:
-            options += [option, level_text(level)]
-    return options
+def _file_of(function: Callable[..., object]) -> Path | None:
+    """Return the file that a function is written in, None where it is in none."""
+    try:
+        return Path(inspect.getfile(inspect.unwrap(function)))
+    except (TypeError, ValueError):
+        return None
 
 
 def _parameters(function: Callable[..., object], place: str) -> Mapping[str, inspect.Parameter]:

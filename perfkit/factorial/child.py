@@ -30,6 +30,7 @@ from perfkit.identity import source_version
 from perfkit.processes.targets import load_function, prepare_process, wrong_code
 from perfkit.profiling.exchange import Problem
 from perfkit.profiling.failure import describe_exit, describe_failure
+from perfkit.profiling.hydra_outputs import redirect_hydra
 from perfkit.profiling.meter import EnoughSteps, Meter, import_torch
 from perfkit.profiling.own_code import find_own_code
 from perfkit.profiling.targets import Target
@@ -47,6 +48,7 @@ def main(spec_file: str) -> None:
     assert spec is not None  # noqa: S101 (the parent has just written it)
     import_torch()
     prepare_process(spec.target.place, (), root=Path(spec.root))
+    redirect_hydra(Path(spec.folder) / "hydra")
     write_record(_proven(_do(spec), Path(spec.root)), Path(spec.folder) / RESULT_FILE)
 
 
@@ -60,7 +62,7 @@ def _proven(found: TrialResult, root: Path) -> TrialResult:
 
 def _do(spec: TrialSpec) -> TrialResult:
     try:
-        call = [load_bound(spec.target, arguments) for arguments in spec.arguments][spec.number]
+        call = [load_bound(spec.target, each, spec.template) for each in spec.arguments][spec.number]
         reset_settings(spec.threads)
         return _look(spec, call) if spec.task == "look" else _time(spec, call)
     except UsageError as error:

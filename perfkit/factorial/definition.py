@@ -15,6 +15,7 @@ import msgspec
 from perfkit.bounded import read_text
 from perfkit.config import nearest_key, parse_percent
 from perfkit.errors import UsageError
+from perfkit.factorial.command_lines import check_template
 from perfkit.records.experiments import Experiment, Factor, Level, level_text
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -43,6 +44,7 @@ class _Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     warmup: str = "0.5s"
     limit: str = "10min"
     threads: int | None = None
+    argument: str | None = None
 
 
 def read_experiment(file: Path) -> Experiment:
@@ -173,6 +175,8 @@ def _parse(text: str, *, place: str, name: str) -> Experiment:
         said = msgspec.convert(document, _Definition)
     except msgspec.ValidationError as error:
         raise UsageError(f"{place}: {_reworded(error)}") from error
+    if said.argument is not None:
+        check_template(said.argument, place=place)
     experiment = Experiment(
         name=said.name or name,
         target=said.target,
@@ -189,6 +193,7 @@ def _parse(text: str, *, place: str, name: str) -> Experiment:
         warmup_s=parse_duration(said.warmup, key=f"{place}: warmup"),
         limit_s=parse_duration(said.limit, key=f"{place}: limit"),
         threads=said.threads,
+        argument=said.argument,
     )
     return checked(experiment, place=place)
 

@@ -24,6 +24,7 @@ class TrialSpec:
     """What one process does with one variant: check its first steps, or time it.
 
     ``arguments`` are those of every variant, all checked before anything runs; ``number`` says which is run.
+    ``template`` spells an argument of a command line; None leaves that to the program's source.
     ``environment_reader`` names, as "module:function", what tells the settings at the end.
     """
 
@@ -39,6 +40,7 @@ class TrialSpec:
     warmup_s: float = 0.0
     threads: int | None = None
     environment_reader: str = ""
+    template: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from perfkit.measure.environment import fixed_environment
 from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.profiling.exchange import OUTPUT_FILE, Problem
 from perfkit.temporary import temporary_folder
+
+# What a parser of options does after its message, for one.
+_ENDED_ITSELF = re.compile(r" exited with code \d+$")
 
 
 def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float, seed: int) -> TrialResult:
@@ -40,7 +44,16 @@ def run_trial(spec: TrialSpec, *, environment: Mapping[str, str], limit_s: float
             message = f"it took longer than {limit_s:g} s, the experiment's limit"
             return TrialResult(problem=Problem(kind="failed", message=message, status="timeout"))
         found = read_record(folder / RESULT_FILE, TrialResult)
-        return found or TrialResult(problem=_died(ending))
+        return _with_last_words(found, ending) if found else TrialResult(problem=_died(ending))
+
+
+def _with_last_words(found: TrialResult, ending: Ending) -> TrialResult:
+    """Return a result with the last line of a target that ended itself by a number alone."""
+    problem = found.problem
+    if problem is None or not _ENDED_ITSELF.search(problem.message) or not ending.tail:
+        return found
+    said = f"{problem.message}, saying: {ending.tail[-1].strip()}"
+    return replace(found, problem=replace(problem, message=said))
 
 
 def _died(ending: Ending) -> Problem:

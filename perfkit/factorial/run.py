@@ -158,6 +158,7 @@ class ExperimentRun:
             warmup_s=experiment.warmup_s,
             threads=experiment.threads,
             environment_reader=setting.environment_reader,
+            template=experiment.argument,
         )
         return run_trial(spec, environment=setting.variables, limit_s=experiment.limit_s, seed=seed)
 

@@ -73,6 +73,11 @@ def load_function(place: str) -> Callable[..., object]:
         raise UsageError(str(error)) from None
 
 
+def is_hydra_main(function: Callable[..., object]) -> bool:
+    """Tell whether a function is under ``@hydra.main``, which composes its argument from the command line."""
+    return getattr(function, "__globals__", {}).get("__name__") == _HYDRA_MAIN
+
+
 def wrong_code(root: Path) -> str | None:
     """Return a message if this process has loaded other code than that of ``root``, None if it has not."""
     strangers = foreign_modules(root, made_since=STARTED)
@@ -86,8 +91,7 @@ def wrong_code(root: Path) -> str | None:
 
 
 def _check_no_parameters(function: Callable[..., object], place: str) -> None:
-    # What ``@hydra.main`` makes of a function composes the configuration itself, and needs no argument.
-    if getattr(function, "__globals__", {}).get("__name__") == _HYDRA_MAIN:
+    if is_hydra_main(function):
         return
     try:
         signature = inspect.signature(function)

@@ -58,6 +58,8 @@ class Experiment:
         warmup_s: Seconds at the start of each trial that it leaves out as well.
         limit_s: Seconds after which a trial is ended.
         threads: Torch's threads in each trial; None leaves torch's own choice.
+        argument: How a command line takes an argument, such as "--{name}={value}"; None for the spelling
+            found in the target's source.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Experiment:
     warmup_s: float = 0.5
     limit_s: float = 600.0
     threads: int | None = None
+    argument: str | None = None
 
     @property
     def variants(self) -> tuple[Variant, ...]:

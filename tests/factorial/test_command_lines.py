@@ -1,0 +1,204 @@
+"""Arguments are spelled as the program itself spells its options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repositories import Repository, create_repository
+
+from perfkit.errors import UsageError
+from perfkit.factorial.binding import load_bound
+from perfkit.factorial.command_lines import CommandLine
+from perfkit.factorial.definition import read_experiment
+from perfkit.profiling.targets import Target
+from perfkit.records.experiments import Level
+
+ARGPARSE = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("-b", "--batch_size", type=int, default=4)
+parser.add_argument("--log-interval", type=int)
+parser.add_argument("--lr", "--learning-rate", dest="rate", type=float)
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--compiled", action=argparse.BooleanOptionalAction)
+parser.add_argument("--pretrained", type=int, default=1)
+parser.add_argument("--shuffle", type=bool, default=True)
+parser.add_argument("--fused", type=lambda text: text == "True")
+parser.add_argument("-one_dash", type=int)
+"""
+CLICK = """
+import click
+
+@click.command()
+@click.option("--batch_size", default=4)
+@click.option("--amp/--no-amp", default=False)
+@click.option("--quiet", is_flag=True)
+def main(batch_size, amp, quiet):
+    pass
+"""
+ABSL = """
+from absl import flags
+flags.DEFINE_integer("batch_size", 4, "size")
+flags.DEFINE_bool("amp", False, "half")
+"""
+DOCOPT = '''"""Usage: train.py [--batch_size=N] [--amp]"""'''
+BY_HAND = """
+import sys
+for word in sys.argv[1:]:
+    assert word.startswith("--")
+    key, value = word[2:].split("=")
+"""
+GLOBALS = "batch_size = 4\nexec(open('config.py').read())\n"
+OMEGA = "from omegaconf import OmegaConf\nsettings = OmegaConf.from_cli()\n"
+HYDRA = "import hydra\n@hydra.main(config_path=None)\ndef main(config): pass\n"
+FIELDS = "from transformers import HfArgumentParser\n"
+PLAIN = "import sys\nwords = sys.argv\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "words"),
+    [
+        (ARGPARSE, {"batch_size": 8, "log_interval": 2}, "--batch_size 8 --log-interval 2"),
+        (ARGPARSE, {"lr": 0.1, "learning_rate": 0.1}, "--lr 0.1 --learning-rate 0.1"),
+        (ARGPARSE, {"rate": 0.1, "one_dash": 3}, "--learning-rate 0.1 -one_dash 3"),
+        (ARGPARSE, {"amp": True, "compiled": True}, "--amp --compiled"),
+        (ARGPARSE, {"amp": False, "compiled": False}, "--no-compiled"),
+        (ARGPARSE, {"pretrained": False, "fused": False}, "--pretrained 0 --fused False"),
+        (ARGPARSE, {"pretrained": True, "shuffle": True}, "--pretrained 1 --shuffle True"),
+        (ARGPARSE, {"unknown_one": 1}, "--unknown-one 1"),
+        (CLICK, {"batch_size": 8, "amp": False, "quiet": True}, "--batch_size 8 --no-amp --quiet"),
+        (ABSL, {"batch_size": 8, "amp": False}, "--batch_size=8 --amp=False"),
+        (DOCOPT, {"batch_size": 8, "amp": True}, "--batch_size 8 --amp"),
+        (BY_HAND, {"batch_size": 8, "amp": False}, "--batch_size=8 --amp=False"),
+        (BY_HAND.replace("--", ""), {"batch_size": 8}, "batch_size=8"),
+        (GLOBALS, {"batch_size": 8, "amp": True}, "--batch_size=8 --amp=True"),
+        (OMEGA, {"batch_size": 8, "model.lr": 0.1}, "batch_size=8 model.lr=0.1"),
+        (HYDRA, {"batch_size": 8, "amp": False}, "batch_size=8 amp=False"),
+        (FIELDS, {"learning_rate": 0.1}, "--learning_rate 0.1"),
+        (PLAIN, {"batch_size": 8, "trainer.max_epochs": 1}, "--batch-size 8 --trainer.max_epochs 1"),
+    ],
+)
+def test_options_are_spelled_as_in_the_source(
+    tmp_path: Path, source: str, arguments: dict[str, Level], words: str
+) -> None:
+    """By argparse, click, absl, a usage text, key=value, or as most parsers would have it."""
+    script = tmp_path / "train.py"
+    script.write_text(source)
+    (tmp_path / "config.py").write_text(BY_HAND)
+
+    assert words.split() == CommandLine(script).words(arguments)
+
+
+def test_false_is_no_text_for_bool(tmp_path: Path) -> None:
+    """``bool("False")`` is true, so argparse takes only the empty text for false."""
+    script = tmp_path / "train.py"
+    script.write_text(ARGPARSE)
+
+    assert ["--shuffle", ""] == CommandLine(script).words({"shuffle": False})
+
+
+def test_options_are_found_where_the_program_imports_them_from(tmp_path: Path) -> None:
+    """In a module beside the script, in a package, or through a relative import; the nearest one counts."""
+    files = {
+        "train.py": "from tools import options\n",
+        "tools/__init__.py": "",
+        "tools/options.py": "from .more import parser\nparser.add_argument('--batch-size')\n",
+        "tools/more.py": "parser.add_argument('--num_workers')\nparser.add_argument('--batch_size')\n",
+        "other.py": "parser.add_argument('--number_of-epochs')\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    words = CommandLine(tmp_path / "train.py").words(
+        {"batch_size": 1, "num_workers": 2, "number_of_epochs": 3}
+    )
+    assert ["--batch-size", "1", "--num_workers", "2", "--number-of-epochs", "3"] == words
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("--{name}={value}", ["--batch_size=8", "--amp=False"]),
+        ("{name}={value}", ["batch_size=8", "amp=False"]),
+        ("-s {name} {value}", ["-s", "batch_size", "8", "-s", "amp", "False"]),
+    ],
+)
+def test_a_template_spells_every_argument(template: str, words: list[str]) -> None:
+    """It decides even where the source has another spelling."""
+    assert words == CommandLine(Path(__file__), template).words({"batch_size": 8, "amp": False})
+
+
+def test_a_template_without_a_place_is_refused(tmp_path: Path) -> None:
+    """The line says what it needs."""
+    file = tmp_path / "lr.toml"
+    file.write_text('target = "train.py"\nargument = "--{name}"\n[factors]\nlr = [1, 2]\n')
+
+    with pytest.raises(UsageError, match=r"lr\.toml: argument needs \{name\} and \{value\}"):
+        read_experiment(file)
+
+
+SCRIPT = """
+import torch
+from option import parser
+
+settings = parser.parse_args()
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    with torch.autocast("cpu", torch.bfloat16, enabled=settings.amp):
+        loss = model(torch.ones(settings.batch_size, 4)).sum()
+    loss.backward()
+    optimizer.step()
+"""
+EXPERIMENT = """
+target = "train.py"
+seed_argument = "seed"
+blocks = 2
+budget = "120s"
+[factors]
+batch_size = [2, 3]
+[fixed]
+amp = true
+"""
+
+
+def _run(tmp_path: Path, experiment: str) -> subprocess.CompletedProcess[str]:
+    project = Repository(tmp_path, create_repository(tmp_path))
+    option = (
+        f"{ARGPARSE}parser.add_argument('--seed', type=int)\nparser.add_argument('--epochs', choices=['1'])\n"
+    )
+    project.commit({"train.py": SCRIPT, "option.py": option, "size.toml": experiment})
+    command = [sys.executable, "-m", "perfkit", "experiment", "run", "size.toml"]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def test_an_experiment_reaches_options_with_underscores(tmp_path: Path) -> None:
+    """All trials run; whether their times differ is another question."""
+    done = _run(tmp_path, EXPERIMENT)
+
+    assert done.returncode in {0, 3}, done.stderr
+    assert "failed" not in done.stderr
+
+
+def test_what_a_parser_refuses_is_told_in_its_words(tmp_path: Path) -> None:
+    """Every variant fails, and the line has the parser's own message."""
+    done = _run(tmp_path, f"{EXPERIMENT}epochs = 7\n")
+
+    assert 4 == done.returncode
+    assert "argument --epochs: invalid choice: '7'" in done.stderr
+
+
+def test_a_function_of_a_command_line_is_read_in_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module declares the options."""
+    (tmp_path / "spelled_program.py").write_text(f"{ARGPARSE}\ndef main(argv):\n    return argv\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    target = Target(name="main", place="spelled_program:main")
+
+    assert ["--batch_size", "8"] == load_bound(target, {"batch_size": 8})()
