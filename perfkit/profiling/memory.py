@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import linecache
+import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -79,6 +80,7 @@ class MemoryWatch:
     def end_step(self) -> None:
         """End a step and begin the next one."""
         self._watching.on = False
+        _clear_lookups()
         gc.collect()
         self._allocated.append(self._memory.allocated())
         self._alive.append(self._memory.alive())
@@ -136,6 +138,17 @@ class MemoryWatch:
     def _leave_process(self) -> None:
         self._watching.on = False
         self._python.leave_process()
+
+
+def _clear_lookups() -> None:
+    """Clear the interpreter's cache of attributes, which keeps the names that were looked up last.
+
+    Torch makes such a name anew at each operator that this watch sees, in the line that called it: until the
+    cache is full, that line seems to keep some of them in each step.
+    """
+    clear = getattr(sys, "_clear_internal_caches", None) or getattr(sys, "_clear_type_cache", None)
+    if clear is not None:
+        clear()
 
 
 @contextlib.contextmanager

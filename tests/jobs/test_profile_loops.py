@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -280,3 +281,42 @@ def test_steps_that_perfkit_training_marks_are_the_profiles(project: Repository)
     assert 24 == found.summary["passes"][0]["samples"]
     rows = Ledger(project.root / "benchmarks" / "ledger").rows()
     assert {"profile"} == {row.source for row in rows}
+
+
+# Nothing of a step stays, or what ``KEPT`` stands for.
+KEEPS = """
+import torch
+
+model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+history = [None] * 100
+for step in range(20):
+    out = model(torch.randn(256, 64))
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    KEPT
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "leaks"),
+    [
+        ("loss.item()", set()),
+        ("history[step] = out.detach()", {"train.py:8"}),
+        ("history[step] = bytearray(2000)", {"train.py:13"}),
+    ],
+)
+def test_only_what_a_loop_keeps_grows(project: Repository, kept: str, leaks: set[str]) -> None:
+    """The names that torch looks up under the watch are not the loop's; small leaks are still found."""
+    found = profile(project, KEEPS.replace("KEPT", kept), "--passes", "memory", "--no-ledger")
+
+    assert 0 == found.code, found.error
+    grown = {}
+    for line in found.summary["memory"]["lines"]:
+        after = line["alive"][1:]
+        if all(low < high for low, high in itertools.pairwise(after)):
+            grown[line["place"]] = (after[-1] - after[0]) / (len(after) - 1)
+    assert leaks == set(grown)
+    assert all(1000 < each < 5000 for each in grown.values())
