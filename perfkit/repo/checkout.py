@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from perfkit import records
 from perfkit.config import Project
 from perfkit.errors import SideNotMeasuredError
+from perfkit.repo.filtered import StoredFile, bring_filtered, refuse_stored
 from perfkit.repo.folders import copy_folder
 from perfkit.repo.generated import bring_generated, bring_versions, write_missing_versions
 from perfkit.repo.preparing import prepare_root
@@ -74,15 +75,19 @@ def checkouts(
     Raises:
         RepositoryError: a side cannot be checked out or copied.
         ConfigError: a pattern matches nothing.
-        NotMeasuredError: ``prepare`` failed.
+        NotMeasuredError: ``prepare`` failed, or the content of a file that git stores through a filter,
+            such as that of Git LFS, is not to be had.
     """
     with worktree_folder(_repositories(pair)) as folder:
+        stored: dict[records.Side, list[StoredFile]] = {name: [] for name in records.SIDES}
         warnings = [
-            f"{name}: {lack}" for name in records.SIDES for lack in _lay_out(pair.side(name), folder / name)
+            f"{name}: {lack}"
+            for name in records.SIDES
+            for lack in _lay_out(pair.side(name), folder / name, stored[name])
         ]
         for name in records.SIDES:
             python = pythons.get(name, sys.executable)
-            made = _make_ready(pair.side(name), name, folder / name, generated, python)
+            made = _make_ready(pair.side(name), name, folder / name, generated, python, stored[name])
             warnings += [f"{name}: {sentence}" for sentence in made]
         yield Roots(base=folder / "base", head=folder / "head", warnings=tuple(warnings))
 
@@ -99,7 +104,9 @@ def lay_out_commit(top: Path, commit: records.Commit, root: Path, generated: Gen
         NotMeasuredError: it has no folder of the project, or the command that makes it ready failed.
     """
     side, told = Side(kind="commit", commit=commit, source=top), commit.sha[:_SHA_DIGITS]
-    return (*_lay_out(side, root), *_make_ready(side, "head", root, generated, sys.executable, told=told))
+    stored: list[StoredFile] = []
+    sentences = list(_lay_out(side, root, stored))
+    return (*sentences, *_make_ready(side, "head", root, generated, sys.executable, stored, told=told))
 
 
 def _make_ready(
@@ -108,12 +115,14 @@ def _make_ready(
     root: Path,
     generated: Generated | None,
     python: str,
+    stored: Sequence[StoredFile],
     *,
     told: str | None = None,
 ) -> Iterator[str]:
     """Give a root what is generated, and yield a sentence on what was used again and what is stood in for.
 
-    ``told`` is what an error calls the root, by default its side.
+    A command that makes it ready has to write the files in ``stored``. ``told`` is what an error calls the
+    root, by default its side.
     """
     if side.kind != "directory":
         bring_versions(side.source, root)
@@ -138,6 +147,7 @@ def _make_ready(
             )
             if again is not None:
                 yield again
+    refuse_stored(stored, side=name, told=told or name)
     if side.kind != "directory":
         for path in write_missing_versions(root):
             yield f"{path} is written by a build that was not run, so it says version 0.0.0"
@@ -148,14 +158,20 @@ def _repositories(pair: SidePair) -> list[Path]:
     return list(dict.fromkeys(side.source for side in sides))
 
 
-def _lay_out(side: Side, root: Path) -> Iterator[str]:
-    """Make the root of a side, and yield a sentence for each submodule that stays empty."""
+def _lay_out(side: Side, root: Path, stored: list[StoredFile]) -> Iterator[str]:
+    """Make the root of a side, and yield a sentence for each submodule that stays empty.
+
+    Files that git stores through a filter and whose content was found nowhere are appended to ``stored``.
+    """
     if side.kind == "directory":
         copy_folder(side.source, root)
         return
     add_worktree(side.source, side.commit.sha, root)
+    lacking, sentences = bring_filtered(side.source, root)
+    stored += lacking
+    yield from sentences
     if side.kind == "commit":
-        yield from fill_recorded(side.source, root, side.commit.sha)
+        yield from fill_recorded(side.source, root, side.commit.sha, stored)
     else:
         lay_working_tree(side.source, root)
-        yield from fill_as_they_are(side.source, root)
+        yield from fill_as_they_are(side.source, root, stored)

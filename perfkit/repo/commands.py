@@ -35,6 +35,8 @@ _READING = {
     # Lines about signatures would come among those that are asked for.
     "log.showSignature": "false",
 }
+# These commands put files through the repository's filters, which are programs, to compare or hash them.
+_FILTERING = ("diff", "diff-files", "hash-object")
 # A checkout holds the commit's files as they were committed, and all of them.
 _WRITING = {
     **_READING,
@@ -77,13 +79,15 @@ def outside_repository(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in _REPOSITORY_VARIABLES}
 
 
-def run_git(place: Path, *arguments: str) -> str:
-    """Return what a git command printed in ``place``.
+def run_git(place: Path, *arguments: str, index: Path | None = None) -> str:
+    """Return what a git command printed in ``place``; no filter of the repository runs.
+
+    ``index`` takes the place of the repository's own index.
 
     Raises:
         RepositoryError: it failed.
     """
-    return _checked(place, arguments, _run(place, arguments, _settings(place, arguments)))
+    return _checked(place, arguments, _run(place, arguments, _settings(place, arguments), _with_index(index)))
 
 
 def run_git_checkout(
@@ -100,8 +104,8 @@ def run_git_checkout(
     Raises:
         RepositoryError: it failed.
     """
-    variables = {**(variables or {}), **({} if index is None else {"GIT_INDEX_FILE": str(index)})}
     settings = {**_WRITING, **_filters_off(place)}
+    variables = {**(variables or {}), **_with_index(index)}
     return _checked(place, arguments, _run(place, arguments, settings, variables, given))
 
 
@@ -111,20 +115,21 @@ def try_git(place: Path, *arguments: str) -> str | None:
     return None if done.returncode else os.fsdecode(done.stdout).strip()
 
 
-def list_with_git(place: Path, *arguments: str) -> list[str]:
-    """Return the entries that a git command printed, each ended by a NUL.
+def list_with_git(place: Path, *arguments: str, index: Path | None = None) -> list[str]:
+    """Return the entries that a git command printed, each ended by a NUL, as ``run_git`` does.
 
     Raises:
         RepositoryError: it failed.
     """
-    return run_git(place, *arguments).split("\0")[:-1]
+    return run_git(place, *arguments, index=index).split("\0")[:-1]
 
 
-def _settings(place: Path, arguments: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the settings of a command; where git may read files of the working tree, filters may run."""
-    if _reading_only.get() and arguments[0] in {"diff", "hash-object"}:
-        return {**_READING, **_filters_off(place)}
-    return _READING
+def _with_index(index: Path | None) -> dict[str, str]:
+    return {} if index is None else {"GIT_INDEX_FILE": str(index)}
+
+
+def _settings(place: Path, arguments: tuple[str, ...]) -> dict[str, str]:
+    return {**_READING, **(_filters_off(place) if arguments[0] in _FILTERING else {})}
 
 
 def _options(command: str) -> tuple[str, ...]:

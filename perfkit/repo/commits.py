@@ -15,11 +15,13 @@ import git
 from perfkit.errors import RepositoryError
 from perfkit.records import Commit
 from perfkit.records.history import CommitFacts
-from perfkit.repo.commands import protected, run_git, try_git
+from perfkit.repo.commands import list_with_git, protected, run_git, try_git
+from perfkit.repo.filtered import unchanged_files
 from perfkit.repo.folders import OUTPUTS
 
 COMMIT_VARIABLE = "PERFKIT_COMMIT"
 _SHA = re.compile(r"[0-9a-f]{40}")
+# Without the programs that a repository may name for its diffs.
 
 
 def read_commit(start: Path, *, ignored: Sequence[Path] = ()) -> Commit:
@@ -211,7 +213,12 @@ def _tracked_changes(repository: git.Repo, ignored: Sequence[Path]) -> str:
     inside = [path.resolve() for path in ignored if path.resolve().is_relative_to(top)]
     exclusions = [f":(exclude,top){path.relative_to(top).as_posix()}" for path in inside if path != top]
     exclusions += [f":(exclude,top,glob)**/{name}/**" for name in sorted(OUTPUTS)]
-    return run_git(top, "diff", "HEAD", "--binary", "--", ":/", *exclusions).removesuffix("\n")
+    places = ("--", ":/", *exclusions)
+    changed = list_with_git(top, "diff", "HEAD", "--name-only", "--no-renames", "-z", *places)
+    if not changed:
+        return ""
+    same = [f":(exclude,top,literal){name}" for name in unchanged_files(top, "HEAD", changed)]
+    return run_git(top, "diff", "HEAD", "--binary", *places, *same).removesuffix("\n")
 
 
 def commit_facts(start: Path, shas: Iterable[str]) -> dict[str, CommitFacts]:

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from perfkit.repo.commands import list_with_git, run_git, run_git_checkout, try_git
+from perfkit.repo.filtered import StoredFile, bring_filtered
 from perfkit.repo.working_tree import SUBMODULE_MODE, is_initialised, lay_working_tree, submodules
 from perfkit.temporary import temporary_folder
 
 
-def fill_recorded(source: Path, target: Path, sha: str, *, within: str = "") -> Iterator[str]:
+def fill_recorded(
+    source: Path, target: Path, sha: str, stored: list[StoredFile], *, within: str = ""
+) -> Iterator[str]:
     """Fill the submodules of a commit, and theirs, as it records them.
 
     Args:
         source: the user's checkout of the repository, whatever commit it is at.
         target: a checkout of the commit.
         sha: the commit.
+        stored: files whose content was found nowhere are appended here.
         within: the name of the submodule that ``source`` is, for messages.
 
     Yields:
@@ -27,12 +31,18 @@ def fill_recorded(source: Path, target: Path, sha: str, *, within: str = "") -> 
         if lack:
             yield lack
         else:
-            _export(source / name, recorded, target / name)
-            yield from fill_recorded(source / name, target / name, recorded, within=f"{within}{name}/")
+            yield from _export(source / name, recorded, target / name, stored)
+            yield from fill_recorded(
+                source / name, target / name, recorded, stored, within=f"{within}{name}/"
+            )
 
 
-def fill_as_they_are(source: Path, target: Path, *, within: str = "") -> Iterator[str]:
+def fill_as_they_are(
+    source: Path, target: Path, stored: list[StoredFile], *, within: str = ""
+) -> Iterator[str]:
     """Fill the submodules of the working tree, and theirs, as they are now, uncommitted changes too.
+
+    Files whose content was found nowhere are appended to ``stored``.
 
     Yields:
         A sentence for each submodule that could not be filled.
@@ -43,9 +53,10 @@ def fill_as_they_are(source: Path, target: Path, *, within: str = "") -> Iterato
         if lack:
             yield lack
         else:
-            _export(submodule, run_git(submodule, "rev-parse", "HEAD").strip(), target / name)
+            head = run_git(submodule, "rev-parse", "HEAD").strip()
+            yield from _export(submodule, head, target / name, stored)
             lay_working_tree(submodule, target / name)
-            yield from fill_as_they_are(submodule, target / name, within=f"{within}{name}/")
+            yield from fill_as_they_are(submodule, target / name, stored, within=f"{within}{name}/")
 
 
 def _recorded(source: Path, sha: str) -> list[tuple[str, str]]:
@@ -69,9 +80,15 @@ def _lack(submodule: Path, sha: str, name: str) -> str | None:
     return None
 
 
-def _export(submodule: Path, sha: str, target: Path) -> None:
+def _export(submodule: Path, sha: str, target: Path, stored: list[StoredFile]) -> list[str]:
     """Write the files of a submodule's commit; `git archive` would obey export-ignore and leave some out."""
     with temporary_folder() as folder:
         index = folder / "index"
         run_git_checkout(submodule, "read-tree", sha, index=index)
         run_git_checkout(submodule, "checkout-index", "--all", "--force", f"--prefix={target}/", index=index)
+        if not target.is_dir():
+            return []
+        git_folder = Path(run_git(submodule, "rev-parse", "--absolute-git-dir").strip())
+        lacking, sentences = bring_filtered(submodule, target, git_folder=git_folder, index=index)
+        stored += lacking
+        return sentences

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from perfkit.records import Commit
 from perfkit.repo.commands import list_with_git, run_git
 from perfkit.repo.commits import read_commit
+from perfkit.repo.filtered import unchanged_files
 from perfkit.repo.folders import OUTPUTS, hash_files
 from perfkit.repo.placing import put_file, remove_file
 
@@ -134,7 +135,9 @@ def changed_since(top: Path, sha: str, *, until: str | None = None) -> list[str]
     """
     options = ["--name-only", "-z", "--no-renames", "--no-relative"]
     commits = [sha] if until is None else [sha, until]
-    return list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")
+    names = list_with_git(top, "diff", *options, "--ignore-submodules=all", *commits, "--")
+    same = frozenset(unchanged_files(top, sha, names)) if until is None else frozenset()
+    return [name for name in names if name not in same]
 
 
 def untracked_files(top: Path) -> list[str]:

@@ -106,7 +106,7 @@ def test_hooks_filters_and_settings_have_no_say(two: Repository) -> None:
         path = two.root / ".git/hooks" / hook
         path.write_text(f"#!/bin/sh\necho hooked >> {two.root.parent}/hooked\n")
         path.chmod(0o755)
-    two.git.git.sparse_checkout("set", "--no-cone", "/a.py")
+    two.git.git.sparse_checkout("set", "--no-cone", "/a.py", "/d.*")
     with two.git.config_writer() as config:
         config.set_value('filter "loud"', "smudge", "tr xy ab")
         config.set_value('filter "gone"', "process", "no-such-program")
