@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import NoReturn, cast
 
 from .asv_suite import AsvFolder, AsvPlugin
+from .caches import built_elsewhere, part_caches
 from .channel import Channel, Message
 from .conductor import RemoteConductor
 from .imports import point_imports
@@ -40,6 +41,7 @@ def run_child(assignment: Message, descriptor: int) -> NoReturn:
     status = 1
     try:
         _settle(assignment["temporary"])
+        os.environ.update(part_caches(assignment["caches"], os.environ))
         _measure(assignment, channel)
         status = 0
     except BaseException:  # noqa: BLE001 (a child ends here whatever happened; its log has the traceback)
@@ -80,7 +82,9 @@ def _measure(assignment: Message, channel: Channel) -> None:
     if strangers:
         channel.send({"kind": "done", "foreign": strangers})
         return
-    report = functools.partial(_report, root, origins, before)
+    own = [root, *origins, Path(assignment["temporary"]).parent]
+    built = functools.partial(built_elsewhere, own, began=assignment["began"], oldest=assignment["oldest"])
+    report = functools.partial(_report, root, origins, before, built)
     if assignment["training"] is not None:
         steps = count_steps(assignment["training"], root=root, steps=assignment["steps"])
         channel.send({"kind": "trained", **steps})
@@ -193,11 +197,13 @@ def _run_session(plugin: ChildPlugin, assignment: Message, root: Path) -> None:
         plugin.tell_listing([])
 
 
-def _report(root: Path, origins: Sequence[Path], before: Collection[str]) -> Message:
+def _report(
+    root: Path, origins: Sequence[Path], before: Collection[str], built: Callable[[], dict[str, str]]
+) -> Message:
     """Return the proof of which code ran, and what this process imported since it got its assignment."""
     return {
         "kind": "done",
-        "foreign": foreign_modules(root, origins, made_since=STARTED),
+        "foreign": {**built(), **foreign_modules(root, origins, made_since=STARTED)},
         "loaded": loaded_files(root),
         "libraries": _libraries(before, root),
         "torch": read_torch_settings(),

@@ -139,7 +139,15 @@ def foreign_files(loaded: Mapping[str, str], root: Path) -> dict[str, str]:
 def foreign_in_words(foreign: Mapping[str, str]) -> str:
     """Return a sentence that names the first of the modules that came from elsewhere, and its file."""
     name, file = min(foreign.items())
+    if is_native(foreign):
+        return f"wrong code loaded: {file} was built outside of the checkout, where both sides may find it"
     return f"wrong code imported: {name} came from {file}"
+
+
+def is_native(foreign: Mapping[str, str]) -> bool:
+    """Tell whether the first of what came from elsewhere is a native library and no module."""
+    name, file = min(foreign.items())
+    return Path(file).name == name
 
 
 def loaded_files(root: Path) -> tuple[str, ...]:
@@ -156,6 +164,13 @@ def loaded_own(root: Path, origins: Sequence[Path] = ()) -> frozenset[str]:
         _top(name)
         for name, file in _loaded_files().items()
         if _top(name) in names and _holds(places, name) and not _is_standard(name, file)
+    )
+
+
+def is_installed(file: str) -> bool:
+    """Tell whether a file lies in an environment or in the standard library."""
+    return any(part in _INSTALLED for part in Path(file).parts) or any(
+        file.startswith(f"{prefix}/") for prefix in _PREFIXES
     )
 
 

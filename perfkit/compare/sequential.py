@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from perfkit.agent.provenance import foreign_in_words, is_native
 from perfkit.compare.budget import Candidate, Forecast, share_out
 from perfkit.errors import NotMeasuredError
 from perfkit.measure.clock import utc_now
@@ -450,10 +451,15 @@ def prove_code(reports: Mapping[Side, SideReport]) -> None:
     """Check that times and counts are those of the sides' own code.
 
     Raises:
-        NotMeasuredError: a module of the code under test came from elsewhere.
+        NotMeasuredError: a module of the code under test came from elsewhere, or a native library did.
     """
     for side, report in reports.items():
         if report.foreign:
+            if is_native(report.foreign):
+                raise NotMeasuredError(
+                    f"{foreign_in_words(report.foreign)}, on {side}; remove it, and build it below the"
+                    " checkout or in $TORCH_EXTENSIONS_DIR, which is a folder of each side"
+                )
             name, file = min(report.foreign.items())
             raise NotMeasuredError(
                 f"wrong code imported on {side}: {name} came from {file}; nothing measured with it was"

@@ -187,6 +187,7 @@ def open_sides(
             plants=scope.plants,
             changed=_changed_code(project, pair, roots),
             interpreters=interpreters,
+            committed=_committed(pair),
         )
         folder = laid.base.parent / "launches"
         folder.mkdir()
@@ -282,6 +283,13 @@ def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
     files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
     return changed_code(files, roots.base, roots.head)
+
+
+def _committed(pair: SidePair) -> float | None:
+    """Return when the older side was committed, None where that is not known of both."""
+    times = [pair.side(side).commit.time for side in SIDES]
+    known = [time.timestamp() for time in times if time is not None]
+    return min(known) if len(known) == len(times) else None
 
 
 def _where_it_is(path: Path, project: Project, pair: SidePair) -> str:

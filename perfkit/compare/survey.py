@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from perfkit.agent.provenance import is_native
 from perfkit.compare.cures import Cures
-from perfkit.compare.sequential import ComparedBenchmark
+from perfkit.compare.sequential import ComparedBenchmark, prove_code
 from perfkit.compare.sides import OpenSides
 from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
@@ -118,6 +119,8 @@ def proven(found: Scouted, side: Side) -> Scouted:
         NotMeasuredError: a module of the code under test came from elsewhere.
     """
     if found.report.foreign:
+        if is_native(found.report.foreign):
+            prove_code({side: found.report})
         name, file = min(found.report.foreign.items())
         raise NotMeasuredError(
             f"wrong code imported on {side}: {name} came from {file}, not from the checkout;"

@@ -46,7 +46,9 @@ class Assignment:
     that ``serves`` lists the benchmarks, then forks a child for each launch. A listing says which benchmarks
     may run one of the ``changed`` functions, given by file relative to ``root`` (None for all of a file).
     ``asv`` is the suite of asv of the project, if it has one. With ``training``, a function or script, no
-    benchmark is run: the last of ``steps`` steps is counted.
+    benchmark is run: the last of ``steps`` steps is counted. ``caches`` is the folder in which the side keeps
+    what tools build as it runs. The comparison ``began``, and the ``oldest`` side was committed, at these
+    seconds since the epoch: native libraries built outside of the checkouts since then are refused.
     """
 
     root: str
@@ -57,6 +59,9 @@ class Assignment:
     temporary: str
     log: str
     plants: Mapping[str, float]
+    caches: str
+    began: float
+    oldest: float
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     asv: AsvSuite | None = None
     layout: int = 0

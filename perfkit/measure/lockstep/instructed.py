@@ -81,6 +81,9 @@ class _Run:
             temporary=f"{self._place}/temporary",
             log=f"{self._place}/log",
             plants={},
+            caches=f"{self._place}/caches",
+            began=callgrind.trees.began,
+            oldest=callgrind.trees.oldest,
         )
         return FreshProcesses(
             environment=environment, under=under, interpreters=callgrind.trees.interpreters

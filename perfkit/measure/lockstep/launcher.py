@@ -67,7 +67,8 @@ class MeasuredTrees:
     ``plants`` maps benchmarks to the share by which head is made slower on purpose. ``changed`` are the
     functions that differ between the trees, by file relative to their roots, where that is known.
     ``interpreters`` are those of the sides that are not measured by this process's own. ``asv`` is the suite
-    of asv that both have, if any.
+    of asv that both have, if any. The measuring ``began``, and the older tree was ``committed``, at these
+    seconds since the epoch.
     """
 
     roots: Mapping[Side, Path]
@@ -78,6 +79,13 @@ class MeasuredTrees:
     changed: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     interpreters: Mapping[Side, Interpreter] = field(default_factory=dict)
     asv: AsvSuite | None = None
+    began: float = field(default_factory=time.time)
+    committed: float | None = None
+
+    @property
+    def oldest(self) -> float:
+        """When the code of the oldest tree was written, as far as that is known."""
+        return self.began if self.committed is None else min(self.began, self.committed)
 
     @property
     def apart(self) -> bool:
@@ -406,6 +414,9 @@ class Launcher:
             temporary=str(place),
             log=f"{place}.log",
             plants=self._trees.plants if side == "head" else {},
+            caches=str(self._folder / f"caches-{side}"),
+            began=self._trees.began,
+            oldest=self._trees.oldest,
             layout=self._layout,
             as_is=self._as_is,
         )
