@@ -24,6 +24,7 @@ from .process import draw_layout
 from .provenance import (
     STARTED,
     check_before_import,
+    checkout_around,
     foreign_modules,
     is_library,
     loaded_file,
@@ -82,7 +83,8 @@ def _measure(assignment: Message, channel: Channel) -> None:
     if strangers:
         channel.send({"kind": "done", "foreign": strangers})
         return
-    own = [root, *origins, Path(assignment["temporary"]).parent]
+    around = [checkout_around(root, origin) for origin in origins]
+    own = [root, *around, *origins, Path(assignment["temporary"]).parent]
     built = functools.partial(built_elsewhere, own, began=assignment["began"], oldest=assignment["oldest"])
     report = functools.partial(_report, root, origins, before, built)
     if assignment["training"] is not None:

@@ -44,13 +44,26 @@ def own_part(path: Path, tree: Path) -> Path | None:
 
 
 def counterpart(path: Path, root: Path, origins: Sequence[Path]) -> Path | None:
-    """Return the place in ``root`` that corresponds to ``path`` of an origin, existing or not; else None."""
+    """Return the place that corresponds to ``path`` of an origin, existing or not; else None.
+
+    It lies in ``root``, or in the checkout around it where ``root`` is one of several projects.
+    """
     deepest_first = sorted(origins, key=lambda origin: len(origin.parts), reverse=True)
     for tree in (root, *deepest_first):
         part = own_part(path, tree)
         if part is not None:
-            return root / part
+            return checkout_around(root, tree) / part
     return None
+
+
+@functools.cache
+def checkout_around(root: Path, origin: Path) -> Path:
+    """Return the folder that corresponds to an origin: ``root``, or the top of the checkout around it."""
+    if root != origin:
+        for place in (root, *root.parents):
+            if (place / ".git").exists() and (origin / root.relative_to(place)).is_dir():
+                return place
+    return root
 
 
 def lies_in_origin(path: Path, root: Path, origins: Sequence[Path]) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from perfkit.records import Side
+from perfkit.repo.installed import why_not_found
 from perfkit.repo.preparing import build_command
 from perfkit.repo.sides import SidePair
 from perfkit.repo.working_tree import ignored_files
@@ -70,9 +71,13 @@ class Cures:
                 f"{named}has to be compiled, and tool.perfkit.prepare did not: check that it builds in place"
             )
         else:
+            command = build_command(top)
             words = (
-                f"{named}has to be compiled in each checkout: set prepare = {json.dumps(build_command(top))}"
+                f"{named}has to be compiled in each checkout: set prepare = {json.dumps(command)}"
                 " under [tool.perfkit], or another command that builds in place"
+                if command
+                else f"{named}has to be in each checkout: set prepare under [tool.perfkit] to a command that"
+                " brings it"
             )
         return Cure(words=words, of_checkout=True)
 
@@ -80,9 +85,18 @@ class Cures:
 def _wanted(message: str, top: Path) -> Iterator[str]:
     """Yield the paths of what an import did not find, relative to where modules are imported from."""
     dotted = [match[1] for match in _MODULE.finditer(message)]
-    dotted += [f"{match[2]}.{match[1]}" for match in _NAME.finditer(message)]
+    # A folder of stubs is imported in the place of a compiled module of its name that is missing.
+    for match in _NAME.finditer(message):
+        dotted += [f"{match[2]}.{match[1]}", *([match[2]] if _is_stub(top, match[2]) else [])]
     yield from (name.replace(".", "/") for name in dotted if _is_own(name.partition(".")[0], top))
     yield from (match[1] for match in _FILE.finditer(message) if not match[1].startswith(("/", "..")))
+
+
+def _is_stub(top: Path, module: str) -> bool:
+    """Tell whether a dotted name is a folder of the project's that holds no code."""
+    places = (top, top / "src", *(place for place in top.iterdir() if place.is_dir()))
+    folders = [folder for place in places if (folder := place.joinpath(*module.split("."))).is_dir()]
+    return bool(folders) and not any((folder / "__init__.py").is_file() for folder in folders)
 
 
 def _is_own(name: str, top: Path) -> bool:
@@ -110,4 +124,5 @@ def _not_installed(message: str, top: Path) -> Cure | None:
     match = _MODULE.search(message)
     if match is None or _is_own(match[1].partition(".")[0], top):
         return None
-    return Cure(words=f"install what provides it here: `pip install {match[1].partition('.')[0]}`")
+    install = f"install what provides it here: `pip install {match[1].partition('.')[0]}`"
+    return Cure(words=why_not_found(match[1]) or install)

@@ -9,9 +9,11 @@ import contextlib
 import importlib.metadata
 import os
 import platform
+import shlex
 import shutil
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
@@ -24,8 +26,8 @@ from perfkit.repo.commands import list_with_git, outside_repository, try_git
 from perfkit.repo.folders import hash_files
 from perfkit.temporary import temporary_folder
 
-# What build backends of compiled packages are called by; they build no other way than by an installation.
-_INSTALLED_BY = ("mesonpy", "scikit_build_core", "maturin")
+# Only this build backend can compile in place; all others build for an installation.
+_IN_PLACE = "setuptools"
 SIDE_VARIABLE = "PERFKIT_SIDE"
 # So many builds are kept, the newest, and none that is larger.
 _MOST_KEPT, _MOST_BYTES = 8, 1 << 30
@@ -40,18 +42,47 @@ _NOT_KEPT = {".git", "__pycache__"}
 State = Mapping[str, tuple[int, int, int]]
 
 
-def build_command(folder: Path) -> str:
-    """Return the command that builds the compiled modules of a project in place, as far as one can tell."""
-    try:
-        described = read_text(folder / "pyproject.toml")
-    except OSError:
-        described = ""
-    if any(backend in described for backend in _INSTALLED_BY):
-        target = "src" if (folder / "src").is_dir() else "."
-        return f"pip install --no-deps --no-build-isolation --upgrade --target {target} ."
+def build_backend(folder: Path) -> str | None:
+    """Return the build backend of a project, None where it has none: then there is nothing to build."""
+    backend = _table(_described(folder), "build-system").get("build-backend")
+    has_setup = (folder / "setup.py").is_file()
+    if isinstance(backend, str):
+        # So projects of CMake were built before they had a backend of their own.
+        uses_cmake = has_setup and "skbuild" in read_text(folder / "setup.py", errors="replace")
+        return "skbuild" if uses_cmake and backend.startswith(_IN_PLACE) else backend
+    return _IN_PLACE if has_setup or _table(_described(folder), "build-system") else None
+
+
+def build_command(folder: Path) -> str | None:
+    """Return the command that builds the compiled modules of a project in place, None where nothing does."""
+    backend = build_backend(folder)
+    if backend is None:
+        return None
+    if not backend.startswith(_IN_PLACE):
+        target = shlex.quote(_source_folder(folder))
+        return f"python -m pip install --no-deps --no-build-isolation --upgrade --target {target} ."
     if (folder / "setup.py").is_file():
         return "python setup.py build_ext --inplace"
     return "python -c 'import setuptools; setuptools.setup()' build_ext --inplace"
+
+
+def _source_folder(folder: Path) -> str:
+    """Return the folder that a project's packages lie in, as its backend is told or as is usual."""
+    maturin = _table(_table(_described(folder), "tool"), "maturin")
+    told = maturin.get("python-source")
+    return str(told) if isinstance(told, str) else "src" if (folder / "src").is_dir() else "."
+
+
+def _described(folder: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(read_text(folder / "pyproject.toml"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _table(document: dict[str, object], name: str) -> dict[str, object]:
+    found = document.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def prepare_root(

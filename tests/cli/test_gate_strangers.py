@@ -336,6 +336,22 @@ def test_a_module_that_has_to_be_compiled_is_named(tmp_path: Path, prepare: str,
     assert "accept" not in gated.stderr
 
 
+def test_stubs_beside_a_compiled_module_do_not_hide_that_it_is_missing(tmp_path: Path) -> None:
+    """A checkout imports the folder of stubs: the error names the command that builds the module."""
+    stubbed = {**COMPILED, "pkg/__init__.py": "from pkg._C import f\n", "pkg/_C/__init__.pyi": ""}
+    stubbed["pyproject.toml"] = CONFIGURATION + '[build-system]\nrequires=[]\nbuild-backend = "maturin"\n'
+    project = git_project(tmp_path, {name: text for name, text in stubbed.items() if name != "pkg/_C.c"})
+    (project.root / "pkg/_C.abi3.so").touch()
+    project.commit({"work.py": work(steady=11)})
+
+    gated = project.gate()
+
+    assert (4, {"tests/test_speed.py": "FAILED"}) == (gated.exit_code, gated.verdicts)
+    message = gated.comparisons["tests/test_speed.py"]["message"]
+    assert "set prepare" in message
+    assert "pip install --no-deps" in message
+
+
 ALONE = """
 import socket, subprocess, sys
 taken = socket.socket()
