@@ -15,6 +15,7 @@ from perfkit.jobs.text_files import replace_texts
 from perfkit.processes.commands import run_command
 from perfkit.records.starting import Layout, PlannedFile, StartingPlan
 from perfkit.repo.commands import try_git
+from perfkit.repo.installed import why_not_found
 from perfkit.starting.candidates import find_candidates
 from perfkit.starting.files import (
     benchmark_place,
@@ -152,8 +153,9 @@ def _nothing_called(tried: Tried, layout: Layout) -> str:
     if tried.import_problem:
         why = f"no first benchmark could be made: {tried.import_problem}"
         if "No module named" in tried.import_problem:
-            missing = tried.import_problem.rpartition("named ")[2].strip("'").partition(".")[0]
-            why += f"; install it (`pip install {missing}`) and run `perfkit init` again"
+            missing = tried.import_problem.rpartition("named ")[2].strip("'")
+            install = f"install it (`pip install {missing.partition('.')[0]}`) and run `perfkit init` again"
+            why += f"; {why_not_found(missing) or install}"
     elif tried.tried:
         why = f"none of {tried.tried} functions and classes could be called"
     else:

@@ -149,9 +149,11 @@ def untracked_files(top: Path) -> list[str]:
 
 def ignored_files(top: Path, patterns: Iterable[str]) -> list[str]:
     """Return the files that git ignores and that match one of its own patterns, environments left out."""
-    names = list_with_git(
-        top, "ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", *patterns
-    )
+    wanted = tuple(patterns)
+    if not wanted:
+        # Git would take that for all files.
+        return []
+    names = list_with_git(top, "ls-files", "--others", "--ignored", "--exclude-standard", "-z", "--", *wanted)
     return [name for name in names if "/site-packages/" not in f"/{name}"]
 
 

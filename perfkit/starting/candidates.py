@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.records.starting import Attempt, Candidate, Layout
 from perfkit.repo.commands import try_git
+from perfkit.repo.installed import is_of_another_system
 from perfkit.starting.layout import holds_tests, read_code
 
 # What such functions do is seen elsewhere, in files, on a screen or in a network, or takes a whole training.
@@ -120,6 +121,8 @@ def _read(root: Path, layout: Layout) -> _Code:
                     tree = ast.parse(text)
                 except (SyntaxError, ValueError, RecursionError):
                     continue
+                if _is_for_another_system(tree):
+                    continue
                 code.modules[module] = (file.relative_to(root).as_posix(), tree)
                 code.classes |= {
                     node.name: _class(node) for node in tree.body if isinstance(node, ast.ClassDef)
@@ -145,6 +148,13 @@ def _weight(node: ast.FunctionDef | ast.ClassDef, *, uses_torch: bool) -> int:
     """Return how much a function or class is likely to compute: losses and metrics before plain functions."""
     losses = bool(re.search(r"[Ll]oss|[Dd]istance|[Mm]etric|[Ss]core|[Aa]ttention|[Ee]ncoder", node.name))
     return 2 * uses_torch + losses
+
+
+def _is_for_another_system(tree: ast.Module) -> bool:
+    """Tell whether a module imports, as its first act, one of Python's that this system lacks."""
+    names = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom) and not node.level]
+    return any(map(is_of_another_system, names))
 
 
 def _imports(tree: ast.Module, library: str) -> bool:

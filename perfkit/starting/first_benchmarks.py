@@ -12,6 +12,7 @@ import msgspec
 
 from perfkit.processes.commands import Ending, python_command, run_command
 from perfkit.records.starting import Candidate, FirstBenchmark
+from perfkit.repo.installed import is_of_another_system
 from perfkit.starting.candidates import module_of
 from perfkit.starting.child import Order, Step
 from perfkit.temporary import temporary_folder
@@ -74,7 +75,14 @@ def try_candidates(
         if len(kept) < _ENOUGH and one.candidate.module not in modules:
             kept.append(one)
             modules.add(one.candidate.module)
+    # A module that is meant for another system keeps nobody from measuring the others.
+    problems.sort(key=lambda problem: is_of_another_system(_module_of(problem)))
     return Tried(kept=tuple(kept), tried=tried, import_problem=problems[0] if problems else None)
+
+
+def _module_of(problem: str) -> str:
+    """Return the module that an import did not find, as its message names it."""
+    return problem.rpartition("No module named ")[2].strip("'")
 
 
 def _run(order: Order, limit_s: float) -> tuple[list[Step], Ending]:

@@ -16,7 +16,7 @@ from perfkit.choices import Service
 from perfkit.records.starting import FoundScript, Layout
 from perfkit.repo.commands import list_with_git
 from perfkit.repo.generated import version_files
-from perfkit.repo.preparing import build_command
+from perfkit.repo.preparing import build_backend, build_command
 from perfkit.repo.working_tree import ignored_files
 
 # Folders at the top that hold no code of the project's own.
@@ -54,8 +54,9 @@ _OWN_TESTS = frozenset({"test", "tests", "testing"})
 _NO_MODULES = frozenset({"conftest", "fabfile", "noxfile", "setup", "tasks", "versioneer"})
 _SOURCE_FOLDERS = ("src", "lib", "python")
 _COMPILED = (".so", ".pyd", ".dylib")
-_COMPILED_SOURCES = (".pyx", ".cu", ".rs", ".f90")
-_BUILDERS = ("mesonpy", "scikit_build_core", "maturin")
+_COMPILED_SOURCES = (".c", ".cc", ".cpp", ".cu", ".f90", ".pyx", ".rs")
+# These build backends are for compiled modules.
+_COMPILERS = ("maturin", "mesonpy", "scikit_build_core.build", "skbuild")
 _MEASURES = re.compile(r"def test\w*\([^)]*\bbenchmark(?:_weave)?\b|usefixtures\([\"']benchmark")
 _MAIN = re.compile(r"^if __name__\s*==\s*[\"']__main__[\"']", re.MULTILINE)
 _TRAINERS = (
@@ -227,12 +228,16 @@ def _ignored_code(root: Path, packages: Mapping[str, str], versions: Sequence[st
 
 def _prepare(root: Path, files: Iterable[str], packages: Mapping[str, str]) -> str | None:
     """Return the command that builds the compiled modules of a project, None where it has none."""
+    command = build_command(root)
+    if command is None:
+        return None
     described = "".join(read_code(root / name) or "" for name in ("pyproject.toml", "setup.py"))
     folders = [place for place in packages.values() if (root / place).is_dir()]
     built = ignored_files(root, [f":(glob){folder}/**/*{end}" for folder in folders for end in _COMPILED])
-    compiles = "ext_modules" in described or any(builder in described for builder in _BUILDERS)
+    backend = build_backend(root) or ""
+    compiles = "ext_modules" in described or "ext-modules" in described or backend in _COMPILERS
     has_sources = any(name.endswith(_COMPILED_SOURCES) for name in files)
-    return build_command(root) if built or (compiles and has_sources) else None
+    return command if built or (compiles and has_sources) else None
 
 
 def _is_installable(root: Path) -> bool:

@@ -447,3 +447,77 @@ def test_a_hook_is_added_to_those_that_are_there(repository: Repository) -> None
     after = text_of(plan(repository.root, "pre-commit"), ".pre-commit-config.yaml")
 
     assert after.startswith(f"{before}- repo: local\n  hooks:\n    - id: perfkit-counts\n")
+
+
+@pytest.mark.parametrize("ignored", ["data/x.bin", "libfast.so"])
+def test_nothing_is_built_where_there_is_nothing_to_build(repository: Repository, ignored: str) -> None:
+    """A project of one module without a build backend needs no command, whatever git ignores."""
+    repository.commit(
+        {
+            "pyproject.toml": '[tool.ruff]\nline-length = 100\n[project]\nname = "one"\n',
+            "one.py": "def total(numbers: list[int]) -> int:\n    return sum(numbers)\n",
+            ".gitignore": "data/\n*.so\n",
+        }
+    )
+    place = repository.root / ignored
+    place.parent.mkdir(exist_ok=True)
+    place.write_bytes(b"\0")
+
+    assert "prepare" not in text_of(plan(repository.root), "pyproject.toml")
+
+
+def test_a_module_for_another_system_is_passed_over(repository: Repository) -> None:
+    """It takes no place among what is tried, and nobody is told to install a part of Python."""
+    windows = "import winreg\n" + "".join(
+        f"def {name}(numbers: list[int]) -> int:\n    return sum(numbers)\n" for name in ("one", "two")
+    )
+    failing = "def never(numbers: list[int]) -> int:\n    raise ValueError(numbers)\n"
+    repository.commit(
+        {
+            "pyproject.toml": PROJECT,
+            "widgets/__init__.py": "",
+            "widgets/registry.py": windows,
+            "widgets/keys.py": f"from widgets import registry\n{failing.replace('never', 'key')}",
+            "widgets/others.py": failing,
+        }
+    )
+
+    remarks = " ".join(plan(repository.root).remarks)
+
+    assert "pip install" not in remarks
+    assert "0 functions" not in remarks
+
+    repository.commit({"widgets/good.py": "def total(numbers: list[int]) -> int:\n    return sum(numbers)\n"})
+    assert any("total" in line for line in plan(repository.root).found)
+
+
+BACKENDS = {
+    "maturin": ('build-backend = "maturin"\n[tool.maturin]\npython-source = "python"\n', "--target python ."),
+    "meson": ('build-backend = "mesonpy"\n', "--target . ."),
+    "scikit-build": ('build-backend = "scikit_build_core.build"\n', "--target . ."),
+    "skbuild": ('build-backend = "setuptools.build_meta"\n', "--target . ."),
+    "hatch": ('build-backend = "hatchling.build"\n', "--target . ."),
+    "setuptools": ('build-backend = "setuptools.build_meta"\n', "build_ext --inplace"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_extension_is_built_by_the_projects_own_backend(repository: Repository, backend: str) -> None:
+    """Setuptools builds in place; what another backend builds is installed into the checkout."""
+    table, command = BACKENDS[backend]
+    folder = "python/widgets" if backend == "maturin" else "widgets"
+    files = {
+        "pyproject.toml": f'[build-system]\nrequires = ["maturin", "setuptools"]\n{table}',
+        f"{folder}/__init__.py": "",
+        ".gitignore": "*.so\n",
+    }
+    if backend == "skbuild":
+        files["setup.py"] = "from skbuild import setup\nsetup()\n"
+    repository.commit(files)
+    (repository.root / folder / "_core.abi3.so").write_bytes(b"\0")
+
+    text = text_of(plan(repository.root), "pyproject.toml")
+
+    prepare = next(line for line in text.splitlines() if line.startswith("prepare"))
+    assert prepare.endswith(f'{command}"')
+    assert ("pip install" in prepare) == (backend != "setuptools")
