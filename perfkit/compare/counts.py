@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfkit.agent.counting.model import Counts
 from perfkit.agent.training import COUNTED_STEP
+from perfkit.compare.missing_files import Mend, mend_nothing
 from perfkit.compare.sequential import ComparedBenchmark, prove_code
 from perfkit.compare.survey import Rules, finding_on_failure, under_rules
 from perfkit.config import Project
@@ -70,20 +72,33 @@ class Tally:
 
 
 def count_compared(
-    compared: Sequence[ComparedBenchmark], launcher: Launcher, *, say: Callable[[str], None], decide: bool
+    compared: Sequence[ComparedBenchmark],
+    launcher: Launcher,
+    *,
+    say: Callable[[str], None],
+    decide: bool,
+    mend: Mend = mend_nothing,
 ) -> Tally:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
     Where they do not decide, counts that failed on head alone are missing, with the reason. ``say`` receives
-    the node id of each benchmark before it is counted.
+    the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
+    the failures.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
     """
     known = {one.benchmark.name: one for one in compared}
-    found = count_benchmarks(
-        launcher, tuple(known), limit_s=lambda node: known[node].limit_s, on_benchmark=say
+    count = functools.partial(
+        count_benchmarks,
+        launcher,
+        tuple(known),
+        limit_s=lambda node: known[node].limit_s,
+        on_benchmark=say,
     )
+    found = count()
+    while mend(found.failures):
+        found = count()
     first = {failure.node: failure for failure in reversed(found.failures)}
     counts = {side: dict(found.counts[side]) for side in SIDES}
     if not decide:

@@ -399,6 +399,7 @@ class _Comparing:
                     self.sides.launcher,
                     limit_s=lambda node: self._compared[node].limit_s,
                     check_s=_CHECKED_SHARE * self.method.budget_s,
+                    mend=self.sides.missing.bring,
                 ),
                 own_devices().states,
             ),
@@ -478,7 +479,13 @@ class _Comparing:
             self.progress.say("counting")
             if benchmarks:
                 tallies.append(
-                    count_compared(benchmarks, launcher, say=self._say_counting, decide=not method.timed)
+                    count_compared(
+                        benchmarks,
+                        launcher,
+                        say=self._say_counting,
+                        decide=not method.timed,
+                        mend=self.sides.missing.bring,
+                    )
                 )
             stopped = timing is not None and timing.stopped
             targets = () if stopped else method.targets

@@ -138,7 +138,7 @@ def notes_on(
 
     ``loaded`` are the sides' files that were imported, None where that is not known.
     """
-    yield from (*sides.pair.remarks, *surveyed.notes)
+    yield from (*sides.pair.remarks, *surveyed.notes, *sides.missing.notes())
     yield from _on_environments(sides.environments)
     launcher = sides.launcher
     if launcher.why_no_fork:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import statistics
@@ -12,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from perfkit.agent.session import selection_problem
+from perfkit.compare.missing_files import Mend, MissingFiles, mend_nothing
 from perfkit.compare.target_benchmark import TargetBenchmark, lay_target
 from perfkit.config import AsvSuite, Project
 from perfkit.errors import UsageError
@@ -64,7 +66,8 @@ class Scope:
 class OpenSides:
     """The folders of both sides, the launchers of their processes, and head's suite of asv if it has one.
 
-    ``environments`` are those of the sides, nothing where both are measured in the present one.
+    ``environments`` are those of the sides, nothing where both are measured in the present one. ``missing``
+    links data that checkouts lack.
     """
 
     project: Project
@@ -73,6 +76,7 @@ class OpenSides:
     roots: Roots
     launcher: Launcher
     callgrind: Callgrind
+    missing: MissingFiles
     environments: Environments = field(default_factory=dict)
     asv: AsvSuite | None = None
 
@@ -81,11 +85,19 @@ class LockstepLaunches:
     """Makes launches in lockstep by a launcher; the pace of each benchmark is found in its first one.
 
     ``limit_s`` returns how many seconds a benchmark may send nothing; ``check_s`` are those that a check may
-    take, whether the sides disturb one another on an accelerator.
+    take, whether the sides disturb one another on an accelerator. A launch is made again if ``mend`` did
+    something about its failures.
     """
 
-    def __init__(self, launcher: Launcher, *, limit_s: Callable[[str], float], check_s: float = 0.0) -> None:
-        self._launcher = launcher
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        limit_s: Callable[[str], float],
+        check_s: float = 0.0,
+        mend: Mend = mend_nothing,
+    ) -> None:
+        self._launcher, self._mend = launcher, mend
         self._rules = LaunchRules(launch_s=_LAUNCH_S, limit_s=limit_s, check_s=check_s)
         self._paces: dict[str, Pace] = {}
         self._made = 0
@@ -126,7 +138,10 @@ class LockstepLaunches:
             NotMeasuredError: that of the second attempt was lost as well.
         """
         self._made += 1
-        record = self._launcher.launch(slot, nodes, paces=self._paces, rules=self._rules)
+        launch = functools.partial(self._launcher.launch, slot, nodes, paces=self._paces, rules=self._rules)
+        record = launch()
+        while self._mend(record.failures):
+            record = launch()
         self._measured = len(record.seconds)
         # What a launch that stands alone takes includes the import, which others have from their generation.
         if record.seconds and not self._alone:
@@ -210,6 +225,7 @@ def open_sides(
                 roots=roots,
                 launcher=launcher,
                 callgrind=callgrind,
+                missing=_missing_files(project, scope, roots, folder=laid.base.parent),
                 environments=environments,
                 asv=suite,
             )
@@ -283,6 +299,12 @@ def _changed_code(project: Project, pair: SidePair, roots: Roots) -> ChangedCode
     paths = (PurePosixPath(file) for file in changed_files(pair) or ())
     files = [path.relative_to(folder).as_posix() for path in paths if path.is_relative_to(folder)]
     return changed_code(files, roots.base, roots.head)
+
+
+def _missing_files(project: Project, scope: Scope, roots: Roots, *, folder: Path) -> MissingFiles:
+    target = scope.target
+    script, arguments = (None, ()) if target is None else (target.script, target.arguments)
+    return MissingFiles(source=project.root, roots=roots, folder=folder, script=script, arguments=arguments)
 
 
 def _committed(pair: SidePair) -> float | None:

@@ -83,12 +83,13 @@ def test_{name}(benchmark):
 class TargetBenchmark:
     """A target, the words that follow its script on a command line, and its benchmark's text.
 
-    ``script`` is its path from the project's root, None for a function.
+    ``script`` is its path from the project's root, None for a function, and ``arguments`` are those words.
     """
 
     target: Target
     text: str
     script: str | None = None
+    arguments: tuple[str, ...] = ()
 
 
 def target_benchmark(words: str, project: Project, *, folder: Path) -> TargetBenchmark:
@@ -115,7 +116,7 @@ def target_benchmark(words: str, project: Project, *, folder: Path) -> TargetBen
     target_on(target, project.root, project=project.root)
     script = Path(target.place).relative_to(project.root).as_posix()
     text = _SCRIPT.format(script=script, arguments=arguments, name=called, limit=_LIMIT_S)
-    return TargetBenchmark(target=target, text=_HEADING + text, script=script)
+    return TargetBenchmark(target=target, text=_HEADING + text, script=script, arguments=tuple(arguments))
 
 
 def lay_target(benchmark: TargetBenchmark, roots: Roots) -> None:

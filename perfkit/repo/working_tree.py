@@ -56,7 +56,7 @@ def uncommitted_files(top: Path, *, ignored: Sequence[Path]) -> tuple[list[str],
     )
     inside = submodules(top)
     changed = list_with_git(top, "diff", "--name-only", "-z", "HEAD", "--", *inside) if inside else []
-    code = any(map(is_code, tracked)) or any(PurePath(name).suffix in _CODE for name in untracked)
+    code = any(map(is_code, tracked)) or any(map(is_code_file, untracked))
     return [*tracked, *untracked, *changed], code or bool(changed)
 
 
@@ -64,6 +64,11 @@ def is_code(name: str) -> bool:
     """Tell whether a file may change what a benchmark measures; pages of text and profiles do not."""
     path = PurePath(name)
     return path.suffix not in _NO_CODE and OUTPUTS.isdisjoint(path.parts)
+
+
+def is_code_file(name: str) -> bool:
+    """Tell whether a file is named like code."""
+    return PurePath(name).suffix in _CODE
 
 
 def code_of(top: Path, *, ignored: Sequence[Path], sha: str | None = None) -> str | None:

@@ -96,3 +96,39 @@ def test_a_script_outside_of_the_project_is_refused(project: GitProject, tmp_pat
 
     assert 2 == gated.exit_code
     assert "no commit has it" in gated.stderr
+
+
+READING = """
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    {code}
+    total = sum(map(int, text.split() * 200))
+"""
+READERS = {
+    "ignored": "text = Path('data/train/numbers.txt').read_text()",
+    "beside": "text = Path('../data/train/numbers.txt').read_text()",
+    "by the file": "text = (Path(__file__).parent / 'data/train/numbers.txt').read_text()",
+    "an argument": "text = [file.read_text() for file in Path(sys.argv[1]).glob('*/*.txt')][0]",
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+@pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
+def test_data_that_no_checkout_has_is_linked(tmp_path: Path, how: str, option: tuple[str, ...]) -> None:
+    """What git ignores, or what lies beside the repository, is read by both sides, and a note says so."""
+    script = READING.format(code=READERS[how])
+    project = git_project(tmp_path, {"train.py": script, ".gitignore": "/data\n"})
+    project.commit({"train.py": script.replace("200", "900")})
+    data = (project.root.parent if how == "beside" else project.root) / "data/train"
+    data.mkdir(parents=True)
+    (data / "numbers.txt").write_text("1 2 3\n" * 50)
+
+    words = "train.py data" if how == "an argument" else "train.py"
+    gated = project.gate("--target", words, *option, *SHORT)
+
+    assert "FAILED" not in gated.verdicts.values(), gated.stderr
+    assert ["numbers.txt"] == [path.name for path in data.iterdir()]
+    assert "no checkout has it" in gated.notes
+    assert option or gated.exit_code == 1
