@@ -21,6 +21,7 @@ from .provenance import own_part
 from .reach import Reach, may_run
 from .reports import MESSAGE_LIMIT, judge, last_line
 from .source import source_of
+from .stable_ids import StableIds, without_addresses
 from .state import StateKeeper
 
 _FIXTURES = (FIXTURE_NAME, "benchmark_weave")
@@ -280,7 +281,7 @@ def run_session(plugin: ChildPlugin, *, root: Path, paths: Sequence[str], select
         quiet += without_configuration(Path(os.environ["TMPDIR"]))
     arguments = [*(str(root / path) for path in paths), *places, *quiet, *selection]
     others = [] if plugin.asv is None else [plugin.asv]
-    pytest.main(arguments, plugins=[plugin, StateKeeper(), cache_options, *others])
+    pytest.main(arguments, plugins=[plugin, StateKeeper(), StableIds(), cache_options, *others])
 
 
 def without_configuration(folder: Path) -> list[str]:
@@ -331,7 +332,9 @@ def source_and_params(item: pytest.Item) -> tuple[str, dict[str, str]]:
     if case is not None:
         return case.source, dict(case.params)
     callspec = getattr(item, "callspec", None)
-    params = {name: str(value) for name, value in (callspec.params if callspec else {}).items()}
+    params = {
+        name: without_addresses(str(value)) for name, value in (callspec.params if callspec else {}).items()
+    }
     return source_of(getattr(item, "function", type(item))), params
 
 

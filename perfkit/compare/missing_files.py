@@ -36,7 +36,7 @@ class MissingFiles:
     """Links what failed benchmarks did not find, where git ignores it or it lies beside the repository.
 
     ``source`` is the project in the user's tree and ``roots`` the same in both checkouts, which lie in
-    ``folder``. Where an error names no file, paths of data are looked for in a ``script`` and its ``arguments``.
+    ``folder``. Where an error names no file, paths of data are sought in a ``script`` and its ``arguments``.
     """
 
     source: Path

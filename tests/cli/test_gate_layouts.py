@@ -253,3 +253,39 @@ def test_equal_and_faster_code_passes(tmp_path_factory: pytest.TempPathFactory) 
 def _ratio(gated: Gated, name: str) -> float:
     found = gated.comparisons[name]
     return float(found["head_s"] / found["base_s"])
+
+
+LOSSES = """
+class Loss:
+    def __init__(self, units):
+        self.units = units
+    def __call__(self):
+        return spin(self.units)
+LOSSES = [Loss({units}) for units in range(8, 11)]
+"""
+BY_ADDRESS = """
+import pytest
+from app import LOSSES
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_loss(benchmark, loss):
+    benchmark.pedantic(loss, rounds=5, iterations=20)
+"""
+
+
+def test_ids_with_addresses_are_paired_in_their_order(tmp_path: Path) -> None:
+    """An object more moves all addresses; a benchmark more leaves open which is which."""
+    losses = work() + LOSSES.replace("{units}", "units")
+    project = git_project(tmp_path, {"app.py": losses, "test_app.py": BY_ADDRESS})
+    project.commit({"app.py": losses.replace("LOSSES = [", "OTHER = Loss(7)\nLOSSES = [")})
+    options = ("--margin", "1000%", "--budget", "60")
+
+    gated = project.gate(*options)
+
+    names = [f"test_loss[<app.Loss object>#{number}-of-3]" for number in (1, 2, 3)]
+    assert dict.fromkeys(names, "UNCHANGED") == gated.verdicts, gated.stderr
+    assert 0 == gated.exit_code
+
+    project.commit({"app.py": losses.replace("range(8, 11)", "range(7, 11)")})
+    gated = project.gate(*options)
+    assert {"MISSING", "NEW"} == set(gated.verdicts.values())
+    assert 4 == gated.exit_code
