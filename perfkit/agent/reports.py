@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import pytest
 
 MESSAGE_LIMIT = 300
+# Errors of other processes hold their tracebacks.
+_TRACEBACK = "Traceback (most recent call last):"
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:: |$)")
 
 
 def judge(
@@ -17,10 +21,18 @@ def judge(
         return "ok", None
     if call.excinfo is None:
         return "error", "unknown failure"
-    text = " ".join(str(call.excinfo.value).split())[:MESSAGE_LIMIT]
+    text = str(call.excinfo.value)
     if report.skipped:
-        return "skipped", text
-    return "error", f"{call.excinfo.typename}: {text}"
+        return "skipped", " ".join(text.split())[:MESSAGE_LIMIT]
+    return "error", f"{call.excinfo.typename}: {_shortened(text)}"
+
+
+def _shortened(text: str) -> str:
+    """Return a message in one line; of one that holds a traceback, the line that says what happened."""
+    _, traceback, below = text.rpartition(_TRACEBACK)
+    # Torch adds the frames of its own code to what happened.
+    lines = [line for line in below.splitlines() if _ERROR.match(line)] if traceback else []
+    return " ".join((lines[-1] if lines else text).split())[:MESSAGE_LIMIT]
 
 
 def last_line(report: pytest.CollectReport) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,17 @@ class Process:
     def rests(self) -> bool:
         """Whether it is stopped or over."""
         return self.state in _STOPPED | _ENDED
+
+
+def waits_for_lock(processes: Iterable[Process]) -> bool:
+    """Tell whether one of some processes waits for a file that another one has locked."""
+    try:
+        lines = (_PROC / "locks").read_text().splitlines()
+    except OSError:
+        return False
+    # "1: -> FLOCK ADVISORY WRITE 4711 ..." waits for the line before it.
+    waiting = {fields[5] for line in lines if (fields := line.split())[1] == "->"}
+    return not waiting.isdisjoint(str(process.pid) for process in processes)
 
 
 def tree(leader: int) -> tuple[Process, ...]:

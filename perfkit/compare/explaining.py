@@ -18,7 +18,7 @@ from perfkit.compare.sides import OpenSides
 from perfkit.compare.survey import Survey
 from perfkit.identity import short_run_id
 from perfkit.measure.lockstep.profiled import ProfiledTurn, profile_sides
-from perfkit.measure.lockstep.residency import Residents
+from perfkit.measure.lockstep.residency import IN_USE, Residents
 from perfkit.reading.names import CodeNames
 from perfkit.reading.pstats_file import read_pstats
 from perfkit.records import ABSENT, COLD_AUTOTUNING, COLD_COMPILING, COLD_START, SIDES, Row, Side
@@ -245,9 +245,10 @@ def on_the_device(residents: Residents) -> Iterator[str]:
     for name, why in residents.alone.items():
         by_reason.setdefault(why, []).append(name.rpartition("::")[2])
     for why, names in by_reason.items():
+        alone = "ran alone" if why == IN_USE else "had the device to itself"
         yield (
-            f"{listed(names, _MOST_LISTED)}: each side had the device to itself, and the launches of both"
-            f" alternated, since {why}"
+            f"{listed(names, _MOST_LISTED)}: each side {alone}, and the launches of both alternated,"
+            f" since {why}"
         )
     found = residents.presence
     if found is not None:

@@ -52,19 +52,24 @@ def count_benchmarks(
 
     A benchmark that kills or hangs its process has no counts on that side; new processes count the others,
     those as well that were counted before it, since the process ended without the proof of its code.
-    Where both sides have no room on an accelerator, each is counted alone.
+    Where both sides have no room on an accelerator, or need the same port or lock, each is counted alone.
     """
     alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
     together = [node for node in nodes if node not in alone]
     found: list[CountedSides] = []
     if together or not alone:
         found.append(_count(launcher, together, limit_s, on_benchmark, names))
-    crowded = {one.node for part in found for one in part.failures if one.device_full and len(names) > 1}
+    crowded = {one.node for part in found for one in part.failures if _needs_all(one) and len(names) > 1}
     alone += [node for node in together if node in crowded]
     if not alone:
         return found[0]
     apart = [_count(launcher, alone, limit_s, on_benchmark, [side]) for side in names]
     return _joined(found, apart, crowded)
+
+
+def _needs_all(failure: Failure) -> bool:
+    """Tell whether a benchmark failed because the other side had what it needs."""
+    return failure.device_full or failure.in_use
 
 
 def _joined(
@@ -137,12 +142,13 @@ def count_training(
 ) -> CountedSteps:
     """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
 
-    Where they have no room on an accelerator together, one is counted after the other.
+    Where they have no room on an accelerator together, or need the same port or lock, one is counted after
+    the other.
     """
     wanted = [side for side in SIDES for _ in range(runs)]
     counted = _counted_runs(launcher, places, wanted, steps, limit_s)
     failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
-    if not any(_DEVICE_FULL in one.message for one in failed):
+    if not any(_DEVICE_FULL in one.message or one.in_use for one in failed):
         return counted
     parts = [_counted_runs(launcher, places, [side], steps, limit_s) for side in wanted]
     return CountedSteps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.measure.lockstep.children import Child
 from perfkit.measure.lockstep.pace import Pace, corrected, plan_pace
-from perfkit.measure.lockstep.runner import BenchmarkError, Runner
+from perfkit.measure.lockstep.runner import WAITS_FOR_LOCK, BenchmarkError, Runner
 from perfkit.measure.lockstep.turns import (
     Timing,
     calibrate,
@@ -28,6 +29,13 @@ _GOODBYE_S = 30.0
 NOT_PROVEN = "its process ended without telling which code it had run"
 # One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
 UNPROVEN_IN_A_ROW = 2
+# What libraries call a port or a lock that another process has.
+_IN_USE = re.compile(
+    r"EADDRINUSE|already in use|already locked|is locked\b|unable to lock|could not be acquired"
+    r"|(?:acquire|obtain|get) (?:the |a )?(?:file ?)?lock|BlockingIOError|AlreadyLocked|LockException"
+    rf"|FileExistsError.*\.(?:lock|pid)\b|{WAITS_FOR_LOCK}",
+    re.IGNORECASE,
+)
 # Of so many calls and rounds that a benchmark allows, one may be spent on learning how long they last; where
 # they last so many seconds, a launch takes fewer.
 _MANY_CALLS, _MANY_ROUNDS, _MANY_CALLS_S = 100, 10, 2.0
@@ -50,6 +58,11 @@ class Failure:
     raised: bool = False
     both: bool = False
     device_full: bool = False
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a port or a lock was taken, as by the other side."""
+        return bool(_IN_USE.search(self.message))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ _TOLERATED = 0.005
 _ERRORS = 3.0
 # A side has three blocks of so many turns: without the other one, beside it, and without it again.
 _BLOCKS, _TURNS = 3, 8
+IN_USE = "a port or a lock that they need was taken while both ran"
 _DISTURBS = "the other side on the device disturbs"
 
 
@@ -205,9 +206,9 @@ class Residents:
     def learn(self, record: LaunchRecord) -> list[str]:
         """Return the benchmarks of a launch whose sides have no room together and are to be made again."""
         again = {
-            failure.node: "the device had no memory left while both were there"
+            failure.node: IN_USE if failure.in_use else "the device had no memory left while both were there"
             for failure in record.failures
-            if failure.device_full and failure.node not in self.alone
+            if (failure.device_full or failure.in_use) and failure.node not in self.alone
         }
         for node, timing in record.timings.items():
             if timing.on_device and not timing.alone and node not in self._together:

@@ -9,11 +9,12 @@ from typing import NoReturn
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.agent.clock import DeviceMemory
 from perfkit.agent.cold_start import ColdStart
-from perfkit.agent.tree import read_process
+from perfkit.agent.tree import read_process, waits_for_lock
 from perfkit.measure.lockstep.children import Child
 from perfkit.records import Side, Status
 
 _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
+WAITS_FOR_LOCK = "it waits for a lock on a file"
 _RAN_AGAIN = "began its benchmark again in the same launch, as a plugin that runs tests again may have it"
 
 
@@ -294,6 +295,8 @@ class Runner:
             return self.child.receive(self._limit_s)
         except ChannelTimeoutError as error:
             words = f"gave no sign of life within its limit of {self._limit_s:g} s"
+            if waits_for_lock(self.child.look()):
+                words = f"{words}; {WAITS_FOR_LOCK}"
             raise BenchmarkError(self.side, "timeout", words, fatal=True) from error
         except ChannelClosedError as error:
             raise BenchmarkError(self.side, "error", "", fatal=True) from error
