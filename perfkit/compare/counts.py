@@ -77,13 +77,15 @@ def count_compared(
     *,
     say: Callable[[str], None],
     decide: bool,
+    base_own: Collection[str] | None = None,
     mend: Mend = mend_nothing,
 ) -> Tally:
     """Count each benchmark on both sides at once; where the counts ``decide``, a failure is a finding.
 
     Where they do not decide, counts that failed on head alone are missing, with the reason. ``say`` receives
     the node id of each benchmark before it is counted. All are counted again if ``mend`` did something about
-    the failures.
+    the failures. ``base_own`` are the benchmarks that base has without head's files, None where both sides
+    have all.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
@@ -117,7 +119,9 @@ def count_compared(
         if all(node in counts[side] for side in SIDES)
     )
     findings = (
-        tuple(finding_on_failure(known[node], failure) for node, failure in first.items()) if decide else ()
+        tuple(finding_on_failure(known[node], failure, base_own=base_own) for node, failure in first.items())
+        if decide
+        else ()
     )
     prove_code(found.reports)
     loaded = frozenset(file for report in found.reports.values() for file in report.loaded)

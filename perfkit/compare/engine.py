@@ -388,6 +388,8 @@ class _Comparing:
             error=method.policy.alpha / method.policy.family,
             has_time=lambda: time.monotonic() < until,
             say=lambda node: self.progress.say(f"measuring {node}"),
+            base_own=self.surveyed.base_own,
+            mend=self.sides.missing.bring,
         )
 
     def _time(self) -> SequentialComparison:
@@ -484,6 +486,7 @@ class _Comparing:
                         launcher,
                         say=self._say_counting,
                         decide=not method.timed,
+                        base_own=self.surveyed.base_own,
                         mend=self.sides.missing.bring,
                     )
                 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from perfkit.agent.counting.model import TRACKED, Count, Counts
 from perfkit.compare.counts import CountedPair, Tally
+from perfkit.compare.missing_files import Mend, mend_nothing
 from perfkit.compare.sequential import ComparedBenchmark, prove_code
 from perfkit.compare.survey import finding_on, finding_on_failure
 from perfkit.measure.lockstep.counted import count_benchmarks
@@ -26,11 +28,15 @@ def measure_numbers(
     error: float,
     has_time: Callable[[], bool],
     say: Callable[[str], None],
+    base_own: Collection[str] | None = None,
+    mend: Mend = mend_nothing,
 ) -> Tally:
     """Measure each number on both sides at once, in launches of its own, until it is decided.
 
     A tracked value that repeats to the digit in two launches and is alike on both sides is; any other number
     has as many as tell the sides apart with ``error``, and is not judged where there is no time for these.
+    ``base_own`` are the benchmarks that base has without head's files, None where both sides have all. What
+    ``mend`` has done something about is measured again.
 
     Raises:
         NotMeasuredError: a side imported other code than its own.
@@ -44,7 +50,12 @@ def measure_numbers(
         wanted = [name for name in known if name not in failed and not _is_decided(known[name], values)]
         if not wanted or (launch >= _TO_REPEAT and not has_time()):
             break
-        found = count_benchmarks(launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+        count = functools.partial(
+            count_benchmarks, launcher, wanted, limit_s=lambda node: known[node].limit_s, on_benchmark=say
+        )
+        found = count()
+        while mend(found.failures):
+            found = count()
         prove_code(found.reports)
         loaded.update(file for report in found.reports.values() for file in report.loaded)
         failed |= {failure.node: failure for failure in reversed(found.failures)}
@@ -58,7 +69,10 @@ def measure_numbers(
     return Tally(
         pairs=tuple(_pair(known[name], values) for name in enough),
         findings=(
-            *(finding_on_failure(known[name], failure) for name, failure in failed.items()),
+            *(
+                finding_on_failure(known[name], failure, base_own=base_own)
+                for name, failure in failed.items()
+            ),
             *(
                 finding_on(
                     known[name], "NOT REACHED", f"{_launches(name, values)} of the {most} launches it needs"

@@ -209,3 +209,39 @@ def test_a_benchmark_of_asv_is_bisected(tmp_path: Path) -> None:
     assert found.stdout.startswith(f"{worse[:10]} made ")
     assert 2 == refused.returncode
     assert "only times and counts are bisected" in refused.stderr.splitlines()[-1]
+
+
+NEWER = """
+import work
+
+class Added:
+    def time_added(self):
+        work.added()
+    def peakmem_added(self):
+        work.added()
+    def track_added(self):
+        return work.added()
+"""
+
+
+@pytest.mark.parametrize("option", [(), ("--exact-only",)], ids=["timed", "counted"])
+def test_benchmarks_of_a_new_function_are_new(tmp_path: Path, option: tuple[str, ...]) -> None:
+    """Whatever they measure: base lacks the code, and has never had the benchmarks."""
+    suite = {"asv.conf.json": '{"version": 1, "benchmark_dir": "benchmarks"}', "benchmarks/__init__.py": ""}
+    old = "import work\ndef time_old():\n    work.old()\ndef track_old():\n    return work.old()\n"
+    project = git_project(
+        tmp_path,
+        {**suite, "work.py": "def old():\n    return sum(range(1000))\n", "benchmarks/bench.py": old},
+    )
+    project.commit(
+        {
+            "work.py": "def old():\n    return sum(range(1000))\ndef added():\n    return 1\n",
+            "benchmarks/bench.py": old + NEWER,
+        }
+    )
+
+    gated = project.gate("--budget", "30", "--margin", "1000%", *option)
+
+    added = {name: verdict for name, verdict in gated.verdicts.items() if name.endswith("_added")}
+    assert {"time_added": "NEW", "peakmem_added": "NEW", "track_added": "NEW"} == added, gated.stderr
+    assert 4 != gated.exit_code
