@@ -56,7 +56,7 @@ def test_sides_that_need_the_same_run_one_after_the_other(
     assert "TIMEOUT" not in gated.verdicts.values(), gated.stderr
     if not option:
         assert {"test_held": "REGRESSED"} == gated.verdicts
-        assert "a port or a lock that they need was taken while both ran" in gated.notes
+        assert "as where both need the same port or lock file" in gated.notes
 
 
 def test_the_cause_of_another_processes_error_is_shown(tmp_path: Path) -> None:

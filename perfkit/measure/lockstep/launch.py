@@ -29,10 +29,12 @@ _GOODBYE_S = 30.0
 NOT_PROVEN = "its process ended without telling which code it had run"
 # One process may be too slow to tell its code; where the next ones are as well, no launch will ever count.
 UNPROVEN_IN_A_ROW = 2
-# What libraries call a port or a lock that another process has.
+# What libraries call a port or a lock that another process has. Ranks that meet those of the other side at a
+# port end in various ways.
 _IN_USE = re.compile(
     r"EADDRINUSE|already in use|already locked|is locked\b|unable to lock|could not be acquired"
     r"|(?:acquire|obtain|get) (?:the |a )?(?:file ?)?lock|BlockingIOError|AlreadyLocked|LockException"
+    r"|Process(?:Exited|Raised)Exception|Dist(?:Network|Store)Error|Connection (?:reset|refused|closed)"
     rf"|FileExistsError.*\.(?:lock|pid)\b|{WAITS_FOR_LOCK}",
     re.IGNORECASE,
 )
@@ -61,7 +63,7 @@ class Failure:
 
     @property
     def in_use(self) -> bool:
-        """Whether a port or a lock was taken, as by the other side."""
+        """Whether it failed as where the other side has a port or a lock that it needs."""
         return bool(_IN_USE.search(self.message))
 
 

@@ -36,7 +36,7 @@ _TOLERATED = 0.005
 _ERRORS = 3.0
 # A side has three blocks of so many turns: without the other one, beside it, and without it again.
 _BLOCKS, _TURNS = 3, 8
-IN_USE = "a port or a lock that they need was taken while both ran"
+IN_USE = "it failed while both ran, as where both need the same port or lock file"
 _DISTURBS = "the other side on the device disturbs"
 
 
