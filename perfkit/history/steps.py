@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from perfkit.history.machine import WithoutMachine
 from perfkit.history.trends import Order, occasions
 from perfkit.records.change_log import GateRatio
 from perfkit.records.history import ChangePoint, Trend
@@ -39,24 +40,34 @@ class Facts:
     sentinels: Callable[[str], bool]
 
 
-def find_change_points(
-    trends: Sequence[Trend], levels: Mapping[int, Sequence[float]], facts: Facts
-) -> list[ChangePoint]:
+def find_change_points(trends: Sequence[Trend], common: WithoutMachine, facts: Facts) -> list[ChangePoint]:
     """Return the steps of all trends, each with its cause.
 
-    ``levels`` are those that steps are sought in, by the place of the trend: where several benchmarks were
-    measured in the same runs, they are rid of what all of these have in common.
+    Where several benchmarks were measured in the same runs, steps are sought in levels without what these
+    have in common. At a step of what they have in common, the levels as they were measured decide.
     """
     drafts = [
         (trend, point)
         for number, trend in enumerate(trends)
-        for point in _steps_of(trend, levels.get(number, trend.levels), facts)
+        for point in _drafts(number, trend, common, facts)
     ]
     runs = {run for trend, point in drafts for run in trend.run_ids[point.place - 1 : point.place + 1]}
     known = facts.facts_of(runs) if runs else {}
     told = [_with_places(trend, point, known) for trend, point in drafts]
     sentinels = [point for point in told if facts.sentinels(point.benchmark)]
     return [_with_cause(point, sentinels, facts) for point in told]
+
+
+def _drafts(number: int, trend: Trend, common: WithoutMachine, facts: Facts) -> Iterator[ChangePoint]:
+    own = list(_steps_of(trend, common.levels.get(number, trend.levels), facts))
+    for step in common.steps:
+        if number not in step.trends:
+            continue
+        place, moved = step.step_of(trend, facts.order)
+        own = [point for point in own if abs(point.place - place) > _BESIDE]
+        if moved is not None:
+            own.append(replace(_point(trend, moved, facts), shift=step.shift_id))
+    yield from sorted(own, key=lambda point: point.place)
 
 
 def _steps_of(trend: Trend, levels: Sequence[float], facts: Facts) -> Iterator[ChangePoint]:

@@ -20,9 +20,10 @@ from perfkit.errors import (
 )
 from perfkit.history.alarms import find_creep, find_silence
 from perfkit.history.gates import gate_ratio
-from perfkit.history.machine import with_causes, without_machine
+from perfkit.history.machine import WithoutMachine, shifts_of, without_machine
 from perfkit.history.steps import Facts, find_change_points, noise_of
 from perfkit.history.trends import Order, arrange, chained, on_branch, places_by_run
+from perfkit.ledger.queries import Meant
 from perfkit.ledger.states import KeptState, keep_state, read_states
 from perfkit.ledger.store import Ledger
 from perfkit.ledger.summaries import Trends, Wanted
@@ -90,14 +91,16 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     """
     request = request or HistoryRequest()
     kept = Ledger(ledger)
-    found = kept.trends(Wanted(benchmarks=request.benchmarks, metric=request.metric, since=request.since))
+    # What the others did in the same runs is needed for one benchmark, too: it must read the same alone.
+    found = kept.trends(Wanted(metric=request.metric, since=request.since))
     commits = facts_of_commits(project.root, found)
     order = Order.of(commits.values())
     arranged = arrange(found.trends, order)
     if request.branch is not None:
         wanted = commits_of(project.root, request.branch)
         arranged = [trend for one in arranged if len(trend := on_branch(one, wanted.__contains__))]
-    if not arranged:
+    meant = Meant(request.benchmarks)
+    if not any(meant.matches(trend.benchmark) for trend in arranged):
         raise NotMeasuredError(_nothing_to_tell(kept, request, ledger))
     gates = [trend for trend in arranged if trend.lockstep]
     trends = [chained(trend) if trend.lockstep else trend for trend in arranged]
@@ -106,11 +109,11 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     )
     states = read_states(ledger)
     common = without_machine(trends, order, reading.is_sentinel)
-    points = [_with_state(point, states) for point in reading.change_points(common.levels)]
-    return HistoryReport(
+    points = [_with_state(point, states) for point in reading.change_points(common)]
+    whole = HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
-        shifts=tuple(reading.shifts(common.shifts, points)),
+        shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
         creeps=tuple(reading.creeps()),
         silences=tuple(one for one in reading.silences() if one.benchmark not in states),
         commits=commits,
@@ -119,6 +122,27 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         noise=reading.noise(points),
         dirty_runs=len(found.dirty_runs),
         notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
+    )
+    return _only(whole, meant) if request.benchmarks else whole
+
+
+def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
+    """Return the part of a history that is about some benchmarks."""
+    trends = tuple(one for one in report.trends if meant.matches(one.benchmark))
+    points = tuple(one for one in report.points if meant.matches(one.benchmark))
+    commits = {sha for trend in trends for sha in trend.commits}
+    return replace(
+        report,
+        trends=trends,
+        points=points,
+        shifts=tuple(one for one in report.shifts if any(point.shift == one.shift_id for point in points)),
+        creeps=tuple(one for one in report.creeps if meant.matches(one.benchmark)),
+        silences=tuple(one for one in report.silences if meant.matches(one.benchmark)),
+        commits={sha: facts for sha, facts in report.commits.items() if sha in commits},
+        noise={
+            machine: {name: share for name, share in shares.items() if meant.matches(name)}
+            for machine, shares in report.noise.items()
+        },
     )
 
 
@@ -145,7 +169,7 @@ class _Reading:
     order: Order
     commits: Mapping[str, CommitFacts]
 
-    def change_points(self, levels: Mapping[int, Sequence[float]]) -> list[ChangePoint]:
+    def change_points(self, common: WithoutMachine) -> list[ChangePoint]:
         root = self.project.root
         facts = Facts(
             order=self.order,
@@ -155,15 +179,10 @@ class _Reading:
             gate_between=self._gate_between,
             sentinels=self.is_sentinel,
         )
-        return find_change_points(self.trends, levels, facts)
+        return find_change_points(self.trends, common, facts)
 
     def _facts_of(self, runs: Collection[str]) -> Mapping[str, tuple[Machine, Environment]]:
         return self.ledger.facts_of_runs({run: self.found.files[run] for run in runs})
-
-    def shifts(self, found: Iterable[Shift], points: Iterable[ChangePoint]) -> list[Shift]:
-        sentinels = [trend for trend in self.trends if self.is_sentinel(trend.benchmark)]
-        steps = [point for point in points if self.is_sentinel(point.benchmark)]
-        return with_causes(found, sentinels, steps, self.order)
 
     def _changes_code(self, first: str, last: str) -> bool:
         """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
@@ -270,7 +289,7 @@ def _gates(trend: Trend) -> Iterator[tuple[str, str, str]]:
 
 
 def _with_state(point: ChangePoint, states: Mapping[str, KeptState]) -> ChangePoint:
-    kept = states.get(point.point_id)
+    kept = states.get(point.point_id) or states.get(point.shift)
     return point if kept is None else replace(point, state=kept.state, reason=kept.reason)
 
 
@@ -309,6 +328,10 @@ def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, Chan
     if len(text) < _FEWEST_DIGITS:
         return {}
     return {one.point_id: one for one in points if one.point_id.startswith(text)}
+
+
+def _shifts_beginning(text: str, shifts: Iterable[Shift]) -> set[str]:
+    return {one.shift_id for one in shifts if len(text) >= _FEWEST_DIGITS and one.shift_id.startswith(text)}
 
 
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
@@ -360,6 +383,7 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
     benchmarks: set[str] = set()
     for report in stepped_histories(project, ledger):
         points |= points_beginning(subject, report.points).keys()
+        points |= _shifts_beginning(subject, report.shifts)
         benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
     meant = sorted(points or benchmarks)
     if len(meant) != 1:
@@ -399,8 +423,7 @@ def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]
 
 def history_exit_code(report: HistoryReport) -> int:
     """Return 1 where a loss is open or creeps, 4 where a benchmark went silent, else 0."""
-    losses = any(one.worse and one.is_open for one in report.points)
-    if losses or any(one.ratio > 1 and one.cause == "code" for one in report.shifts) or report.creeps:
+    if report.creeps or any(one.worse and one.is_open for one in report.points):
         return EXIT_REGRESSED
     return EXIT_NOT_MEASURED if report.silences else EXIT_PASS
 

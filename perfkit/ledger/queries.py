@@ -96,6 +96,12 @@ class Meant:
         conditions = (either.format(name=name) for name in self.parameters)
         return f"({' OR '.join(conditions)})" if self.benchmarks else "true"
 
+    def matches(self, name: str) -> bool:
+        """Return what the condition says of one benchmark's name."""
+        return not self.benchmarks or any(
+            name == end or name.endswith((f"/{end}", f"::{end}")) for end in self.benchmarks
+        )
+
     @property
     def parameters(self) -> dict[str, str]:
         """The parameters of the condition."""

@@ -71,6 +71,7 @@ class ChangePoint:
         chance: How probable so clear a step is at most in 100 runs that have none; 0 of exact counts.
         detail: What differs, in words, where ``cause`` is not the code.
         gate: What a gate found between commits of the range, where one was made.
+        shift: The id of the shift that the step is part of, empty where it is part of none.
     """
 
     point_id: str
@@ -93,6 +94,7 @@ class ChangePoint:
     gate: GateRatio | None = None
     state: State = "open"
     reason: str = ""
+    shift: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -107,10 +109,19 @@ class ChangePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Shift:
-    """A step that most ``benchmarks`` of a machine made at once, by ``ratio``, an interval at 95 % around it.
+    """A step that many benchmarks of a machine made at once.
 
-    It is the machine's, or of code that all of them share. ``cause`` is "code" where a sentinel stood still,
-    "machine" where one moved as well, and None where no sentinel says anything.
+    The machine or code that they share made it. Each benchmark that moved also has a step of its own, which
+    stays open until something proves the machine.
+
+    Attributes:
+        benchmarks: How many moved, of the ``measured`` ones; sentinels are not among them.
+        ratio: The median after / before of those that moved; ``low`` and ``high`` are the medians of the
+            ends of their intervals at 95 %.
+        cause: "code" where a sentinel stood still, "machine" or "environment" where that explains all of
+            their steps, None where nothing is known.
+        detail: What proves the machine, or what differs in the environment.
+        shift_id: Eight hex digits by which a person can settle all of these steps at once.
     """
 
     machine_id: str
@@ -122,6 +133,9 @@ class Shift:
     low: float
     high: float
     cause: Cause | None = None
+    measured: int = 0
+    shift_id: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,6 +119,21 @@ def find_steps(
     )
 
 
+def describe_step(levels: Sequence[float] | FloatArray, place: int, *, chance: float) -> Step | None:
+    """Describe the change at a place that is known, however clear it is; None with too few runs beside it.
+
+    The runs compared reach to the clear steps on either side. ``chance`` becomes that of the step.
+    """
+    values = np.asarray(levels, dtype=np.float64)
+    around = [step.place for step in find_steps(values) if abs(step.place - place) >= SHORTEST]
+    low = max((other for other in around if other < place), default=0)
+    high = min((other for other in around if other > place), default=len(values))
+    if min(place - low, high - place) < SHORTEST:
+        return None
+    logs = np.log(values)
+    return _describe_one(values, tame(logs - np.median(logs)), (low, place, high), chance)
+
+
 def tame(logs: FloatArray) -> FloatArray:
     """Return log levels in which outliers stand at the level of their neighbours.
 
@@ -325,22 +340,24 @@ def _refined(logs: FloatArray, low: int, place: int, high: int) -> tuple[int, fl
 
 def _describe(values: FloatArray, logs: FloatArray, found: Sequence[tuple[int, float]]) -> tuple[Step, ...]:
     edges = [0, *(place for place, _ in found), len(values)]
-    steps = []
-    for at, (place, clarity) in enumerate(found):
-        low, high = edges[at], edges[at + 2]
-        change, least, most = _interval(logs, low, place, high)
-        steps.append(
-            Step(
-                place=place,
-                before=_stretch(values[low:place]),
-                after=_stretch(values[place:high]),
-                ratio=math.exp(change),
-                low=math.exp(least),
-                high=math.exp(most),
-                chance=_chance(clarity),
-            )
-        )
-    return tuple(steps)
+    return tuple(
+        _describe_one(values, logs, (edges[at], place, edges[at + 2]), _chance(clarity))
+        for at, (place, clarity) in enumerate(found)
+    )
+
+
+def _describe_one(values: FloatArray, logs: FloatArray, edges: tuple[int, int, int], chance: float) -> Step:
+    low, place, high = edges
+    change, least, most = _interval(logs, low, place, high)
+    return Step(
+        place=place,
+        before=_stretch(values[low:place]),
+        after=_stretch(values[place:high]),
+        ratio=math.exp(change),
+        low=math.exp(least),
+        high=math.exp(most),
+        chance=chance,
+    )
 
 
 def _interval(logs: FloatArray, low: int, place: int, high: int) -> tuple[float, float, float]:

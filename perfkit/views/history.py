@@ -22,6 +22,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 24
 _SHA_DIGITS = 10
 _MOST_BENCHMARKS = 40
+_MOST_TOGETHER = 12
 _SURELY = 0.9995
 
 
@@ -32,8 +33,10 @@ def history_view(report: HistoryReport) -> Group:
         for name, short in short_names(trend.benchmark for trend in report.trends).items()
     }
     sections: list[RenderableType] = [Text(history_verdict(report))]
-    sections += [_point_text(point, report, names) for point in _open(report.points)]
-    sections += [_shift_text(shift) for shift in report.shifts]
+    opened = _open(report.points)
+    together = {shift.shift_id for shift in report.shifts}
+    sections += [_shift_text(shift, opened, names) for shift in report.shifts]
+    sections += [_point_text(point, report, names) for point in opened if point.shift not in together]
     sections += [_creep_text(creep, names) for creep in report.creeps]
     sections += _silence_texts(report.silences, names)
     sections.append(_trends_table(report, names))
@@ -56,8 +59,6 @@ def history_verdict(report: HistoryReport) -> str:
         said.append(f"{counted(len(losses), 'step')} to the worse that nobody has looked at")
     if gains:
         said.append(f"{counted(gains, 'step')} to the better")
-    if report.shifts:
-        said.append(f"{counted(len(report.shifts), 'step')} that all benchmarks made together")
     if report.creeps:
         said.append(f"{counted(len(report.creeps), 'benchmark')} that lost little by little")
     if report.silences:
@@ -118,9 +119,18 @@ def stretch_text(stretch: Stretch, metric: Metric) -> str:
     return f"{value_text(stretch.mean, metric)}{spread} in {counted(stretch.runs, 'run')}"
 
 
-def _shift_text(shift: Shift) -> Text:
-    style = "bold red" if shift.cause == "code" and shift.ratio > 1 else "bold yellow"
-    return Text.assemble(("together", style), f"  {shift_sentence(shift)}")
+def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str, str]) -> Text:
+    """Return a shift with a line for each of its steps that nobody has settled."""
+    own = [point for point in opened if point.shift == shift.shift_id]
+    style = "dim" if not own else "bold red" if shift.ratio > 1 else "bold green"
+    text = Text.assemble((shift.shift_id or "together", style), f"  {shift_sentence(shift)}.")
+    for point in own[:_MOST_TOGETHER]:
+        text.append(f"\n          {point.point_id}  {names[point.benchmark]}: ")
+        text.append(f"{amount_text(point.ratio, point.metric)} ({ratio_text(point.low)} to")
+        text.append(f" {ratio_text(point.high)})")
+    if len(own) > _MOST_TOGETHER:
+        text.append(f"\n          and {len(own) - _MOST_TOGETHER} more")
+    return text
 
 
 def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:

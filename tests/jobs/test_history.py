@@ -322,16 +322,49 @@ def test_a_step_is_found_below_what_the_machine_scatters_by(scene: Scene) -> Non
     assert () == report.shifts
 
 
-def test_what_all_benchmarks_do_at_once_is_told_once(scene: Scene) -> None:
-    """Without a sentinel nobody knows whether the machine did it, or code that all of them share."""
-    scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
+@pytest.mark.parametrize(
+    ("moved", "total"),
+    [(1, 4), (2, 4), (3, 4), (4, 4), (3, 5), (3, 6), (4, 6), (5, 8), (6, 10), (8, 12)],
+)
+def test_what_many_benchmarks_lose_at_once_stays_a_loss_of_each(scene: Scene, moved: int, total: int) -> None:
+    """Without a sentinel the machine is not proven, and what did not move is not counted."""
+    names = [f"benchmarks/bench_a.py::test_a[{number:02}]" for number in range(total)]
+    steps: dict[str, Callable[[int], float]] = dict.fromkeys(names, _steady)
+    steps.update(dict.fromkeys(names[:moved], _slower))
+    scene.measure_together(steps, machine=0.005)
 
     report = scene.read()
 
-    assert () == report.points
-    (shift,) = report.shifts
-    assert (scene.shas[20], 5, None) == (shift.first_after, shift.benchmarks, shift.cause)
-    assert shift.low < 1.1 < shift.high
+    losses = {(point.benchmark, point.first_after) for point in report.points if point.is_open}
+    assert {(name, scene.shas[20]) for name in names[:moved]} == losses
+    assert all(abs(point.ratio - 1.1) < 0.02 for point in report.points)
+    assert [(moved, total, None)] * len(report.shifts) == [
+        (shift.benchmarks, shift.measured, shift.cause) for shift in report.shifts
+    ]
+    assert len(report.shifts) or 2 * moved <= total
+    assert 1 == history_exit_code(report)
+    # Each benchmark alone reads as it does among the others.
+    for name in (names[0], names[-1]):
+        alone = scene.read(benchmarks=(name,))
+        assert [point for point in report.points if point.benchmark == name] == list(alone.points)
+        assert {name} == {trend.benchmark for trend in alone.trends}
+
+
+def test_a_person_settles_a_shift_in_one_statement(scene: Scene) -> None:
+    """Its id stands for the steps of all benchmarks that took part."""
+    scene.measure_together(dict.fromkeys(SEVERAL, _slower), machine=0.005)
+    (shift,) = scene.read().shifts
+
+    state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject=shift.shift_id[:5],
+        state="ignored",
+        reason="The runner was replaced",
+    )
+
+    report = scene.read()
+    assert {"ignored"} == {point.state for point in report.points}
     assert 0 == history_exit_code(report)
 
 
@@ -341,7 +374,8 @@ def test_a_sentinel_that_stood_still_accuses_the_commit_of_all(scene: Scene) -> 
 
     report = scene.read()
 
-    assert ["code"] == [shift.cause for shift in report.shifts]
+    assert [("code", 5, 5)] == [(one.cause, one.benchmarks, one.measured) for one in report.shifts]
+    assert set(SEVERAL) == {point.benchmark for point in report.points if point.is_open}
     assert 1 == history_exit_code(report)
 
 

@@ -184,18 +184,23 @@ def creep_sentence(creep: Creep, commits: Mapping[str, CommitFacts]) -> str:
 
 
 def shift_sentence(shift: Shift) -> str:
-    """Return what most benchmarks of a machine did at once, and whose doing that is, in a sentence."""
-    who = {
-        "machine": "a sentinel moved as well, so the machine did it, and no commit",
-        "code": "a sentinel stood still, so code that all of them share did it",
-        "environment": "its environment changed",
-        None: "the machine did it, or code that all share: a sentinel benchmark or `perfkit gate` would tell",
+    """Return what many benchmarks of a machine did at once, and why, without the last full stop."""
+    check = f"`perfkit gate --base {short_sha(shift.last_before)} --head {short_sha(shift.first_after)}`"
+    why = {
+        "machine": f"The machine changed: {shift.detail}",
+        "code": f"A sentinel stood still, so shared code did it. Check with {check}",
+        "environment": f"The environment changed: {shift.detail}",
+        None: f"Either the machine changed or shared code did. Check with {check}",
     }[shift.cause]
+    if shift.benchmarks == shift.measured:
+        who = f"All {shift.measured} benchmarks"
+    else:
+        of = f" of {shift.measured}" if shift.measured else ""
+        who = f"{shift.benchmarks}{of} benchmarks"
     return (
-        f"{shift.benchmarks} benchmarks became {amount_text(shift.ratio, WALL_TIME)}"
-        f" ({ratio_text(shift.low)} to {ratio_text(shift.high)}) at once, after"
-        f" {short_sha(shift.last_before)} and up to {short_sha(shift.first_after)}, on"
-        f" {date_text(shift.at)} on machine {shift.machine_id}: {who}"
+        f"{who} became {amount_text(shift.ratio, WALL_TIME)} ({ratio_text(shift.low)} to"
+        f" {ratio_text(shift.high)}) on {date_text(shift.at)} on machine {shift.machine_id}"
+        f" ({short_sha(shift.last_before)}..{short_sha(shift.first_after)}). {why}"
     )
 
 
