@@ -66,7 +66,7 @@ def show(
     metric: Annotated[str, typer.Option(help="What to show: time, operators, peak, ...")] = "time",
     check: Annotated[
         bool,
-        typer.Option("--check", help="Exit 1 if a loss is open or creeps, 4 if a benchmark went silent."),
+        typer.Option("--check", help="Exit 1 if a loss is open or a benchmark drifts, 4 if one went silent."),
     ] = False,
     ledger: LedgerOption = None,
     json: JsonOption = None,

@@ -1,14 +1,15 @@
-"""What no list of steps shows: losses that add up little by little, and benchmarks that have gone silent."""
+"""Find what no list of steps shows: losses that add up little by little, and benchmarks that went silent."""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perfkit.history.trends import Order, places_by_run
-from perfkit.records.history import Creep, Silence, Trend
+from perfkit.history.trends import Order, occasions, places_by_run
+from perfkit.records.history import ChangePoint, Creep, Origin, Silence, Trend
 from perfkit.stats.interval import student_quantile
 
 # One in two hundred on either side: the alarm is for a sum that nobody would call noise.
@@ -16,6 +17,7 @@ _CREEP_ERROR = 0.01
 _FEWEST_GATES = 3
 # A benchmark that was measured once or twice has no habit that it could break.
 _FEWEST_RUNS = 3
+_ID_DIGITS = 8
 
 
 # The commits of each gate.
@@ -143,6 +145,122 @@ def _apart(measured: Iterable[frozenset[str]]) -> list[frozenset[str]]:
             found.append(commits)
             covered |= commits
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftFacts:
+    """What drifts in plain runs are judged by.
+
+    ``origins`` has the commits of the last release and of the base, where there are any; ``changes_code``
+    tells whether any code differs between two commits; ``accepted`` are the ids that a person settled.
+    """
+
+    order: Order
+    origins: Mapping[Origin, str]
+    margin_of: Callable[[str], float]
+    is_sentinel: Callable[[str], bool]
+    changes_code: Callable[[str, str], bool]
+    accepted: Collection[str]
+
+
+def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: DriftFacts) -> Iterator[Creep]:
+    """Yield the benchmarks whose plain runs became slower little by little, one for each machine.
+
+    A drift is counted from the best level, else from the last release or from the base, and steps are taken
+    out, since they are reported on their own. The levels are those that were measured: a rise that all
+    benchmarks share is one of each until a sentinel drifts as well.
+    """
+    steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
+    for point in points:
+        key = (point.benchmark, point.version, point.machine_id, point.metric.name)
+        steps.setdefault(key, []).append(point)
+    found: dict[tuple[str, str], Creep] = {}
+    for trend in _newest_versions(trends):
+        own = steps.get((trend.benchmark, trend.version, trend.machine_id, trend.metric.name), ())
+        drift = _drift_of(trend, own, facts)
+        key_ = (trend.benchmark, trend.machine_id)
+        if drift is not None and (key_ not in found or drift.low > found[key_].low):
+            found[key_] = drift
+    sentinels = [one for one in found.values() if facts.is_sentinel(one.benchmark)]
+    for one in found.values():
+        if not facts.is_sentinel(one.benchmark):
+            detail = _acquitted(one, sentinels, facts)
+            yield replace(one, cause="machine", detail=detail) if detail else one
+
+
+def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
+    """Yield the trends of plain runs that a drift may be in, of each benchmark's newest version."""
+    timed = [
+        one
+        for one in trends
+        if not one.lockstep and one.metric.better == "lower" and not one.metric.exact and min(one.levels) > 0
+    ]
+    newest = {
+        (one.benchmark, one.machine_id): one.version
+        for one in sorted(timed, key=lambda one: max(one.recorded_at))
+    }
+    return (one for one in timed if newest[one.benchmark, one.machine_id] == one.version)
+
+
+def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> Creep | None:
+    from perfkit.stats.drift import FEWEST, best_place, find_drift
+
+    if len(trend) < FEWEST:
+        return None
+    first = _accepted_place(trend, facts.accepted)
+    levels = list(trend.levels)
+    for step in steps:
+        if trend.commits[step.place - 1 : step.place + 1] == (step.last_before, step.first_after):
+            levels[step.place :] = [level / step.ratio for level in levels[step.place :]]
+            # No level before a gain is the best one.
+            first = first if step.worse else max(first, step.place)
+    places = [facts.order.place(commit) for commit in trend.commits]
+    starts: dict[Origin, int] = {"best": first + best_place(levels[first:])}
+    for origin, commit in facts.origins.items():
+        at = facts.order.place(commit)
+        starts[origin] = max(first, sum(place <= at for place in places) - 1)
+    margin = facts.margin_of(trend.benchmark)
+    sessions = occasions(trend)
+    for origin, start in starts.items():
+        drift = find_drift(
+            levels[start:], sessions=sessions[start:], environments=trend.env_ids[start:], least=margin
+        )
+        if drift is not None:
+            return Creep(
+                benchmark=trend.benchmark,
+                machine_id=trend.machine_id,
+                since=trend.commits[start],
+                until=trend.commits[-1],
+                ratio=drift.ratio,
+                low=drift.low,
+                high=drift.high,
+                margin=margin,
+                origin=origin,
+                runs=len(trend) - start,
+                creep_id=_creep_id(trend, len(trend) - 1),
+            )
+    return None
+
+
+def _creep_id(trend: Trend, place: int) -> str:
+    named = (trend.benchmark, trend.version, trend.metric.name, trend.machine_id, trend.commits[place])
+    return hashlib.sha256(repr(("drift", *named)).encode()).hexdigest()[:_ID_DIGITS]
+
+
+def _accepted_place(trend: Trend, accepted: Collection[str]) -> int:
+    """Return the last run whose drift a person accepted, or the first run."""
+    if not accepted:
+        return 0
+    return next((place for place in reversed(range(len(trend))) if _creep_id(trend, place) in accepted), 0)
+
+
+def _acquitted(creep: Creep, sentinels: Iterable[Creep], facts: DriftFacts) -> str:
+    """Return why no commit made a drift, or an empty text."""
+    for other in sentinels:
+        if other.machine_id == creep.machine_id and other.high >= creep.low:
+            return f"the sentinel {other.benchmark} became slower as well"
+    same_code = not facts.changes_code(creep.since, creep.until)
+    return "no code differs between the commits" if same_code else ""
 
 
 def find_silence(

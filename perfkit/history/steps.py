@@ -188,11 +188,12 @@ def _refutes(gate: GateRatio, point: ChangePoint) -> bool:
     return gate.low <= 1 <= gate.high and (gate.high < point.low or gate.low > point.high)
 
 
-def noise_of(trend: Trend, points: Iterable[ChangePoint]) -> float | None:
+def noise_of(trend: Trend, points: Iterable[ChangePoint], *, drifts: bool = False) -> float | None:
     """Return by how much the runs between steps differ, as a relative sd that outliers do not move.
 
     It is 1.4826 times the median absolute deviation of log levels from the median of their stretch (Rousseeuw
-    and Croux 1993); None for fewer than three runs.
+    and Croux 1993); None for fewer than three runs. Where the trend drifts, it is taken from the differences
+    between neighbouring runs, which hardly drift.
     """
     if len(trend) < 3 or trend.metric.exact or min(trend.levels) <= 0:  # noqa: PLR2004 (a deviation needs three)
         return None
@@ -200,6 +201,8 @@ def noise_of(trend: Trend, points: Iterable[ChangePoint]) -> float | None:
     off: list[float] = []
     for begin, end in itertools.pairwise(cuts):
         logs = [math.log(level) for level in trend.levels[begin:end]]
+        if drifts:
+            logs = [(after - before) / math.sqrt(2) for before, after in itertools.pairwise(logs)]
         middle = statistics.median(logs) if logs else 0.0
         off += [abs(log - middle) for log in logs]
     return 1.4826 * statistics.median(off)

@@ -18,7 +18,7 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.history.alarms import find_creep, find_silence
+from perfkit.history.alarms import DriftFacts, find_creep, find_drifts, find_silence
 from perfkit.history.gates import gate_ratio
 from perfkit.history.machine import WithoutMachine, shifts_of, without_machine
 from perfkit.history.steps import Facts, find_change_points, noise_of
@@ -35,7 +35,7 @@ from perfkit.records.history import (
     CommitFacts,
     Creep,
     HistoryReport,
-    Shift,
+    Origin,
     Silence,
     State,
     Trend,
@@ -53,6 +53,7 @@ from perfkit.repo.commits import (
     releases,
 )
 from perfkit.repo.marked import marked_benchmarks
+from perfkit.repo.sides import resolve_sides
 from perfkit.units import counted
 from perfkit.verdict.acceptance import is_placeholder
 
@@ -110,16 +111,17 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     states = read_states(ledger)
     common = without_machine(trends, order, reading.is_sentinel)
     points = [_with_state(point, states) for point in reading.change_points(common)]
+    creeps = (*reading.creeps(), *reading.drifts(points, states))
     whole = HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
         shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
-        creeps=tuple(reading.creeps()),
+        creeps=creeps,
         silences=tuple(one for one in reading.silences() if one.benchmark not in states),
         commits=commits,
         machines=found.machines,
         environments={name: one.facts for name, one in found.environments.items()},
-        noise=reading.noise(points),
+        noise=reading.noise(points, creeps),
         dirty_runs=len(found.dirty_runs),
         notes=tuple(_notes(commits.values(), len(found.dirty_runs))),
     )
@@ -144,6 +146,15 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
             for machine, shares in report.noise.items()
         },
     )
+
+
+def base_commit(project: Project) -> str | None:
+    """Return the commit that a gate would compare with now, None where there is none."""
+    try:
+        pair = resolve_sides(project.root, base=None, head=None, ignored=project.output_paths)
+    except RepositoryError:
+        return None
+    return pair.base.commit.sha
 
 
 def facts_of_commits(root: Path, found: Trends) -> dict[str, CommitFacts]:
@@ -174,7 +185,7 @@ class _Reading:
         facts = Facts(
             order=self.order,
             facts_of=self._facts_of,
-            changes_code=functools.cache(self._changes_code),
+            changes_code=self._changes_code,
             commits_between=functools.cache(functools.partial(commits_between, root)),
             gate_between=self._gate_between,
             sentinels=self.is_sentinel,
@@ -184,7 +195,11 @@ class _Reading:
     def _facts_of(self, runs: Collection[str]) -> Mapping[str, tuple[Machine, Environment]]:
         return self.ledger.facts_of_runs({run: self.found.files[run] for run in runs})
 
-    def _changes_code(self, first: str, last: str) -> bool:
+    @functools.cached_property
+    def _changes_code(self) -> Callable[[str, str], bool]:
+        return functools.cache(self._differs)
+
+    def _differs(self, first: str, last: str) -> bool:
         """Tell whether anything but texts and perfkit's own output differs; so it is where git cannot say."""
         files = changed_files(self.project.root, first, last)
         outputs = [place.relative_to(self.project.root).as_posix() for place in self._outputs()]
@@ -239,6 +254,21 @@ class _Reading:
             commits_of=functools.cache(self._merged),
         )
 
+    def drifts(self, points: Iterable[ChangePoint], states: Collection[str]) -> Iterator[Creep]:
+        origins: dict[Origin, str] = {
+            "release": next(reversed(releases(self.project.root).values()), ""),
+            "base": base_commit(self.project) or "",
+        }
+        facts = DriftFacts(
+            order=self.order,
+            origins={origin: sha for origin, sha in origins.items() if sha in self.order.places},
+            margin_of=self._margin,
+            is_sentinel=self.is_sentinel,
+            changes_code=self._changes_code,
+            accepted=states,
+        )
+        return find_drifts(self.trends, points, facts)
+
     def _merged(self, first: str, last: str) -> frozenset[str] | None:
         """Return the commits after the first up to the last one, None where HEAD does not come from that."""
         return commits_after(self.project.root, first, last) if last in self._own else None
@@ -269,11 +299,16 @@ class _Reading:
             places=places,
         )
 
-    def noise(self, points: Iterable[ChangePoint]) -> dict[str, dict[str, float]]:
+    def noise(self, points: Iterable[ChangePoint], creeps: Iterable[Creep]) -> dict[str, dict[str, float]]:
         shares: dict[str, dict[str, float]] = {}
+        drifting = {(one.benchmark, one.machine_id) for one in creeps}
         for trend in self.trends:
             own = [one for one in points if (one.benchmark, one.version) == (trend.benchmark, trend.version)]
-            found = noise_of(trend, [one for one in own if one.machine_id == trend.machine_id])
+            found = noise_of(
+                trend,
+                [one for one in own if one.machine_id == trend.machine_id],
+                drifts=(trend.benchmark, trend.machine_id) in drifting,
+            )
             if found is not None:
                 shares.setdefault(trend.machine_id, {})[trend.benchmark] = found
         return shares
@@ -330,10 +365,6 @@ def points_beginning(text: str, points: Iterable[ChangePoint]) -> dict[str, Chan
     return {one.point_id: one for one in points if one.point_id.startswith(text)}
 
 
-def _shifts_beginning(text: str, shifts: Iterable[Shift]) -> set[str]:
-    return {one.shift_id for one in shifts if len(text) >= _FEWEST_DIGITS and one.shift_id.startswith(text)}
-
-
 def point_named(text: str, *, project: Project, ledger: Path, metrics: Iterable[str]) -> ChangePoint:
     """Return the change point whose id begins with a text, of the first metric that has one.
 
@@ -383,7 +414,9 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
     benchmarks: set[str] = set()
     for report in stepped_histories(project, ledger):
         points |= points_beginning(subject, report.points).keys()
-        points |= _shifts_beginning(subject, report.shifts)
+        others = [one.shift_id for one in report.shifts] + [one.creep_id for one in report.creeps]
+        if len(subject) >= _FEWEST_DIGITS:
+            points |= {one for one in others if one.startswith(subject)}
         benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
     meant = sorted(points or benchmarks)
     if len(meant) != 1:
@@ -422,8 +455,9 @@ def stepped_histories(project: Project, ledger: Path) -> Iterator[HistoryReport]
 
 
 def history_exit_code(report: HistoryReport) -> int:
-    """Return 1 where a loss is open or creeps, 4 where a benchmark went silent, else 0."""
-    if report.creeps or any(one.worse and one.is_open for one in report.points):
+    """Return 1 where a loss is open or a benchmark drifts, 4 where one went silent, else 0."""
+    drifted = any(one.cause == "code" for one in report.creeps)
+    if drifted or any(one.worse and one.is_open for one in report.points):
         return EXIT_REGRESSED
     return EXIT_NOT_MEASURED if report.silences else EXIT_PASS
 

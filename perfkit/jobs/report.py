@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from perfkit.compare.recompute import recompute_gate
 from perfkit.config import Project
-from perfkit.errors import LedgerError, NotMeasuredError, RepositoryError, UsageError
-from perfkit.jobs.history import HistoryRequest, read_history
+from perfkit.errors import LedgerError, NotMeasuredError, UsageError
+from perfkit.jobs.history import HistoryRequest, base_commit, read_history
 from perfkit.jobs.profiles.artifacts import saved_profiles
 from perfkit.ledger.store import Ledger
 from perfkit.records import ProfileSummary
@@ -42,7 +42,6 @@ from perfkit.records.site import (
 )
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import commit_facts, releases
-from perfkit.repo.sides import resolve_sides
 from perfkit.views.report.pages import site_files, trend_files
 
 DEFAULT_OUT = "site"
@@ -154,11 +153,9 @@ def _title(project: Project) -> str:
 
 def _base(project: Project) -> Iterator[Reference]:
     """Yield the commit that a gate would compare with now, where there is one."""
-    try:
-        pair = resolve_sides(project.root, base=None, head=None, ignored=project.output_paths)
-    except RepositoryError:
-        return
-    yield Reference(name="base", commit=pair.base.commit.sha)
+    sha = base_commit(project)
+    if sha is not None:
+        yield Reference(name="base", commit=sha)
 
 
 def _whole_history(project: Project, ledger: Path, kept: Ledger) -> HistoryReport:

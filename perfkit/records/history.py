@@ -15,6 +15,8 @@ from perfkit.records.results import Machine, Metric
 Cause = Literal["code", "environment", "machine"]
 # What people say of a step: nothing yet, that it is known and may stay, or that it is none.
 State = Literal["open", "accepted", "ignored"]
+# What a drift is counted from.
+Origin = Literal["gates", "best", "release", "base"]
 # Two runs of the same code rarely differ by more than this many times what runs of it differ by.
 _TIMES_THE_SPREAD = 2.0
 
@@ -140,7 +142,16 @@ class Shift:
 
 @dataclass(frozen=True, kw_only=True)
 class Creep:
-    """A benchmark that lost little by little: no single step, but more than the margin since ``since``."""
+    """A drift: a benchmark lost little by little, without a step, more than the margin since ``since``.
+
+    Attributes:
+        ratio: Until / since, with its interval ``low`` to ``high`` at 99 %.
+        origin: What ``since`` is: the first base of ``gates`` whose ratios were multiplied, or in plain runs
+            the ``best`` level, the last ``release``, or the ``base`` that a gate would compare with now.
+        runs: How many plain runs show it; 0 where gates do.
+        cause: "machine" where a sentinel drifted as well or no code differs, as ``detail`` says.
+        creep_id: Eight hex digits by which a person can accept it up to ``until``; empty of gates.
+    """
 
     benchmark: str
     machine_id: str
@@ -150,6 +161,11 @@ class Creep:
     low: float
     high: float
     margin: float
+    origin: Origin = "gates"
+    runs: int = 0
+    cause: Cause = "code"
+    detail: str = ""
+    creep_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from perfkit.records.results import Metric
 from perfkit.units import counted
 from perfkit.views.console import visible
 from perfkit.views.names import BrokenName, NamedTable, short_names
-from perfkit.views.report.wording import amount_text, ratio_text, shift_sentence, value_text
+from perfkit.views.report.wording import amount_text, drift_sentence, ratio_text, shift_sentence, value_text
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 24
@@ -54,13 +54,14 @@ def history_verdict(report: HistoryReport) -> str:
     losses = [point for point in opened if point.worse]
     gains = len(opened) - len(losses)
     benchmarks = len({trend.benchmark for trend in report.trends})
+    drifts = [one for one in report.creeps if one.cause == "code"]
     said = []
     if losses:
         said.append(f"{counted(len(losses), 'step')} to the worse that nobody has looked at")
     if gains:
         said.append(f"{counted(gains, 'step')} to the better")
-    if report.creeps:
-        said.append(f"{counted(len(report.creeps), 'benchmark')} that lost little by little")
+    if drifts:
+        said.append(f"{counted(len(drifts), 'benchmark')} that became slower little by little")
     if report.silences:
         said.append(f"{counted(len(report.silences), 'benchmark')} not measured any more")
     runs = len({run for trend in report.trends for run in trend.run_ids})
@@ -134,11 +135,9 @@ def _shift_text(shift: Shift, opened: Iterable[ChangePoint], names: Mapping[str,
 
 
 def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:
+    style = "bold red" if creep.cause == "code" else "dim"
     return Text.assemble(
-        ("creep", "bold red"),
-        f"     {names[creep.benchmark]}: slower by {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to"
-        f" {ratio_text(creep.high)}) since {creep.since[:_SHA_DIGITS]}, though each gate passed\n"
-        f"          at a margin of {100 * creep.margin:g} %; up to {creep.until[:_SHA_DIGITS]}",
+        (creep.creep_id or "drift   ", style), f"  {names[creep.benchmark]}: {drift_sentence(creep)}"
     )
 
 

@@ -579,6 +579,80 @@ def test_gates_without_a_loss_raise_no_alarm(scene: Scene, seed: int) -> None:
     assert () == scene.read().creeps
 
 
+def _drifting(number: int) -> float:
+    return float(1.02 ** max(number - 8, 0))
+
+
+def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
+    """No gate was made, and no two neighbouring runs differ by much; alone the benchmark reads the same."""
+    levels: dict[str, Callable[[int], float]] = dict.fromkeys(SEVERAL[:4], _steady)
+    levels[SEVERAL[0]] = _drifting
+    scene.measure_together(levels, machine=0.005)
+
+    report = scene.read()
+
+    (drift,) = report.creeps
+    assert (SEVERAL[0], scene.shas[39], "best", "code") == (
+        drift.benchmark,
+        drift.until,
+        drift.origin,
+        drift.cause,
+    )
+    assert scene.shas.index(drift.since) <= 9
+    assert drift.low < 1.02**31 < drift.high
+    assert drift.low > 1.3
+    assert report.noise[MACHINE.machine_id][SEVERAL[0]] < 0.02
+    assert 1 == history_exit_code(report)
+    assert (drift,) == scene.read(benchmarks=SEVERAL[:1]).creeps
+
+
+def test_a_drift_that_all_benchmarks_share_is_one_of_each(scene: Scene) -> None:
+    """Without a sentinel nothing proves the machine."""
+    scene.measure_together(dict.fromkeys(SEVERAL, _drifting), machine=0.005)
+
+    assert set(SEVERAL) == {one.benchmark for one in scene.read().creeps if one.cause == "code"}
+
+
+def test_a_sentinel_that_drifts_as_well_acquits_the_commits(scene: Scene) -> None:
+    """The machine became slower little by little."""
+    scene.measure_together(dict.fromkeys([NAME, SENTINEL], _drifting), machine=0.005)
+
+    report = scene.read()
+
+    assert [(NAME, "machine")] == [(one.benchmark, one.cause) for one in report.creeps]
+    assert 0 == history_exit_code(report)
+
+
+def test_a_drift_that_a_person_accepted_counts_from_there(scene: Scene) -> None:
+    """What comes after it is an alarm again."""
+    scene.measure(_drifting)
+    (drift,) = scene.read().creeps
+
+    state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject=drift.creep_id,
+        state="accepted",
+        reason="Exact distances",
+    )
+
+    assert () == scene.read().creeps
+    scene.shas = [*scene.shas, *(scene.repository.commit({"model.py": f"N = {n}\n"}) for n in range(40, 60))]
+    replace(scene, shas=scene.shas).measure(_drifting, first=40, seed=3)
+    (later,) = scene.read().creeps
+    assert scene.shas.index(later.since) >= 38
+
+
+def test_a_benchmark_that_became_faster_drifts_from_its_best_level(scene: Scene) -> None:
+    """The first level was worse than the last one."""
+    scene.measure(lambda number: 2.0 if number < 10 else 1.02 ** (number - 10))
+
+    (drift,) = scene.read().creeps
+
+    assert "best" == drift.origin
+    assert 10 <= scene.shas.index(drift.since) <= 14
+
+
 def test_creep_counts_from_the_last_release(scene: Scene) -> None:
     """What a release has is known to its users."""
     scene.gate(1.008)

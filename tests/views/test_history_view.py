@@ -119,12 +119,12 @@ def test_alarms_are_told_each_in_its_words() -> None:
 
     text = _lines(replace(report, shifts=(shift,), creeps=(creep,), silences=(silence,)))
 
-    assert "1 benchmark that lost little by little" in text
+    assert "1 benchmark that became slower little by little" in text
     assert "11 of 12 benchmarks became 10.0 % slower (+8.0 % to +12.0 %) on 2026-01-" in text
     assert "Either the machine changed or shared code did." in text
     assert f"`perfkit gate --base {one.commits[3][:10]} --head {one.commits[4][:10]}`" in text
-    assert "slower by +8.0 % (+6.0 % to +10.0 %)" in text
-    assert "though each gate passed at a margin of 2 %" in text
+    assert "8.0 % slower (+6.0 % to +10.0 %)" in text
+    assert "in gates that each passed at a margin of 2 %" in text
     assert "not measured for 20 days, nothing since" in text
 
 

@@ -121,7 +121,7 @@ def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> 
             "2 steps with",
             "12.4 % slower (11.3 to 13.5 %)",
             "5.0 % more",
-            "Crept up +6.4 %",
+            "Drifted +6.4 %",
             "Silent for 6 days: it was last measured on 2026-01-16",
             "Improvements that nobody has confirmed yet 1",
             "Steps that a later one has undone 1",

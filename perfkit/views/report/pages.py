@@ -359,7 +359,8 @@ class _Pages:
                 if step.state == "open" and (series.watched or among is not None):
                     yield alarm(_kind_of(step, series), "", step)
             for creep in series.creeps:
-                yield alarm("creep", wording.creep_sentence(creep, self.commits))
+                kind: Kind = "creep" if creep.cause == "code" else "moved"
+                yield alarm(kind, wording.drift_sentence(creep))
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -538,7 +539,7 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
     """Return the states that occur, with what the filter calls them."""
     titles: dict[Kind, str] = {
         "worse": "worse",
-        "creep": "crept up",
+        "creep": "drifted",
         "silent": "silent",
         "better": "better",
         "moved": "moved with its surroundings",

@@ -229,10 +229,11 @@ def state_of(series: Series) -> State:
     moved = [step for step in alive if step.state == "open"]
     found = (
         *(State(kind="worse", step=step) for step in losses[-1:]),
-        *(State(kind="creep") for _ in series.creeps[:1]),
+        *(State(kind="creep") for one in series.creeps if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
         *(State(kind="better", step=step) for step in opened[-1:]),
         *(State(kind="moved", step=step) for step in moved[-1:]),
+        *(State(kind="moved") for _ in series.creeps),
         *(State(kind="accepted", step=step) for step in alive[-1:]),
         *(State(kind="few") for _ in range(len(series.last[0]) < _FEW)),
         *(State(kind="undone", step=step) for step in current[-1:] if step.state != "ignored"),

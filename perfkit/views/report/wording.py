@@ -94,7 +94,9 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
         return f"{word} {since}{why}"
     if state.kind == "creep":
-        return f"crept up {ratio_text(series.creeps[-1].ratio)}"
+        return f"drifted {ratio_text(series.creeps[-1].ratio)}"
+    if state.kind == "moved" and series.creeps:
+        return f"drifted {ratio_text(series.creeps[-1].ratio)}, with the machine"
     if state.kind == "silent":
         return f"silent for {counted(series.silences[-1].days, 'day')}"
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
@@ -173,13 +175,21 @@ def state_sentence(step: ChangePoint, *, undone: bool) -> str:
     return "A later step has undone it." if undone else ""
 
 
-def creep_sentence(creep: Creep, commits: Mapping[str, CommitFacts]) -> str:
-    """Return what a creep is: by how much, and since when, as the end of a sentence."""
-    since = commit_date(creep.since, commits)
+def drift_sentence(creep: Creep) -> str:
+    """Return by how much a benchmark drifted, since when, and how that is known, without a full stop."""
+    since, until = short_sha(creep.since), short_sha(creep.until)
+    margin = f"{100 * creep.margin:g} %"
+    gradually = f"little by little over {creep.runs} runs up to {until}"
+    known = {
+        "gates": f"since {since}, in gates that each passed at a margin of {margin}, up to {until}",
+        "best": f"than at its best level, {since}, {gradually}",
+        "release": f"than at the last release, {since}, {gradually}",
+        "base": f"than at the base, {since}, {gradually}",
+    }[creep.origin]
+    why = f"; the machine changed: {creep.detail}" if creep.cause == "machine" else ""
     return (
-        f"its gates since {short_sha(creep.since)}{f' of {since}' if since else ''} add up to"
-        f" {ratio_text(creep.ratio)} ({ratio_text(creep.low)} to {ratio_text(creep.high)}), each"
-        f" being within a margin of {100 * creep.margin:g} %"
+        f"{amount_text(creep.ratio, WALL_TIME)} ({ratio_text(creep.low)} to {ratio_text(creep.high)})"
+        f" {known}{why}"
     )
 
 

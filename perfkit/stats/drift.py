@@ -1,0 +1,168 @@
+"""Drift of a trend: a level that rises little by little, beyond what a wandering machine explains.
+
+The runs are compared under the local level model of ``change_points`` with and without a steady slope, each
+with the random walk and the differences between sessions that suit it best. A trend that wanders explains its
+own rise, so only one that rises more evenly than it wanders is a drift.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from perfkit.stats.change_points import FloatArray
+
+# Fewer runs than a step needs cannot show a drift either.
+FEWEST = 12
+# More points than these add little; runs are put together by medians.
+_MOST_POINTS = 48
+# The sd of the walk from run to run, and that between sessions, in parts of the sd of single runs.
+_WALKS = (0.0, 0.1, 0.2, 0.4, 0.8, 2.0, 8.0)
+_SESSIONS = (0.0, 0.5, 1.0, 2.0)
+# At most one in a hundred simulated trends of 100 runs of identical code has so clear a drift.
+_SURE = 13.0
+# A model may be believed while the runs are so many times as likely with another one.
+_AS_WELL = 10.0
+_CONFIDENCE = 0.995
+_SD_PER_MAD = 1.4826
+_OUTLIER = 4.0
+# No benchmark repeats better than to a tenth of a percent of the level.
+_LEAST_SD = 0.001
+# The levels at both ends are medians of so many runs.
+_ENDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """The rise from the first run to the last: last / first, with its interval at 99 %."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def find_drift(
+    levels: Sequence[float] | FloatArray,
+    *,
+    sessions: Sequence[Hashable],
+    environments: Sequence[Hashable],
+    least: float,
+) -> Drift | None:
+    """Return the rise of a trend whose whole interval lies above 1 + ``least``, None where there is none.
+
+    ``levels`` are positive, in commit order. Runs of one session were measured together; each of the
+    ``environments`` may have a level of its own.
+    """
+    values = np.log(np.asarray(levels, dtype=np.float64))
+    if len(values) < FEWEST:
+        return None
+    rise = float(np.median(values[-_ENDS:]) - np.median(values[:_ENDS]))
+    if rise <= math.log1p(least):
+        return None
+    points, kept = _blocks(values, list(zip(environments, sessions, strict=True)))
+    codes = _codes([sessions[place] for place in kept])
+    groups = _codes([environments[place] for place in kept])
+    if len(points) < FEWEST:
+        return None
+    model = _models(len(points), codes, groups)
+    clarity, half = model.fit(_without_outliers(points))
+    if clarity < _SURE or rise - half <= math.log1p(least):
+        return None
+    return Drift(ratio=math.exp(rise), low=math.exp(rise - half), high=math.exp(rise + half))
+
+
+def best_place(levels: Sequence[float]) -> int:
+    """Return the first of the three neighbouring runs with the lowest median that a drift may begin at."""
+    last = len(levels) - FEWEST
+    if last <= 0:
+        return 0
+    return int(np.argmin([np.median(levels[place : place + _ENDS]) for place in range(last + 1)]))
+
+
+def _blocks(values: FloatArray, kinds: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
+    """Return medians of neighbouring runs of one kind, and the place in the middle of each."""
+    size = math.ceil(len(values) / _MOST_POINTS)
+    medians, kept = [], []
+    for _, alike in itertools.groupby(range(len(values)), key=kinds.__getitem__ if size > 1 else None):
+        places = list(alike)
+        for start in range(0, len(places), size):
+            block = places[start : start + size]
+            medians.append(float(np.median(values[block])))
+            kept.append(block[len(block) // 2])
+    return np.array(medians), kept
+
+
+def _codes(names: Sequence[Hashable]) -> tuple[int, ...]:
+    numbers: dict[Hashable, int] = {}
+    return tuple(numbers.setdefault(name, len(numbers)) for name in names)
+
+
+def _without_outliers(points: FloatArray) -> FloatArray:
+    """Return points with those far off the line through the others drawn in."""
+    places = np.arange(len(points))
+    first, second = np.triu_indices(len(points), 1)
+    slope = np.median((points[second] - points[first]) / (second - first))
+    off = points - slope * places
+    off -= np.median(off)
+    sd = _SD_PER_MAD * max(np.median(np.abs(off)), np.median(np.abs(np.diff(off))) / math.sqrt(2), _LEAST_SD)
+    return np.asarray(slope * places + np.clip(off, -_OUTLIER * sd, _OUTLIER * sd))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Models:
+    """The models of a walk and of sessions for so many points.
+
+    ``within`` takes points to what they are off their level, weighted (model x point x point); a model is the
+    likelier, the smaller its sum of squares is times its penalty. ``time`` goes from 0 to 1.
+    """
+
+    within: FloatArray
+    penalties: FloatArray
+    time: FloatArray
+    freedom: int
+
+    def fit(self, points: FloatArray) -> tuple[float, float]:
+        """Return twice the log ratio of the likelihoods with and without a rise, and half its interval."""
+        from scipy.special import stdtrit
+
+        off = self.within @ points
+        squares = off @ points + self.freedom * _LEAST_SD**2
+        by_time = off @ self.time
+        information = (self.within @ self.time) @ self.time
+        left = np.maximum(squares - by_time**2 / information, self.freedom * _LEAST_SD**2)
+        without, rising = squares * self.penalties, left * self.penalties
+        clarity = self.freedom * math.log(float(without.min() / rising.min()))
+        suits = rising <= rising.min() * _AS_WELL ** (2 / self.freedom)
+        rises = by_time / information
+        quantile = float(stdtrit(self.freedom - 1, _CONFIDENCE))
+        halves = quantile * np.sqrt(left / (self.freedom - 1) / information)
+        rise = float(rises[rising.argmin()])
+        return clarity, float((np.abs(rises - rise) + halves)[suits].max())
+
+
+@lru_cache(maxsize=64)
+def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]) -> _Models:
+    time = np.arange(count)
+    same = np.equal.outer(sessions, sessions).astype(np.float64)
+    alone = len(set(sessions)) in {1, count}
+    levels = np.equal.outer(environments, np.unique(environments)).astype(np.float64)
+    within, logs = [], []
+    for walk, session in itertools.product(_WALKS, (0.0,) if alone else _SESSIONS):
+        covariance = np.eye(count) + walk**2 * np.minimum.outer(time, time) + session**2 * same
+        precision = np.linalg.inv(covariance)
+        weighted = precision @ levels
+        inner = levels.T @ weighted
+        within.append(precision - weighted @ np.linalg.solve(inner, weighted.T))
+        logs.append(np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(inner)[1])
+    freedom = count - levels.shape[1]
+    return _Models(
+        within=np.array(within),
+        penalties=np.exp((np.array(logs) - max(logs)) / freedom),
+        time=time / (count - 1),
+        freedom=freedom,
+    )
