@@ -36,7 +36,7 @@ _history = typer.Typer(
 )
 _REASON = typer.Option("--reason", metavar="TEXT", help="Why; shown beside the step from then on.")
 _SUBJECT = typer.Argument(
-    metavar="POINT", help="The id of a step, or a benchmark that is not measured any more."
+    metavar="POINT", help="The id of a step, drift or stopped machine, or a benchmark not measured any more."
 )
 
 

@@ -268,8 +268,8 @@ def find_silence(
 ) -> Iterator[Silence]:
     """Yield the benchmarks that were not measured for more than ``most_days`` days, each machine apart.
 
-    A benchmark's versions count together. A machine on which nothing at all was measured for so long is told
-    once, by that of these benchmarks which was measured there last: its others did not stop by themselves.
+    A benchmark's versions count together. A machine that stopped is reported once, by the benchmark that was
+    measured there last.
     """
     last: dict[tuple[str, str], tuple[datetime, str, int]] = {}
     for trend in trends:
@@ -302,6 +302,7 @@ def find_silence(
             last_at=at,
             days=days,
             commits=_later(commit, places),
+            stopped=0 if alive else sum(other == machine_id for _, other in last),
         )
 
 

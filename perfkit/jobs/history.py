@@ -117,7 +117,11 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
         points=tuple(points),
         shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
         creeps=creeps,
-        silences=tuple(one for one in reading.silences() if one.benchmark not in states),
+        silences=tuple(
+            one
+            for one in reading.silences()
+            if one.benchmark not in states and not (one.stopped and one.machine_id in states)
+        ),
         commits=commits,
         machines=found.machines,
         environments={name: one.facts for name, one in found.environments.items()},
@@ -133,13 +137,18 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
     trends = tuple(one for one in report.trends if meant.matches(one.benchmark))
     points = tuple(one for one in report.points if meant.matches(one.benchmark))
     commits = {sha for trend in trends for sha in trend.commits}
+    machines = {trend.machine_id for trend in trends}
     return replace(
         report,
         trends=trends,
         points=points,
         shifts=tuple(one for one in report.shifts if any(point.shift == one.shift_id for point in points)),
         creeps=tuple(one for one in report.creeps if meant.matches(one.benchmark)),
-        silences=tuple(one for one in report.silences if meant.matches(one.benchmark)),
+        silences=tuple(
+            one
+            for one in report.silences
+            if meant.matches(one.benchmark) or (one.stopped and one.machine_id in machines)
+        ),
         commits={sha: facts for sha, facts in report.commits.items() if sha in commits},
         noise={
             machine: {name: share for name, share in shares.items() if meant.matches(name)}
@@ -401,7 +410,9 @@ def step_ranges(
 
 @reading_only()
 def state_point(*, project: Project, ledger: Path, subject: str, state: State, reason: str) -> Stated:
-    """Keep what a person says of a change point, by the beginning of its id, or of a silent benchmark.
+    """Keep what a person says of a change point, shift, drift, stopped machine or silent benchmark.
+
+    All but benchmarks go by the beginning of their id.
 
     Raises:
         UsageError: there is no such change point or benchmark, it could mean several, or no reason is given.
@@ -415,8 +426,9 @@ def state_point(*, project: Project, ledger: Path, subject: str, state: State, r
     for report in stepped_histories(project, ledger):
         points |= points_beginning(subject, report.points).keys()
         others = [one.shift_id for one in report.shifts] + [one.creep_id for one in report.creeps]
-        if len(subject) >= _FEWEST_DIGITS:
-            points |= {one for one in others if one.startswith(subject)}
+        others += [one.machine_id for one in report.silences if one.stopped]
+        is_short = len(subject) < _FEWEST_DIGITS
+        points |= {one for one in others if one == subject or (one.startswith(subject) and not is_short)}
         benchmarks |= {one.benchmark for one in report.trends if one.benchmark.endswith(subject)}
     meant = sorted(points or benchmarks)
     if len(meant) != 1:

@@ -170,7 +170,11 @@ class Creep:
 
 @dataclass(frozen=True, kw_only=True)
 class Silence:
-    """A benchmark that was measured last ``days`` days ago, and at none of the ``commits`` newest commits."""
+    """A benchmark that was measured last ``days`` days ago, and at none of the ``commits`` newest commits.
+
+    Where its machine stopped, with no other benchmark measured since, ``stopped`` counts all benchmarks of
+    the machine, and this one stands for them; it is 0 where others are still measured.
+    """
 
     benchmark: str
     machine_id: str
@@ -178,6 +182,7 @@ class Silence:
     last_at: datetime
     days: int
     commits: int | None
+    stopped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

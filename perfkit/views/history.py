@@ -16,7 +16,14 @@ from perfkit.records.results import Metric
 from perfkit.units import counted
 from perfkit.views.console import visible
 from perfkit.views.names import BrokenName, NamedTable, short_names
-from perfkit.views.report.wording import amount_text, drift_sentence, ratio_text, shift_sentence, value_text
+from perfkit.views.report.wording import (
+    amount_text,
+    drift_sentence,
+    ratio_text,
+    shift_sentence,
+    stopped_sentence,
+    value_text,
+)
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 24
@@ -62,8 +69,11 @@ def history_verdict(report: HistoryReport) -> str:
         said.append(f"{counted(gains, 'step')} to the better")
     if drifts:
         said.append(f"{counted(len(drifts), 'benchmark')} that became slower little by little")
-    if report.silences:
-        said.append(f"{counted(len(report.silences), 'benchmark')} not measured any more")
+    stopped = sum(bool(one.stopped) for one in report.silences)
+    if stopped:
+        said.append(f"{counted(stopped, 'machine')} stopped measuring")
+    if len(report.silences) > stopped:
+        said.append(f"{counted(len(report.silences) - stopped, 'benchmark')} not measured any more")
     runs = len({run for trend in report.trends for run in trend.run_ids})
     where = f"in {counted(runs, 'run')} of {counted(benchmarks, 'benchmark')}"
     return f"{'; '.join(said)}, {where}." if said else f"Nothing to look at: no open step {where}."
@@ -142,9 +152,16 @@ def _creep_text(creep: Creep, names: Mapping[str, str]) -> Text:
 
 
 def _silence_texts(silences: Sequence[Silence], names: Mapping[str, str]) -> Iterator[Text]:
-    """Yield a text for each commit at which benchmarks were measured last."""
+    """Yield a text for each machine that stopped, and each commit at which benchmarks were measured last."""
     together: dict[tuple[str, str], list[Silence]] = {}
     for one in silences:
+        if one.stopped:
+            yield Text.assemble(
+                (one.machine_id, "bold yellow"),
+                f": {stopped_sentence(one)}. If it is retired:"
+                f" `perfkit history ignore {one.machine_id} --reason TEXT`",
+            )
+            continue
         together.setdefault((one.machine_id, one.last_commit), []).append(one)
     for found in together.values():
         first = found[0]

@@ -26,6 +26,7 @@ from perfkit.records import Environment, Machine, Metric, Row
 from perfkit.records.comparisons import Policy
 from perfkit.records.history import HistoryReport
 from perfkit.records.policies import JudgedPolicy
+from perfkit.views.history import history_verdict
 
 NAME = "benchmarks/bench_a.py::test_a"
 OTHER = "benchmarks/bench_a.py::test_b"
@@ -676,6 +677,7 @@ def test_a_benchmark_that_is_measured_no_more_is_an_alarm(scene: Scene) -> None:
         silence.days,
         silence.commits,
     )
+    assert 0 == silence.stopped
     assert 4 == history_exit_code(report)
 
 
@@ -685,7 +687,29 @@ def test_a_machine_that_measures_no_more_is_told_once(scene: Scene, monkeypatch:
     scene.measure(lambda _: 1.0, name=OTHER, seed=2)
     monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
 
-    assert [(32, 0)] == [(one.days, one.commits) for one in scene.read().silences]
+    report = scene.read()
+    assert [(32, 0, 2)] == [(one.days, one.commits, one.stopped) for one in report.silences]
+    assert 4 == history_exit_code(report)
+    assert "1 machine stopped measuring, in 80 runs of 2 benchmarks." == history_verdict(report)
+    assert (
+        report.silences == scene.read(benchmarks=(NAME,)).silences == scene.read(benchmarks=(OTHER,)).silences
+    )
+
+
+def test_a_machine_that_was_retired_asks_for_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person names it by its id."""
+    scene.measure(lambda _: 1.0)
+    monkeypatch.setattr(jobs, "utc_now", lambda: NOW + timedelta(days=30))
+
+    state_point(
+        project=load_project(scene.repository.root),
+        ledger=scene.ledger,
+        subject=MACHINE.machine_id,
+        state="ignored",
+        reason="Replaced",
+    )
+
+    assert () == scene.read().silences
 
 
 def test_a_machine_whose_last_benchmark_was_measured_once_is_told(

@@ -131,6 +131,23 @@ def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> 
     assert sorted(places) == places
 
 
+def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None:
+    """Each row says so, not only that of the benchmark measured last."""
+    trends = [trend(f"bench.py::test_part[{number}]", runs=20) for number in range(3)]
+    last = trends[0]
+    stopped = Silence(
+        benchmark=last.benchmark, machine_id=MACHINE, last_commit=last.commits[-1],
+        last_at=last.recorded_at[-1], days=28, commits=0, stopped=3,
+    )  # fmt: skip
+    site = Site(project="stopped", history=history(trends, silences=(stopped,)))
+
+    page = dict(site_files(site))["index.html"]
+
+    assert 3 == page.count('<tr data-kind="silent"')
+    assert "Needs attention 1" in _words(page)
+    assert "Machine stopped 28 days ago: the machine has measured none of its 3 benchmarks" in _words(page)
+
+
 def test_a_row_tells_value_changes_and_state(files: dict[str, str]) -> None:
     """A row has the newest value, its change since named commits, and its state in words."""
     row = re.search(r"<tr data-kind=\"worse\" data-metric=\"time\".*?</tr>", files["index.html"], re.DOTALL)

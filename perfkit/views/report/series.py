@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from perfkit.records.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, Trend
 from perfkit.records.results import WALL_TIME, Metric
@@ -20,7 +20,6 @@ ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent")
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
 _TWO_SIDED_95 = 1.96
-_Alarm = TypeVar("_Alarm", Creep, Silence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +143,12 @@ def series_of(
             label=group.label,
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
-            creeps=_of(history.creeps, *place) if leads else (),
-            silences=_of(history.silences, *place) if leads else (),
+            creeps=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
+            silences=tuple(
+                one
+                for one in history.silences
+                if leads and one.machine_id == place[1] and (one.stopped or one.benchmark == place[0])
+            ),
             noise=_noise(history, first) if first.metric.name == WALL_TIME.name else None,
         )
         found.append(_with_changes(bare, since, history.commits))
@@ -317,7 +320,3 @@ def _keyed(number: int, trend: Trend, commits: Mapping[str, CommitFacts]) -> Ite
 def _reading_order(key: tuple[str, str, str, bool]) -> tuple[str, bool, str, str, bool]:
     benchmark, metric, machine, lockstep = key
     return benchmark, metric != WALL_TIME.name, metric, machine, lockstep
-
-
-def _of(alarms: Iterable[_Alarm], benchmark: str, machine: str) -> tuple[_Alarm, ...]:
-    return tuple(alarm for alarm in alarms if alarm.benchmark == benchmark and alarm.machine_id == machine)

@@ -97,6 +97,8 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         return f"drifted {ratio_text(series.creeps[-1].ratio)}"
     if state.kind == "moved" and series.creeps:
         return f"drifted {ratio_text(series.creeps[-1].ratio)}, with the machine"
+    if state.kind == "silent" and series.silences[-1].stopped:
+        return f"machine stopped {counted(series.silences[-1].days, 'day')} ago"
     if state.kind == "silent":
         return f"silent for {counted(series.silences[-1].days, 'day')}"
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
@@ -214,8 +216,19 @@ def shift_sentence(shift: Shift) -> str:
     )
 
 
+def stopped_sentence(silence: Silence) -> str:
+    """Return since when a machine has measured nothing."""
+    return (
+        f"the machine has measured none of its {counted(silence.stopped, 'benchmark')} for"
+        f" {counted(silence.days, 'day')}, since {date_text(silence.last_at)} at"
+        f" {short_sha(silence.last_commit)}"
+    )
+
+
 def silence_sentence(silence: Silence) -> str:
-    """Return since when a benchmark has not been measured."""
+    """Return since when a benchmark has not been measured, or none of its machine."""
+    if silence.stopped:
+        return stopped_sentence(silence)
     newer = f", and at none of the {counted(silence.commits, 'newest commit')}" if silence.commits else ""
     if silence.commits == 1:
         newer = ", and not at the newest commit"
