@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from perfkit.history.trends import Order, occasions, places_by_run
-from perfkit.records.history import ChangePoint, Creep, Origin, Silence, Trend
+from perfkit.records.history import ChangePoint, Creep, Origin, Rise, Silence, Trend
 from perfkit.stats.interval import student_quantile
 
 # One in two hundred on either side: the alarm is for a sum that nobody would call noise.
@@ -170,22 +170,76 @@ def find_drifts(trends: Sequence[Trend], points: Iterable[ChangePoint], facts: D
     out, since they are reported on their own. The levels are those that were measured: a rise that all
     benchmarks share is one of each until a sentinel drifts as well.
     """
-    steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
-    for point in points:
-        key = (point.benchmark, point.version, point.machine_id, point.metric.name)
-        steps.setdefault(key, []).append(point)
     found: dict[tuple[str, str], Creep] = {}
-    for trend in _newest_versions(trends):
-        own = steps.get((trend.benchmark, trend.version, trend.machine_id, trend.metric.name), ())
+    for trend, own in _with_steps(trends, points):
         drift = _drift_of(trend, own, facts)
-        key_ = (trend.benchmark, trend.machine_id)
-        if drift is not None and (key_ not in found or drift.low > found[key_].low):
-            found[key_] = drift
+        key = (trend.benchmark, trend.machine_id)
+        if drift is not None and (key not in found or drift.low > found[key].low):
+            found[key] = drift
     sentinels = [one for one in found.values() if facts.is_sentinel(one.benchmark)]
     for one in found.values():
         if not facts.is_sentinel(one.benchmark):
             detail = _acquitted(one, sentinels, facts)
             yield replace(one, cause="machine", detail=detail) if detail else one
+
+
+def find_rises(
+    trends: Sequence[Trend], points: Iterable[ChangePoint], creeps: Iterable[Creep], facts: DriftFacts
+) -> Iterator[Rise]:
+    """Yield the benchmarks that a person sees rise in a chart, though no open step and no drift says so."""
+    from perfkit.stats.drift import best_place, visible_rise
+
+    reported = {(one.benchmark, one.machine_id) for one in creeps}
+    for trend, steps in _with_steps(trends, points):
+        key = (trend.benchmark, trend.machine_id)
+        if key in reported or facts.is_sentinel(trend.benchmark) or any(one.is_open for one in steps):
+            continue
+        first, levels = _without_steps(trend, steps, facts.accepted)
+        first = max(first, trend.env_ids.index(trend.env_ids[-1]))
+        start = first + best_place(levels[first:])
+        ratio = visible_rise(levels[start:])
+        if ratio is not None:
+            reported.add(key)
+            yield Rise(
+                benchmark=trend.benchmark,
+                machine_id=trend.machine_id,
+                since=trend.commits[start],
+                until=trend.commits[-1],
+                ratio=ratio,
+            )
+
+
+def _with_steps(
+    trends: Sequence[Trend], points: Iterable[ChangePoint]
+) -> Iterator[tuple[Trend, Sequence[ChangePoint]]]:
+    """Yield the trends that a drift may be in, each with its own steps."""
+    steps: dict[tuple[str, str, str, str], list[ChangePoint]] = {}
+    for point in points:
+        key = (point.benchmark, point.version, point.machine_id, point.metric.name)
+        steps.setdefault(key, []).append(point)
+    for trend in _newest_versions(trends):
+        named = (trend.benchmark, trend.version, trend.machine_id, trend.metric.name)
+        yield (
+            trend,
+            [
+                step
+                for step in steps.get(named, ())
+                if trend.commits[step.place - 1 : step.place + 1] == (step.last_before, step.first_after)
+            ],
+        )
+
+
+def _without_steps(
+    trend: Trend, steps: Iterable[ChangePoint], accepted: Collection[str]
+) -> tuple[int, list[float]]:
+    """Return the run that a drift may begin at first, and the levels without the steps."""
+    first = _accepted_place(trend, accepted)
+    levels = list(trend.levels)
+    for step in steps:
+        levels[step.place :] = [level / step.ratio for level in levels[step.place :]]
+        # No level before a gain is the best one.
+        first = first if step.worse else max(first, step.place)
+    return first, levels
 
 
 def _newest_versions(trends: Iterable[Trend]) -> Iterator[Trend]:
@@ -207,13 +261,7 @@ def _drift_of(trend: Trend, steps: Iterable[ChangePoint], facts: DriftFacts) -> 
 
     if len(trend) < FEWEST:
         return None
-    first = _accepted_place(trend, facts.accepted)
-    levels = list(trend.levels)
-    for step in steps:
-        if trend.commits[step.place - 1 : step.place + 1] == (step.last_before, step.first_after):
-            levels[step.place :] = [level / step.ratio for level in levels[step.place :]]
-            # No level before a gain is the best one.
-            first = first if step.worse else max(first, step.place)
+    first, levels = _without_steps(trend, steps, facts.accepted)
     places = [facts.order.place(commit) for commit in trend.commits]
     starts: dict[Origin, int] = {"best": first + best_place(levels[first:])}
     for origin, commit in facts.origins.items():

@@ -18,7 +18,7 @@ from perfkit.errors import (
     RepositoryError,
     UsageError,
 )
-from perfkit.history.alarms import DriftFacts, find_creep, find_drifts, find_silence
+from perfkit.history.alarms import DriftFacts, find_creep, find_drifts, find_rises, find_silence
 from perfkit.history.gates import gate_ratio
 from perfkit.history.machine import WithoutMachine, shifts_of, without_machine
 from perfkit.history.steps import Facts, find_change_points, noise_of
@@ -111,12 +111,14 @@ def read_history(project: Project, ledger: Path, request: HistoryRequest | None 
     states = read_states(ledger)
     common = without_machine(trends, order, reading.is_sentinel)
     points = [_with_state(point, states) for point in reading.change_points(common)]
-    creeps = (*reading.creeps(), *reading.drifts(points, states))
+    facts = reading.drift_facts(states)
+    creeps = (*reading.creeps(), *find_drifts(trends, points, facts))
     whole = HistoryReport(
         trends=tuple(trends),
         points=tuple(points),
         shifts=tuple(shifts_of(common, trends, points, reading.is_sentinel)),
         creeps=creeps,
+        rises=tuple(find_rises(trends, points, creeps, facts)),
         silences=tuple(
             one
             for one in reading.silences()
@@ -144,6 +146,7 @@ def _only(report: HistoryReport, meant: Meant) -> HistoryReport:
         points=points,
         shifts=tuple(one for one in report.shifts if any(point.shift == one.shift_id for point in points)),
         creeps=tuple(one for one in report.creeps if meant.matches(one.benchmark)),
+        rises=tuple(one for one in report.rises if meant.matches(one.benchmark)),
         silences=tuple(
             one
             for one in report.silences
@@ -263,12 +266,12 @@ class _Reading:
             commits_of=functools.cache(self._merged),
         )
 
-    def drifts(self, points: Iterable[ChangePoint], states: Collection[str]) -> Iterator[Creep]:
+    def drift_facts(self, states: Collection[str]) -> DriftFacts:
         origins: dict[Origin, str] = {
             "release": next(reversed(releases(self.project.root).values()), ""),
             "base": base_commit(self.project) or "",
         }
-        facts = DriftFacts(
+        return DriftFacts(
             order=self.order,
             origins={origin: sha for origin, sha in origins.items() if sha in self.order.places},
             margin_of=self._margin,
@@ -276,7 +279,6 @@ class _Reading:
             changes_code=self._changes_code,
             accepted=states,
         )
-        return find_drifts(self.trends, points, facts)
 
     def _merged(self, first: str, last: str) -> frozenset[str] | None:
         """Return the commits after the first up to the last one, None where HEAD does not come from that."""

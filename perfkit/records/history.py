@@ -169,6 +169,20 @@ class Creep:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rise:
+    """A benchmark that is visibly slower at ``until`` than at ``since``, by no step or drift that is clear.
+
+    It is no alarm: machines wander as far. A gate of the two commits tells what the code did.
+    """
+
+    benchmark: str
+    machine_id: str
+    since: str
+    until: str
+    ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Silence:
     """A benchmark that was measured last ``days`` days ago, and at none of the ``commits`` newest commits.
 
@@ -209,6 +223,7 @@ class HistoryReport:
     shifts: tuple[Shift, ...] = ()
     creeps: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
+    rises: tuple[Rise, ...] = ()
     commits: Mapping[str, CommitFacts] = field(default_factory=dict)
     machines: Mapping[str, Machine] = field(default_factory=dict)
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

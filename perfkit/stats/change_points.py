@@ -37,6 +37,8 @@ _DRIFTS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 2.0)
 _DOUBTS = (0.0, 0.0, 0.0, 2.0, 6.0, 4.0, 0.0)
 # Likewise where fewer runs are compared: they hardly tell drift from a step.
 _FEW_RUNS, _DOUBT_OF_FEW = 35, 2.0
+# Windows begin at each run where fewer runs than these are looked through.
+_EVERY_RUN = 50
 # Runs count in full up to 2.5 deviations from the median of their neighbours, and not at all beyond 5.
 _COUNTS_IN_FULL, _COUNTS_NOTHING = 2.5, 5.0
 _NEIGHBOURS, _FEW_NEIGHBOURS = 21, 11
@@ -286,9 +288,9 @@ def _clear_places(logs: FloatArray, parts: Sequence[tuple[int, int]], threshold:
 def _candidates(logs: FloatArray, low: int, high: int, threshold: float) -> list[tuple[float, int, int, int]]:
     """Return (clarity, place, first run, end) of the clearest step of each window that has a clear one."""
     found = []
-    # Of the shortest windows only the middle is looked at, so that they begin at each run where there are no
-    # longer ones; all others overlap by half.
-    every_run = high - low < _LENGTHS[1]
+    # Of the shortest windows only the middle is looked at, and in few runs two steps lie close together, so
+    # that windows begin at each run there; all others overlap by half.
+    every_run = high - low < _EVERY_RUN
     for length in _lengths(high - low):
         count = math.ceil((high - low - length) / (1 if every_run else length / 2)) + 1
         starts = low + np.round(np.linspace(0, high - low - length, count)).astype(np.intp)

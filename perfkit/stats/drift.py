@@ -1,8 +1,9 @@
 """Drift of a trend: a level that rises little by little, beyond what a wandering machine explains.
 
-The runs are compared under the local level model of ``change_points`` with and without a steady slope, each
-with the random walk and the differences between sessions that suit it best. A trend that wanders explains its
-own rise, so only one that rises more evenly than it wanders is a drift.
+The runs are compared under the local level model of ``change_points`` with and without a rise, each with the
+random walk and the differences between sessions that suit it best. The rise may take all of the trend or part
+of it, with level ground before and after. A trend that wanders explains its own rise, so only one that rises
+more evenly than it wanders is a drift.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfkit.stats.change_points import FloatArray
+from perfkit.stats.change_points import SHORTEST, FloatArray
 
 # Fewer runs than a step needs cannot show a drift either.
 FEWEST = 12
@@ -24,8 +25,12 @@ _MOST_POINTS = 48
 # The sd of the walk from run to run, and that between sessions, in parts of the sd of single runs.
 _WALKS = (0.0, 0.1, 0.2, 0.4, 0.8, 2.0, 8.0)
 _SESSIONS = (0.0, 0.5, 1.0, 2.0)
-# At most one in a hundred simulated trends of 100 runs of identical code has so clear a drift.
-_SURE = 13.0
+# How many runs a rise may take; its middle has as many on either side as a step needs.
+_RISES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+# At most about one in a hundred simulated trends of 100 runs of identical code has so clear a drift.
+_SURE = 15.0
+# A rise in part of a trend has to be clearer by this: a walk has many parts to rise in.
+_DOUBT_OF_PARTS = 11.0
 # A model may be believed while the runs are so many times as likely with another one.
 _AS_WELL = 10.0
 _CONFIDENCE = 0.995
@@ -35,6 +40,8 @@ _OUTLIER = 4.0
 _LEAST_SD = 0.001
 # The levels at both ends are medians of so many runs.
 _ENDS = 3
+# A rise is visible in a chart beyond 5 %, and beyond so many times the scatter of single runs.
+_VISIBLE, _VISIBLE_SCATTER = math.log(1.05), 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +71,7 @@ def find_drift(
     rise = float(np.median(values[-_ENDS:]) - np.median(values[:_ENDS]))
     if rise <= math.log1p(least):
         return None
-    points, kept = _blocks(values, list(zip(environments, sessions, strict=True)))
+    points, kept = _blocks(values, environments)
     codes = _codes([sessions[place] for place in kept])
     groups = _codes([environments[place] for place in kept])
     if len(points) < FEWEST:
@@ -76,6 +83,19 @@ def find_drift(
     return Drift(ratio=math.exp(rise), low=math.exp(rise - half), high=math.exp(rise + half))
 
 
+def visible_rise(levels: Sequence[float] | FloatArray) -> float | None:
+    """Return last level / first level where it stands out to the eye, whatever made it; else None.
+
+    It is more than 5 % and more than single runs scatter by. Medians of six runs are compared.
+    """
+    values = np.log(np.asarray(levels, dtype=np.float64))
+    if len(values) < FEWEST:
+        return None
+    scatter = _SD_PER_MAD * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
+    rise = float(np.median(values[-SHORTEST:]) - np.median(values[:SHORTEST]))
+    return math.exp(rise) if rise > max(_VISIBLE, _VISIBLE_SCATTER * scatter) else None
+
+
 def best_place(levels: Sequence[float]) -> int:
     """Return the first of the three neighbouring runs with the lowest median that a drift may begin at."""
     last = len(levels) - FEWEST
@@ -84,11 +104,11 @@ def best_place(levels: Sequence[float]) -> int:
     return int(np.argmin([np.median(levels[place : place + _ENDS]) for place in range(last + 1)]))
 
 
-def _blocks(values: FloatArray, kinds: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
-    """Return medians of neighbouring runs of one kind, and the place in the middle of each."""
+def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
+    """Return medians of neighbouring runs of one environment, and the place in the middle of each."""
     size = math.ceil(len(values) / _MOST_POINTS)
     medians, kept = [], []
-    for _, alike in itertools.groupby(range(len(values)), key=kinds.__getitem__ if size > 1 else None):
+    for _, alike in itertools.groupby(range(len(values)), key=environments.__getitem__):
         places = list(alike)
         for start in range(0, len(places), size):
             block = places[start : start + size]
@@ -118,31 +138,35 @@ class _Models:
     """The models of a walk and of sessions for so many points.
 
     ``within`` takes points to what they are off their level, weighted (model x point x point); a model is the
-    likelier, the smaller its sum of squares is times its penalty. ``time`` goes from 0 to 1.
+    likelier, the smaller its sum of squares is times its penalty. ``rises`` go from 0 to 1 (point x rise);
+    ``along`` takes points to each (model x rise x point), with the ``information`` that they have of it.
     """
 
     within: FloatArray
     penalties: FloatArray
-    time: FloatArray
+    rises: FloatArray
+    along: FloatArray
+    information: FloatArray
     freedom: int
 
     def fit(self, points: FloatArray) -> tuple[float, float]:
         """Return twice the log ratio of the likelihoods with and without a rise, and half its interval."""
         from scipy.special import stdtrit
 
-        off = self.within @ points
-        squares = off @ points + self.freedom * _LEAST_SD**2
-        by_time = off @ self.time
-        information = (self.within @ self.time) @ self.time
-        left = np.maximum(squares - by_time**2 / information, self.freedom * _LEAST_SD**2)
-        without, rising = squares * self.penalties, left * self.penalties
-        clarity = self.freedom * math.log(float(without.min() / rising.min()))
-        suits = rising <= rising.min() * _AS_WELL ** (2 / self.freedom)
-        rises = by_time / information
+        least = self.freedom * _LEAST_SD**2
+        squares = (self.within @ points) @ points + least
+        by_rise = self.along @ points
+        left = np.maximum(squares[:, None] - np.maximum(by_rise, 0.0) ** 2 / self.information, least)
+        rising = left * self.penalties[:, None]
+        rising[:, :-1] *= math.exp(_DOUBT_OF_PARTS / self.freedom)
+        best = float(rising.min())
+        clarity = self.freedom * math.log(float((squares * self.penalties).min()) / best)
+        suits = rising <= best * _AS_WELL ** (2 / self.freedom)
+        heights = by_rise / self.information
         quantile = float(stdtrit(self.freedom - 1, _CONFIDENCE))
-        halves = quantile * np.sqrt(left / (self.freedom - 1) / information)
-        rise = float(rises[rising.argmin()])
-        return clarity, float((np.abs(rises - rise) + halves)[suits].max())
+        halves = quantile * np.sqrt(left / (self.freedom - 1) / self.information)
+        height = heights.flat[rising.argmin()]
+        return clarity, float((np.abs(heights - height) + halves)[suits].max())
 
 
 @lru_cache(maxsize=64)
@@ -160,9 +184,19 @@ def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]
         within.append(precision - weighted @ np.linalg.solve(inner, weighted.T))
         logs.append(np.linalg.slogdet(covariance)[1] + np.linalg.slogdet(inner)[1])
     freedom = count - levels.shape[1]
+    parts = [
+        np.clip((time - start) / length, 0.0, 1.0)
+        for length in _RISES
+        for start in range(count - length)
+        if min(start + length / 2, count - 1 - start - length / 2) >= SHORTEST
+    ]
+    rises = np.array([*parts, time / (count - 1)])
+    along = rises @ np.array(within)
     return _Models(
         within=np.array(within),
         penalties=np.exp((np.array(logs) - max(logs)) / freedom),
-        time=time / (count - 1),
+        rises=rises,
+        along=along,
+        information=np.einsum("ijk,jk->ij", along, rises),
         freedom=freedom,
     )

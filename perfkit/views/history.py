@@ -13,13 +13,14 @@ from rich.text import Text
 
 from perfkit.records.history import ChangePoint, Creep, HistoryReport, Shift, Silence, Stretch
 from perfkit.records.results import Metric
-from perfkit.units import counted
+from perfkit.units import counted, human_percent
 from perfkit.views.console import visible
 from perfkit.views.names import BrokenName, NamedTable, short_names
 from perfkit.views.report.wording import (
     amount_text,
     drift_sentence,
     ratio_text,
+    rise_sentence,
     shift_sentence,
     stopped_sentence,
     value_text,
@@ -45,6 +46,10 @@ def history_view(report: HistoryReport) -> Group:
     sections += [_shift_text(shift, opened, names) for shift in report.shifts]
     sections += [_point_text(point, report, names) for point in opened if point.shift not in together]
     sections += [_creep_text(creep, names) for creep in report.creeps]
+    sections += [
+        Text.assemble(("unclear ", "bold yellow"), f"  {names[one.benchmark]}: {rise_sentence(one)}.")
+        for one in report.rises[:_MOST_TOGETHER]
+    ]
     sections += _silence_texts(report.silences, names)
     sections.append(_trends_table(report, names))
     settled = [point for point in report.points if not point.is_open]
@@ -69,6 +74,8 @@ def history_verdict(report: HistoryReport) -> str:
         said.append(f"{counted(gains, 'step')} to the better")
     if drifts:
         said.append(f"{counted(len(drifts), 'benchmark')} that became slower little by little")
+    if report.rises:
+        said.append(f"{counted(len(report.rises), 'benchmark')} that rose for an unclear cause")
     stopped = sum(bool(one.stopped) for one in report.silences)
     if stopped:
         said.append(f"{counted(stopped, 'machine')} stopped measuring")
@@ -179,17 +186,18 @@ def _trends_table(report: HistoryReport, names: Mapping[str, str]) -> Renderable
     table = NamedTable(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("benchmark", ratio=1)
     table.add_column("trend", no_wrap=True)
-    for heading in ("last", "sd", "runs"):
+    for heading in ("last", "±", "runs"):
         table.add_column(heading, justify="right", no_wrap=True)
     several = len({trend.machine_id for trend in shown}) > 1
     for trend in shown[:_MOST_BENCHMARKS]:
         machine = f" (machine {trend.machine_id[:4]})" if several else ""
         gates = " (gates)" if trend.lockstep else ""
+        noise = report.noise.get(trend.machine_id, {}).get(trend.benchmark)
         table.add_row(
             BrokenName(f"{names[trend.benchmark]}{gates}{machine}"),
             sparkline(trend.levels),
-            value_text(trend.means[-1], trend.metric),
-            value_text(trend.sds[-1], trend.metric),
+            value_text(trend.levels[-1], trend.metric),
+            human_percent(noise) if noise else "-",
             str(len(trend)),
         )
     left = len(shown) - _MOST_BENCHMARKS
@@ -226,10 +234,8 @@ def _settled_text(point: ChangePoint, names: Mapping[str, str]) -> Text:
 
 def _guide(report: HistoryReport) -> str:
     noise = [share for shares in report.noise.values() for share in shares.values() if share > 0]
-    told = (
-        f" Runs of the same code differ by {100 * statistics.median(noise):.1f} % here (sd)." if noise else ""
-    )
+    told = f" It is {100 * statistics.median(noise):.1f} % for most here." if noise else ""
     return (
-        "A bar is the median of a few runs, in the order of commits; sd is that of the last run's launches."
+        "A bar is the median of a few runs, in the order of commits; ± is the sd of runs of the same code."
         f"{told} `perfkit history accept ID --reason TEXT` settles a step. See perfkit's docs/history.md."
     )

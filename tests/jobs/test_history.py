@@ -607,6 +607,29 @@ def test_a_drift_in_plain_runs_is_an_alarm(scene: Scene) -> None:
     assert (drift,) == scene.read(benchmarks=SEVERAL[:1]).creeps
 
 
+@pytest.mark.parametrize("runs", [6, 12])
+def test_a_rise_over_some_commits_is_a_drift(scene: Scene, runs: int) -> None:
+    """There is level ground before and after it."""
+    scene.measure(lambda number: float(1.18 ** min(max((number - 14) / runs, 0), 1)))
+
+    report = scene.read()
+
+    assert [NAME] == [one.benchmark for one in report.creeps]
+    assert 1 == history_exit_code(report)
+
+
+def test_a_rise_that_the_machine_may_have_made_is_unclear(scene: Scene) -> None:
+    """A person sees it in the chart, so the first line does not say that there is nothing to look at."""
+    ramp: Callable[[int], float] = lambda number: 1.18 ** min(max((number - 14) / 12, 0), 1)  # noqa: E731
+    scene.measure_together(dict.fromkeys(SEVERAL, ramp), machine=0.03)
+
+    report = scene.read()
+
+    assert set(SEVERAL) == {one.benchmark for one in report.rises} | {one.benchmark for one in report.creeps}
+    assert len(report.rises)
+    assert not history_verdict(report).startswith("Nothing")
+
+
 def test_a_drift_that_all_benchmarks_share_is_one_of_each(scene: Scene) -> None:
     """Without a sentinel nothing proves the machine."""
     scene.measure_together(dict.fromkeys(SEVERAL, _drifting), machine=0.005)

@@ -343,3 +343,12 @@ def test_clear_steps_are_where_another_detector_has_them() -> None:
     pelt = ruptures.Pelt(model="l2", min_size=SHORTEST, jump=1).fit(np.log(levels)).predict(pen=0.01)
 
     assert pelt[:-1] == _places(levels)
+
+
+@pytest.mark.parametrize("second", range(18, 24))
+def test_two_steps_in_few_runs_are_both_found(second: int) -> None:
+    """A window that holds only one of them begins at any run."""
+    noise = np.random.default_rng(second).normal(0, 0.005, 30)
+    levels = np.exp(noise + 0.09 * (np.arange(30) >= 10) + 0.09 * (np.arange(30) >= second))
+
+    assert [10, second] == [step.place for step in find_steps(levels)]

@@ -26,7 +26,7 @@ from synthetic_history import (
 )
 
 from perfkit.records import Balance, Environment, Machine, PassSummary, PhaseSeconds, ProfileSummary
-from perfkit.records.history import CommitFacts, HistoryReport, Silence
+from perfkit.records.history import CommitFacts, HistoryReport, Rise, Silence
 from perfkit.records.site import ProfileEntryPoint, Reference, Site
 from perfkit.views.console import visible
 from perfkit.views.palette import DARK, LIGHT
@@ -131,6 +131,35 @@ def test_alarms_come_first_the_losses_before_the_rest(files: dict[str, str]) -> 
     assert sorted(places) == places
 
 
+def test_headline_and_row_show_what_the_line_does() -> None:
+    """A mean that a few slow rounds pull up is not what the chart shows."""
+    found = trend("bench.py::test_part", runs=20)
+    noisy = replace(found, means=tuple(3 * mean for mean in found.means), sds=(0.1,) * 20)
+    files = dict(site_files(Site(project="levels", history=history([noisy]))))
+
+    shown = value_text(found.levels[-1], found.metric)
+    assert f"test_part {shown} ± 0.8 % between runs" in _words(files["index.html"])
+    assert f"{shown} ± 0.8 %" in _words(files[f"benchmarks/{slug_of(found.benchmark)}.html"])
+    assert shown in files[f"trends/{trend_name(found.benchmark, MACHINE)}"]
+
+
+def test_a_rise_that_a_person_sees_is_not_called_steady() -> None:
+    """No step and no drift is clear, and still it asks for a look, with the gate that tells why."""
+    found = trend("bench.py::test_part", runs=20)
+    rise = Rise(
+        benchmark=found.benchmark, machine_id=MACHINE, since=found.commits[0],
+        until=found.commits[-1], ratio=1.18,
+    )  # fmt: skip
+    page = dict(site_files(Site(project="rise", history=history([found], rises=(rise,)))))["index.html"]
+
+    text = _words(page)
+    assert '<tr data-kind="unclear"' in page
+    assert "Needs attention 1" in text
+    assert "rose +18.0 %, cause unclear" in text
+    assert f"perfkit gate --base {found.commits[0][:10]} --head {found.commits[-1][:10]}" in text
+    assert "steady" not in text
+
+
 def test_a_machine_that_stopped_is_one_alarm_for_all_of_its_benchmarks() -> None:
     """Each row says so, not only that of the benchmark measured last."""
     trends = [trend(f"bench.py::test_part[{number}]", runs=20) for number in range(3)]
@@ -154,7 +183,7 @@ def test_a_row_tells_value_changes_and_state(files: dict[str, str]) -> None:
 
     assert row is not None
     text = _words(row[0])
-    assert "test_triplet[200] 11.1 ms sd 167 us" in text
+    assert "test_triplet[200] 11.1 ms ± 0.8 % between runs" in text
     assert "▲ +12.4 %" in text
     assert "≈ -1.4 %" in text
     assert "▲ slower since 2026-01-17" in text
@@ -256,9 +285,8 @@ def _summed(column: list[int]) -> list[int]:
 
 def test_exact_counts_keep_their_digits() -> None:
     """A count is told to its last digit, in the data and in words."""
-    found = replace(
-        trend(metric=OPERATORS, runs=4, noise=0.0), means=(1234567.0, 1234567.0, 1234568.0, 1234568.0)
-    )
+    counts = (1234567.0, 1234567.0, 1234568.0, 1234568.0)
+    found = replace(trend(metric=OPERATORS, runs=4, noise=0.0), means=counts, levels=counts)
     files = dict(site_files(Site(project="p", history=history([found]))))
     series = _named(files[f"data/{slug_of(found.benchmark)}.js"])["series"][0]
 
@@ -504,13 +532,14 @@ def test_the_steps_of_one_commit_are_told_together() -> None:
     assert 8 == text[: text.index("All benchmarks")].count("test_part[")
 
 
-def test_a_level_that_follows_from_gates_is_drawn_with_its_own_band() -> None:
-    """The band of a gate's run is as wide as its launches scatter, around the level, not around the mean."""
+def test_a_band_lies_around_the_level() -> None:
+    """It is as wide as the launches of a run scatter, and never reaches below zero."""
     found = trend(runs=3, lockstep=True)
     found = replace(found, means=(2.0, 2.0, 2.0), sds=(0.2, 0.2, None), levels=(1.0, 3.0, 3.0))
 
     assert [(0.9, 1.1), (2.7, 3.3), (3.0, 3.0)] == [pytest.approx(band(found, place)) for place in range(3)]
-    assert (1.0, 2.2) == pytest.approx(band(replace(found, lockstep=False), 0))
+    assert (0.9, 1.1) == pytest.approx(band(replace(found, lockstep=False), 0))
+    assert (0.0, 2.0) == pytest.approx(band(replace(found, sds=(12.0, None, None)), 0))
 
 
 def test_what_went_silent_together_is_told_together() -> None:

@@ -49,6 +49,7 @@ _SIGNS: Mapping[Kind, str] = {
     "worse": "▲",
     "creep": "↗",
     "silent": "◌",
+    "unclear": "?",
     "better": "▼",
     "moved": "•",
     "accepted": "✓",
@@ -328,7 +329,6 @@ class _Pages:
     def _line(self, series: Series) -> Line:
         trend, place = series.last
         state = state_of(series)
-        sd = trend.sds[place]
         return Line(
             series=series,
             state=state,
@@ -336,8 +336,8 @@ class _Pages:
             page=f"benchmarks/{slug_of(series.benchmark)}.html",
             words=wording.status_words(series, state, self.commits),
             sign=_sign(state),
-            value=wording.value_text(trend.means[place], series.metric),
-            deviation=f"sd {wording.value_text(sd, series.metric)}" if sd else "",
+            value=wording.value_text(trend.levels[place], series.metric),
+            deviation=f"± {human_percent(series.noise)} between runs" if series.noise else "",
             picture=sparkline(series),
             machine=self._machine(series),
             tags=self._tags(series),
@@ -361,6 +361,8 @@ class _Pages:
             for creep in series.creeps:
                 kind: Kind = "creep" if creep.cause == "code" else "moved"
                 yield alarm(kind, wording.drift_sentence(creep))
+            for rise in series.rises:
+                yield alarm("unclear", wording.rise_sentence(rise))
             for silence in series.silences:
                 yield alarm("silent", wording.silence_sentence(silence))
 
@@ -541,6 +543,7 @@ def _kinds(lines: Iterable[Line]) -> dict[str, str]:
         "worse": "worse",
         "creep": "drifted",
         "silent": "silent",
+        "unclear": "rose, cause unclear",
         "better": "better",
         "moved": "moved with its surroundings",
         "accepted": "accepted",

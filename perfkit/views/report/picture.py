@@ -125,7 +125,7 @@ def trend_picture(series: Series, commits: Mapping[str, CommitFacts]) -> str:
         frame=frame,
         colours=LIGHT,
         title=visible(series.benchmark),
-        value=value_text(trend.means[last], series.metric),
+        value=value_text(trend.levels[last], series.metric),
         told=f"{metric_title(series.metric)}: {status_words(series, state_of(series), commits)}",
         band=f"{_path([*upper, *lower])}Z",
         line=_path((frame.x(column.place), frame.y(column.level)) for column in columns),

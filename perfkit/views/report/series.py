@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from perfkit.records.history import ChangePoint, CommitFacts, Creep, HistoryReport, Silence, Trend
+from perfkit.records.history import ChangePoint, CommitFacts, Creep, HistoryReport, Rise, Silence, Trend
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.records.site import Reference
 
-Kind = Literal["worse", "creep", "silent", "better", "moved", "accepted", "undone", "few", "steady"]
+Kind = Literal[
+    "worse", "creep", "silent", "unclear", "better", "moved", "accepted", "undone", "few", "steady"
+]
 # Those that somebody should look at, the most urgent first.
-ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent")
+ALARMS: tuple[Kind, ...] = ("worse", "creep", "silent", "unclear")
 # A step has six runs on either side; with fewer, nobody can tell it from the scatter of single runs.
 _FEW = 12
 # A normal variable is within so many deviations of its mean 19 times of 20.
@@ -50,6 +52,7 @@ class Series:
     placed: tuple[Placed, ...] = ()
     creeps: tuple[Creep, ...] = ()
     silences: tuple[Silence, ...] = ()
+    rises: tuple[Rise, ...] = ()
     noise: float | None = None
     since: Mapping[str, Change] = field(default_factory=dict)
 
@@ -144,6 +147,7 @@ def series_of(
             watched=first.metric.name in watched,
             placed=tuple(sorted(placed[number], key=lambda one: (one.trend, one.point.place))),
             creeps=tuple(one for one in history.creeps if leads and (one.benchmark, one.machine_id) == place),
+            rises=tuple(one for one in history.rises if leads and (one.benchmark, one.machine_id) == place),
             silences=tuple(
                 one
                 for one in history.silences
@@ -234,6 +238,7 @@ def state_of(series: Series) -> State:
         *(State(kind="worse", step=step) for step in losses[-1:]),
         *(State(kind="creep") for one in series.creeps if one.cause == "code"),
         *(State(kind="silent") for _ in series.silences[:1]),
+        *(State(kind="unclear") for _ in series.rises[:1]),
         *(State(kind="better", step=step) for step in opened[-1:]),
         *(State(kind="moved", step=step) for step in moved[-1:]),
         *(State(kind="moved") for _ in series.creeps),
@@ -245,11 +250,9 @@ def state_of(series: Series) -> State:
 
 
 def band(trend: Trend, place: int) -> tuple[float, float]:
-    """Return the band of a run: mean - sd and mean + sd, or level - sd and level + sd where gates gave it."""
+    """Return the band around the level of a run: the sd over launches, as a share of their mean."""
     mean, sd, level = trend.means[place], trend.sds[place] or 0.0, trend.levels[place]
-    if not trend.lockstep:
-        return min(mean - sd, level), max(mean + sd, level)
-    half = level * sd / mean if mean else 0.0
+    half = level * min(sd / mean, 1.0) if mean else 0.0
     return level - half, level + half
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 
-from perfkit.records.history import ChangePoint, CommitFacts, Creep, Shift, Silence
+from perfkit.records.history import ChangePoint, CommitFacts, Creep, Rise, Shift, Silence
 from perfkit.records.results import WALL_TIME, Metric
 from perfkit.units import counted, human_bytes, human_seconds
 from perfkit.views.console import visible
@@ -93,14 +93,14 @@ def status_words(series: Series, state: State, commits: Mapping[str, CommitFacts
         word = "steady" if state.kind == "undone" else direction_word(step.ratio, step.metric)
         why = {"accepted": ", accepted", "moved": f", with the {step.cause}"}.get(state.kind, "")
         return f"{word} {since}{why}"
-    if state.kind == "creep":
-        return f"drifted {ratio_text(series.creeps[-1].ratio)}"
-    if state.kind == "moved" and series.creeps:
-        return f"drifted {ratio_text(series.creeps[-1].ratio)}, with the machine"
-    if state.kind == "silent" and series.silences[-1].stopped:
-        return f"machine stopped {counted(series.silences[-1].days, 'day')} ago"
+    if state.kind in {"creep", "moved"} and series.creeps:
+        why = ", with the machine" if state.kind == "moved" else ""
+        return f"drifted {ratio_text(series.creeps[-1].ratio)}{why}"
     if state.kind == "silent":
-        return f"silent for {counted(series.silences[-1].days, 'day')}"
+        days = counted(series.silences[-1].days, "day")
+        return f"machine stopped {days} ago" if series.silences[-1].stopped else f"silent for {days}"
+    if state.kind == "unclear":
+        return f"rose {ratio_text(series.rises[-1].ratio)}, cause unclear"
     return "steady" if state.kind == "steady" else f"only {counted(len(series.last[0]), 'run')} so far"
 
 
@@ -131,6 +131,8 @@ def range_sentence(step: ChangePoint) -> str:
         return "Git does not know how many commits lie between."
     if step.commits == 0:
         return "Both runs are of the same commit, so no commit made it."
+    if step.commits == 1 and step.shift and step.cause == "code":
+        return "Only one commit lies between. Others moved there as well, so the machine may have done it."
     if step.commits == 1:
         return "Only one commit lies between, so it made this step."
     return f"One or more of the {step.commits} commits between made it."
@@ -213,6 +215,15 @@ def shift_sentence(shift: Shift) -> str:
         f"{who} became {amount_text(shift.ratio, WALL_TIME)} ({ratio_text(shift.low)} to"
         f" {ratio_text(shift.high)}) on {date_text(shift.at)} on machine {shift.machine_id}"
         f" ({short_sha(shift.last_before)}..{short_sha(shift.first_after)}). {why}"
+    )
+
+
+def rise_sentence(rise: Rise) -> str:
+    """Return by how much a benchmark rose, and the command that tells why, without a full stop."""
+    since, until = short_sha(rise.since), short_sha(rise.until)
+    return (
+        f"{amount_text(rise.ratio, WALL_TIME)} than at its best level, {since}, by no clear step or drift, so"
+        f" the machine may have done it. Check with `perfkit gate --base {since} --head {until}`"
     )
 
 

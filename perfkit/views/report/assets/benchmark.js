@@ -139,9 +139,7 @@
     const version = Int32Array.from(order, (run) => (Array.isArray(series.version) ? series.version[run] : 0));
     const spread = (run, sign) => {
       const sd = Number.isNaN(series.sd[run]) ? 0 : series.sd[run], level = series.level[run];
-      if (series.lockstep) return level * (1 + (sign * sd) / (series.mean[run] || 1));
-      const end = series.mean[run] + sign * sd;
-      return sign < 0 ? Math.min(end, level) : Math.max(end, level);
+      return level * (1 + sign * Math.min(sd / (series.mean[run] || 1), 1));
     };
     const between = (run) => {
       const at = place.get(run);
@@ -215,7 +213,7 @@
     if (run < 0) return;
     const known = facts(run);
     const head = element("div");
-    head.append(element("b", valueText(known.mean)), ` ± ${valueText(known.sd)}`);
+    head.append(element("b", valueText(known.level)), ` mean ${valueText(known.mean)} ± ${valueText(known.sd)}`);
     const others = [element("div", `${known.sha.slice(0, 10)} ${known.subject}`), element("div", `${timeText(known.committed ?? known.measured)}, ${launchesText(known.launches)}, ${known.source}`, "dim")];
     if (picked.length === 1 && picked[0] !== run) others.push(element("div", `${ratioText(known.level / series.level[picked[0]])} against A`));
     tip.replaceChildren(head, ...others);
@@ -262,7 +260,7 @@
     environment.append(element("code", data.environments[known.env].id), ` ${Object.entries(data.environments[known.env].facts).filter(([name]) => ["python", "torch", "cuda", "threads"].includes(name)).map(([name, value]) => `${name} ${value}`).join(", ")}`);
     const sd = known.launches > 1 && !Number.isNaN(known.sd) ? `${valueText(known.sd)} (${((100 * known.sd) / known.mean).toFixed(1)} %)` : "not known from one launch";
     const pairs = [
-      ["mean", element("strong", valueText(known.mean))], ["sd", sd], [series.lockstep ? "level, by gates" : "level", valueText(known.level)], ["launches", String(known.launches)],
+      [series.lockstep ? "level, by gates" : "level", element("strong", valueText(known.level))], ["mean", valueText(known.mean)], ["sd", sd], ["launches", String(known.launches)],
       ["committed", `${timeText(known.committed)}${known.author ? ` by ${known.author}` : ""}`], ["measured", timeText(known.measured)],
       ["source", known.source], ["environment", environment], ["run", element("code", known.id)],
     ];
@@ -325,7 +323,7 @@
       const head = element("th");
       head.scope = "row";
       head.append(commitNode(known.sha));
-      row.append(head, element("td", known.subject), element("td", timeText(known.measured)), element("td", valueText(known.mean), "number"), element("td", valueText(known.sd), "number"), element("td", String(known.launches), "number"), element("td", known.source), element("td", data.environments[known.env].id));
+      row.append(head, element("td", known.subject), element("td", timeText(known.measured)), element("td", valueText(known.level), "number"), element("td", valueText(known.mean), "number"), element("td", valueText(known.sd), "number"), element("td", String(known.launches), "number"), element("td", known.source), element("td", data.environments[known.env].id));
       rows.push(row);
     }
     body.replaceChildren(...rows);
@@ -367,7 +365,7 @@
     series = data.series[number];
     field("meaning").textContent = series.lockstep
       ? "Line: level of each commit, as it follows from the gates, which measure two commits in alternation. Band: ± sd over launches."
-      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: mean ± sd over its launches.";
+      : "Line: level of each run, the lower quartile over its launches of their quickest round, which other work disturbs least. Band: ± sd over its launches.";
     picked = [];
     page = 0;
     for (const part of document.querySelectorAll(".summary[data-series]")) {

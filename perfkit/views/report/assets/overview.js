@@ -54,7 +54,7 @@
   const names = rows.map((row) => row.cells[0].textContent.toLowerCase());
   const field = (id) => document.getElementById(id);
   const search = field("search"), kind = field("kind"), metric = field("metric"), machine = field("machine");
-  const attention = new Set(["worse", "creep", "silent"]);
+  const attention = new Set(["worse", "creep", "silent", "unclear"]);
   let at = null;
 
   function filter() {
