@@ -37,7 +37,7 @@ def accept(
     ledger: LedgerOption = None,
     json: JsonOption = None,
 ) -> None:
-    """Let one finding that a gate listed pass, in later gates whose changes include its commit.
+    """Let one finding that a gate listed pass, in later gates of its commit or of the same edits.
 
     The newest gate of the commit counts. Another kind of finding, or a clearly worse regression, is not
     accepted by it. A commit's message may accept as well: "Perf-Accept: BENCHMARK: reason" as a trailer

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from perfkit.ledger.acceptances import KeptAcceptance, acceptances_for
+from perfkit.ledger.acceptances import ACCEPTANCES, KeptAcceptance, acceptances_for
 from perfkit.records import Commit
 from perfkit.records.comparisons import Comparison, ExactComparison
-from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.commits import is_ancestor, open_repository, resolve
+from perfkit.repo.patches import patches_of, whole_patch
 from perfkit.repo.sides import SidePair
 from perfkit.repo.trailers import accepted_in, commits_in
 from perfkit.repo.working_tree import code_of
-from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts, unused_notes
+from perfkit.verdict.acceptance import Acceptance, apply, apply_to_counts, blocks, unused_notes
 
 # Uncommitted changes are accepted before they are committed, by clocks that may differ by so much.
 _CLOCKS_DIFFER = timedelta(days=1)
 # The changes of more commits are looked at in vain: a gate against an old release has thousands of them.
-_MOST_COMMITS = 200
+MOST_COMMITS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +69,41 @@ def accept(
     return Accepted(
         comparisons=apply(comparisons, acceptances),
         exact=apply_to_counts(exact, acceptances),
-        notes=(*warnings, *unused_notes(comparisons, acceptances, exact)),
+        notes=(
+            *warnings,
+            *unused_notes(comparisons, acceptances, exact),
+            *_notes_on_others(comparisons, exact, acceptances, pair, ledger),
+        ),
     )
+
+
+def _notes_on_others(
+    comparisons: Sequence[Comparison],
+    exact: Sequence[ExactComparison],
+    acceptances: Sequence[Acceptance],
+    pair: SidePair,
+    ledger: Path,
+) -> Iterator[str]:
+    """Yield a sentence for each finding that was accepted in a change that this one does not hold.
+
+    What was accepted in the history of base is past, and is left out.
+    """
+    found: list[Comparison | ExactComparison] = [
+        *apply(comparisons, acceptances),
+        *apply_to_counts(exact, acceptances),
+    ]
+    blocking = {one.benchmark.name for one in found if blocks(one) and one.accepted is None}
+    if not blocking:
+        return
+    others = [one for one in ACCEPTANCES.read(ledger) if one not in acceptances and one.benchmark in blocking]
+    newest = {one.benchmark: one for one in sorted(others, key=lambda one: one.recorded_at)}
+    for kept in newest.values():
+        if not is_ancestor(pair.head.source, kept.commit, pair.base.commit.sha):
+            yield (
+                f"{kept.benchmark} was accepted in another change: {kept.told}. Neither that commit nor the"
+                f" same edits are part of this one; where the reason still holds:"
+                f" perfkit accept {shlex.quote(kept.benchmark)} --reason {shlex.quote(kept.reason)}"
+            )
 
 
 def find_acceptances(
@@ -84,13 +119,26 @@ def find_acceptances(
     shas = commits_in(repository, base.sha, head.sha)
     said, warnings = accepted_in(repository, base.sha, head.sha)
     top = Path(str(repository.working_tree_dir))
+    ignored = (*outputs, ledger)
     is_committed = functools.partial(
         _is_committed,
-        shas=shas[:_MOST_COMMITS],
-        code=functools.cache(lambda sha: code_of(top, ignored=(*outputs, ledger), sha=sha)),
+        shas=shas[:MOST_COMMITS],
+        code=functools.cache(lambda sha: code_of(top, ignored=ignored, sha=sha)),
         time=functools.cache(lambda sha: resolve(repository, sha).time),
     )
-    return (*acceptances_for(ledger, shas, head.diff_hash, is_committed), *said), warnings
+
+    @functools.cache
+    def patches() -> frozenset[str | None]:
+        whole = whole_patch(top, base.sha, head.sha, ignored=ignored)
+        return frozenset({whole, *patches_of(top, shas[:MOST_COMMITS], ignored=ignored)})
+
+    def is_here(kept: KeptAcceptance) -> bool:
+        if kept.diff_hash is not None:
+            return kept.code is not None and is_committed(kept)
+        same = kept.change is not None and kept.change in patches()
+        return same or (bool(kept.parts) and patches().issuperset(kept.parts))
+
+    return (*acceptances_for(ledger, shas, head.diff_hash, is_here), *said), warnings
 
 
 def _is_committed(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfkit.compare.accepting import MOST_COMMITS
 from perfkit.compare.recompute import judge_anew
 from perfkit.config import Project
-from perfkit.errors import UsageError
+from perfkit.errors import RepositoryError, UsageError
 from perfkit.identity import short_run_id
 from perfkit.ledger.acceptances import KeptAcceptance, keep_acceptance
 from perfkit.ledger.store import Ledger
@@ -20,8 +21,10 @@ from perfkit.records.results import meant_by
 from perfkit.repo.author import author_name
 from perfkit.repo.commands import reading_only
 from perfkit.repo.commits import open_repository, resolve
+from perfkit.repo.patches import patches_of, whole_patch
+from perfkit.repo.trailers import commits_in
 from perfkit.repo.working_tree import code_of, describe_working_tree
-from perfkit.verdict.acceptance import BLOCKING, SHOWN_DIGITS, is_placeholder
+from perfkit.verdict.acceptance import SHOWN_DIGITS, blocks, is_placeholder
 from perfkit.verdict.from_rows import exact_comparisons_of
 
 
@@ -55,7 +58,8 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
     top, outputs = Path(str(repository.working_tree_dir)), (*project.output_paths, ledger)
     exact = gate.exact
     finding = _finding([*gate.timed, *exact], benchmark, run=short_run_id(head.run_id))
-    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and _blocks(one)]
+    blocking = [one for one in exact if one.benchmark.name == finding.benchmark.name and blocks(one)]
+    change, parts = _committed_change(gate.rows, head.commit, top, outputs)
     acceptance = KeptAcceptance(
         benchmark=finding.benchmark.name,
         reason=" ".join(reason.split()),
@@ -69,6 +73,8 @@ def accept_finding(*, project: Project, ledger: Path, benchmark: str, reason: st
         recorded_at=utc_now(),
         diff_hash=head.commit.diff_hash,
         code=_uncommitted_code(head.commit, top, outputs),
+        change=change,
+        parts=parts,
     )
     return Accepted(acceptance=acceptance, file=keep_acceptance(ledger, acceptance))
 
@@ -80,6 +86,23 @@ def _uncommitted_code(measured: Commit, top: Path, outputs: Sequence[Path]) -> s
     now = describe_working_tree(top, ignored=outputs)
     is_here = (now.sha, now.diff_hash) == (measured.sha, measured.diff_hash)
     return code_of(top, ignored=outputs) if is_here else None
+
+
+def _committed_change(
+    rows: Sequence[Row], head: Commit, top: Path, outputs: Sequence[Path]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the content of base..head as a whole and of each commit; nothing where git lacks the base."""
+    base = next((row.commit.sha for row in rows if row.placement.side == "base"), None)
+    if head.diff_hash is not None or base is None:
+        return None, ()
+    try:
+        shas = commits_in(open_repository(top), base, head.sha)
+    except RepositoryError:
+        return None, ()
+    if len(shas) > MOST_COMMITS:
+        return None, ()
+    whole = whole_patch(top, base, head.sha, ignored=outputs)
+    return whole, patches_of(top, shas, ignored=outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +122,7 @@ class _Gate:
         """Tell whether a benchmark that is named by as much of its end as names one is a blocking finding."""
         found: list[Comparison | ExactComparison] = [*self.timed, *self.exact]
         meant = meant_by(benchmark, dict.fromkeys(one.benchmark.name for one in found))
-        return len(meant) == 1 and any(_blocks(one) for one in found if one.benchmark.name == meant[0])
+        return len(meant) == 1 and any(blocks(one) for one in found if one.benchmark.name == meant[0])
 
 
 def _newest_gates(kept: Ledger, sha: str) -> list[list[Row]]:
@@ -128,9 +151,9 @@ def _finding(
     judged: dict[str, Comparison | ExactComparison] = {}
     for comparison in comparisons:
         known = judged.get(comparison.benchmark.name)
-        if known is None or (_blocks(comparison) and not _blocks(known)):
+        if known is None or (blocks(comparison) and not blocks(known)):
             judged[comparison.benchmark.name] = comparison
-    blocking = [f"{name} ({found.verdict})" for name, found in judged.items() if _blocks(found)]
+    blocking = [f"{name} ({found.verdict})" for name, found in judged.items() if blocks(found)]
     meant = meant_by(benchmark, judged)
     if len(meant) > 1:
         raise UsageError(f'"{benchmark}" could mean {" or ".join(meant)}; give more of it')
@@ -138,15 +161,11 @@ def _finding(
     if not meant:
         raise UsageError(f'no benchmark "{benchmark}" in the gate {run}; {listed}')
     found = judged[meant[0]]
-    if not _blocks(found):
+    if not blocks(found):
         raise UsageError(
             f"{meant[0]} is {_state(found)} in the gate {run}, so it needs no accepting; {listed}"
         )
     return found
-
-
-def _blocks(comparison: Comparison | ExactComparison) -> bool:
-    return comparison.verdict in BLOCKING and comparison.gating
 
 
 def _state(comparison: Comparison | ExactComparison) -> str:

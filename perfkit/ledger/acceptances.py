@@ -18,6 +18,8 @@ class KeptAcceptance(Acceptance):
 
     It covers the ``counts`` that it names and no others. Of uncommitted changes ``code`` is the hash of all
     code with them, where they were still there as they had been measured: a commit of that code is covered.
+    Of commits ``change`` is the content of base..head as a whole and ``parts`` that of each commit, so that
+    the same change is covered after a rebase or a squash.
     """
 
     verdict: Verdict
@@ -26,6 +28,8 @@ class KeptAcceptance(Acceptance):
     recorded_at: datetime
     diff_hash: str | None = None
     code: str | None = None
+    change: str | None = None
+    parts: tuple[str, ...] = ()
 
 
 ACCEPTANCES = Statements(kind=KeptAcceptance, noun="acceptance", folder="acceptances")
@@ -40,8 +44,8 @@ def keep_acceptance(ledger: Path, acceptance: KeptAcceptance) -> Path:
     return ACCEPTANCES.keep(ledger, acceptance)
 
 
-def _never_committed(_: KeptAcceptance) -> bool:
-    """Know of no commit with the code of uncommitted changes."""
+def _never_here(_: KeptAcceptance) -> bool:
+    """Know of no other commit with the content that was accepted."""
     return False
 
 
@@ -49,13 +53,13 @@ def acceptances_for(
     ledger: Path,
     shas_in_range: Collection[str],
     diff_hash: str | None,
-    is_committed: Callable[[KeptAcceptance], bool] = _never_committed,
+    is_here: Callable[[KeptAcceptance], bool] = _never_here,
 ) -> tuple[KeptAcceptance, ...]:
     """Return the acceptances that apply to a gate, newest first.
 
     ``shas_in_range`` are the commits of base..head, and head. What was accepted of uncommitted changes
-    applies to the very same ones, told by the ``diff_hash`` of the gate's head, and where that code
-    ``is_committed`` in the range.
+    applies to the very same ones, told by the ``diff_hash`` of the gate's head. Any acceptance applies where
+    the content that was accepted ``is_here``, in the range.
 
     Raises:
         LedgerError: an acceptance's file is damaged.
@@ -63,7 +67,6 @@ def acceptances_for(
     applying = (
         kept
         for kept in ACCEPTANCES.read(ledger)
-        if (kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash))
-        or (kept.diff_hash is not None and kept.code is not None and is_committed(kept))
+        if (kept.commit in shas_in_range and kept.diff_hash in (None, diff_hash)) or is_here(kept)
     )
     return tuple(sorted(applying, key=lambda kept: kept.recorded_at, reverse=True))

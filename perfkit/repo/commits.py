@@ -285,6 +285,11 @@ def changed_files(start: Path, first: str, last: str) -> tuple[str, ...] | None:
     return None if listed is None else tuple(filter(None, listed.split("\0")))
 
 
+def is_ancestor(start: Path, first: str, last: str) -> bool:
+    """Tell whether a commit is part of the history of another one; not where git lacks one of them."""
+    return _are_hashes(first, last) and try_git(start, "merge-base", "--is-ancestor", first, last) is not None
+
+
 def _are_hashes(*texts: str) -> bool:
     """Tell whether texts are hashes: a ledger may be anybody's, and git would take some texts for options."""
     return all(map(_SHA.fullmatch, texts))

@@ -55,6 +55,11 @@ class Acceptance:
         return f"{self.reason} ({f'{self.author}, {where}' if self.author else where})"
 
 
+def blocks(found: Comparison | ExactComparison) -> bool:
+    """Tell whether a finding keeps a gate from passing unless it is accepted."""
+    return found.verdict in BLOCKING and found.gating
+
+
 def is_placeholder(reason: str) -> bool:
     """Tell whether a reason is what an offered line has in its place, so that nobody gave one."""
     return reason.strip().casefold() in _PLACEHOLDERS

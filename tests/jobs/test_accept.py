@@ -14,6 +14,7 @@ from forked_commands import run_perfkit
 from repositories import Repository
 from synthetic import build_row
 
+from perfkit.compare.accepting import Accepted as Marked
 from perfkit.compare.accepting import accept
 from perfkit.config import load_project
 from perfkit.errors import RepositoryError, UsageError
@@ -48,6 +49,7 @@ def _gate(
     minute: int = 0,
     diff_hash: str | None = None,
     gating: bool = True,
+    base: str = "b" * 40,
 ) -> list[Row]:
     """Return the rows of a gate: three launches a side that lead to a verdict, or a row without values."""
     rows: list[Row] = []
@@ -61,7 +63,7 @@ def _gate(
         for launch, ratio in enumerate(RATIOS[verdict]):
             values = (0.1, 0.2, 0.3)
             rows.append(head(*(ratio * value for value in values), launch=launch))
-            rows.append(row(*values, name=name, sha="b" * 40, side="base", launch=launch, policy=policy))
+            rows.append(row(*values, name=name, sha=base, side="base", launch=launch, policy=policy))
     return rows
 
 
@@ -265,6 +267,11 @@ def uncommitted(repository: Repository) -> Repository:
 
 def _accepted_of(repository: Repository, base: str) -> str | None:
     """Return what a gate of HEAD against ``base`` says of a slower benchmark that was accepted."""
+    return _told_of(repository, base).comparisons[0].accepted
+
+
+def _told_of(repository: Repository, base: str) -> Marked:
+    """Return what people accepted of a slower benchmark in a gate of HEAD against ``base``."""
     found = Comparison(
         benchmark=Benchmark(name="bench_a.py::test_a", version="v1"), verdict="REGRESSED", margin=0.02
     )
@@ -276,8 +283,7 @@ def _accepted_of(repository: Repository, base: str) -> str | None:
         base=Side(kind="commit", commit=old, source=repository.root),
         head=Side(kind="commit", commit=head, source=repository.root),
     )
-    told = accept([found], (), pair, ledger=project.ledger_path, outputs=project.output_paths)
-    return told.comparisons[0].accepted
+    return accept([found], (), pair, ledger=project.ledger_path, outputs=project.output_paths)
 
 
 def test_what_was_accepted_before_it_was_committed_stays_accepted(uncommitted: Repository) -> None:
@@ -327,6 +333,69 @@ def test_the_command_says_that_a_commit_of_the_same_code_is_covered(uncommitted:
         "for the uncommitted changes that the gate measured and for a commit of the same code" in done.stdout
     )
     assert "It holds for those changes alone" not in done.stdout
+
+
+STEP = "def step(n=3000):\n    for _ in range(3):\n        a()\n    b()\n    return sum(range(n))\n"
+
+
+@pytest.fixture
+def branch(repository: Repository) -> Repository:
+    """Return a repository on a branch of two commits that were gated together, and accepted; main went on."""
+    base = repository.commit({"pyproject.toml": "", "app.py": STEP, "old.py": "1"}, "Base")
+    repository.git.git.checkout("--quiet", "-b", "feature")
+    repository.commit({"app.py": STEP.replace("3000", "6000")}, "Work twice as much")
+    head = repository.commit({"new.py": "1"}, "Add a file")
+    _record(repository, _gate(head, {"bench_a.py::test_a": "REGRESSED"}, base=base))
+    _accept(repository, "test_a")
+    repository.git.git.add("--all")
+    repository.git.index.commit("Keep the acceptance")
+    repository.git.git.checkout("--quiet", "main")
+    repository.commit({"old.py": "2"}, "Go on")
+    repository.git.git.checkout("--quiet", "feature")
+    return repository
+
+
+def test_what_was_accepted_stays_accepted_after_a_rebase_and_a_squash(branch: Repository) -> None:
+    """The commits are others, and their content is the same; so it is with later work on top."""
+    branch.git.git.rebase("--quiet", "main")
+    assert "Wanted" in (_accepted_of(branch, "main") or "")
+    branch.commit({"later.py": "1"}, "Go on")
+    assert "Wanted" in (_accepted_of(branch, "main") or "")
+
+    branch.git.git.reset("--hard", "HEAD~1")
+    branch.git.git.checkout("--quiet", "main")
+    branch.git.git.merge("--squash", "feature")
+    branch.git.index.commit("Work twice as much (#1)")
+
+    assert "Wanted" in (_accepted_of(branch, "HEAD~1") or "")
+    assert "Wanted" in (_accepted_of(branch, "HEAD~2") or "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("6000", "6001"), ("    b()\n", "        b()\n"), ("    return", "    c()\n    return")]
+)
+def test_another_change_than_the_accepted_one_is_named_and_does_not_pass(
+    branch: Repository, old: str, new: str
+) -> None:
+    """A digit, the depth of a line, or a line more: a person has to look again."""
+    branch.git.git.checkout("--quiet", "main")
+    branch.git.git.checkout("feature", "--", "benchmarks")
+    branch.commit({"app.py": STEP.replace("3000", "6000").replace(old, new), "new.py": "1"}, "Rewritten")
+
+    told = _told_of(branch, "HEAD~1")
+
+    assert told.comparisons[0].accepted is None
+    (note,) = [note for note in told.notes if "was accepted in another change" in note]
+    assert "bench_a.py::test_a" in note
+    assert "perfkit accept bench_a.py::test_a --reason Wanted" in note
+
+
+def test_an_acceptance_of_what_base_has_is_not_named(branch: Repository) -> None:
+    """It let an older change pass."""
+    head = branch.git.head.commit.hexsha
+    branch.commit({"later.py": "1"}, "Go on")
+
+    assert () == _told_of(branch, head).notes
 
 
 def test_without_a_gate_reason_or_commit_nothing_is_kept(gated: Repository) -> None:
