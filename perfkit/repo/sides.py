@@ -24,7 +24,7 @@ from perfkit.repo.working_tree import (
     untracked_files,
     without_outputs,
 )
-from perfkit.units import listed
+from perfkit.units import counted, listed
 
 WORKTREE = "worktree"
 _MAIN_BRANCHES = (
@@ -86,7 +86,8 @@ def resolve_sides(
     base_side = _default_base(head_side) if base is None else named_side(start, base)
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
-    return replace(pair, remarks=(*remarks, *_no_code_differs(pair, ignored)))
+    left_out = _left_out(pair) if base is None else ()
+    return replace(pair, remarks=(*remarks, *left_out, *_no_code_differs(pair, ignored)))
 
 
 def resolve_same(
@@ -220,6 +221,28 @@ def _default_base(head: Side) -> Side:
     if fork is None:
         raise _lacking(top, f"{sha[:_SHOWN_DIGITS]} has no commit in common with the main branch")
     return _commit_side(open_repository(top), fork)
+
+
+def _left_out(pair: SidePair) -> Iterator[str]:
+    """Yield a remark where the main branch moved by more commits than the one that is compared."""
+    top, head, base = pair.head.source, pair.head.commit.sha, pair.base.commit.sha
+    main = next((name for name in _MAIN_BRANCHES if _find(top, name) == head), None)
+    if main is None or pair.head.kind != "commit":
+        return
+    # What is not pushed yet, else the last push, else the last merge or pull.
+    moves = [f"{name}@{{1}}" for name in _MAIN_BRANCHES]
+    for name in ("@{upstream}", "@{upstream}@{1}", *moves):
+        begin = _find(top, name)
+        if begin is None or begin == head or try_git(top, "merge-base", "--is-ancestor", begin, head) is None:
+            continue
+        count = int(try_git(top, "rev-list", "--count", f"{begin}..{base}") or 0)
+        if count:
+            short = begin[:_SHOWN_DIGITS]
+            yield (
+                f"{counted(count, 'commit')} since {short} came to the main branch together with head and"
+                f" {'is' if count == 1 else 'are'} not compared; all of them: perfkit gate --base {short}"
+            )
+        return
 
 
 def _refuse_equal(pair: SidePair) -> None:

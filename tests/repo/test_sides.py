@@ -58,6 +58,54 @@ def test_on_the_main_branch_the_base_is_the_parent(repository: Repository) -> No
     assert parent == _default(repository).base.commit.sha
 
 
+def _left_out(repository: Repository) -> list[str]:
+    """Return the command in each remark on commits that are not compared, with how many they are."""
+    remarks = [one for one in _default(repository).remarks if "not compared" in one]
+    return [f"{one.split()[0]} {one.rpartition('--base ')[2]}" for one in remarks]
+
+
+def test_commits_that_came_to_main_together_are_counted(branch: tuple[Repository, str, str]) -> None:
+    """After a fast-forward only the last one is compared; a merge commit's parent is where main was."""
+    repository, fork, _ = branch
+    git_ = repository.git.git
+    git_.checkout("--quiet", "main")
+    git_.merge("--quiet", "--ff-only", "feature")
+    assert [f"1 {fork[:10]}"] == _left_out(repository)
+
+    git_.reset("--quiet", "--hard", fork)
+    git_.merge("--quiet", "--no-ff", "-m", "Merge", "feature")
+    assert [] == _left_out(repository)
+
+
+def test_commits_that_were_pushed_together_are_counted(repository: Repository, tmp_path: Path) -> None:
+    """Before the push and after it; commits of earlier pushes are past."""
+    hub = git.Repo.init(tmp_path / "hub.git", bare=True)
+    first = repository.commit({"a.py": "1"})
+    repository.git.create_remote("origin", str(hub.git_dir))
+    repository.git.git.push("--quiet", "--set-upstream", "origin", "main")
+    for number in range(2, 6):
+        repository.commit({"a.py": f"{number}"})
+    assert [f"3 {first[:10]}"] == _left_out(repository)
+
+    repository.git.git.push("--quiet")
+    assert [f"3 {first[:10]}"] == _left_out(repository)
+
+    repository.commit({"a.py": "6"})
+    assert [] == _left_out(repository)
+    repository.git.git.push("--quiet")
+    assert [] == _left_out(repository)
+
+
+def test_a_commit_alone_leaves_none_out(repository: Repository) -> None:
+    """Nor does a named base."""
+    repository.commit({"a.py": "1"})
+    repository.commit({"a.py": "2"})
+    repository.commit({"a.py": "3"})
+
+    assert [] == _left_out(repository)
+    assert () == resolve_sides(repository.root, base="HEAD~1", head=None).remarks
+
+
 def test_the_main_branch_may_be_that_of_the_origin(
     branch: tuple[Repository, str, str], tmp_path: Path
 ) -> None:
