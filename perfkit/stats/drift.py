@@ -40,6 +40,8 @@ _OUTLIER = 4.0
 _LEAST_SD = 0.001
 # The levels at both ends are medians of so many runs.
 _ENDS = 3
+# The squares of a rise that is to be seen within environments add up to so much.
+_LEAST_WITHIN = 0.5
 # A rise is visible in a chart beyond 5 %, and beyond so many times the scatter of single runs.
 _VISIBLE, _VISIBLE_SCATTER = math.log(1.05), 3.0
 
@@ -74,11 +76,11 @@ def find_drift(
     points, kept = _blocks(values, environments)
     codes = _codes([sessions[place] for place in kept])
     groups = _codes([environments[place] for place in kept])
-    if len(points) < FEWEST:
+    if len(points) - len(set(groups)) < FEWEST - 1:
         return None
     model = _models(len(points), codes, groups)
-    clarity, half = model.fit(_without_outliers(points))
-    if clarity < _SURE or rise - half <= math.log1p(least):
+    half = model.half_interval(_without_outliers(points))
+    if rise - half <= math.log1p(least):
         return None
     return Drift(ratio=math.exp(rise), low=math.exp(rise - half), high=math.exp(rise + half))
 
@@ -101,7 +103,8 @@ def best_place(levels: Sequence[float]) -> int:
     last = len(levels) - FEWEST
     if last <= 0:
         return 0
-    return int(np.argmin([np.median(levels[place : place + _ENDS]) for place in range(last + 1)]))
+    beside = np.lib.stride_tricks.sliding_window_view(np.asarray(levels), _ENDS)[: last + 1]
+    return int(np.median(beside, axis=1).argmin())
 
 
 def _blocks(values: FloatArray, environments: Sequence[Hashable]) -> tuple[FloatArray, list[int]]:
@@ -149,10 +152,8 @@ class _Models:
     information: FloatArray
     freedom: int
 
-    def fit(self, points: FloatArray) -> tuple[float, float]:
-        """Return twice the log ratio of the likelihoods with and without a rise, and half its interval."""
-        from scipy.special import stdtrit
-
+    def half_interval(self, points: FloatArray) -> float:
+        """Return half of the interval of the rise, infinite where no rise is clear."""
         least = self.freedom * _LEAST_SD**2
         squares = (self.within @ points) @ points + least
         by_rise = self.along @ points
@@ -161,15 +162,20 @@ class _Models:
         rising[:, :-1] *= math.exp(_DOUBT_OF_PARTS / self.freedom)
         best = float(rising.min())
         clarity = self.freedom * math.log(float((squares * self.penalties).min()) / best)
+        if clarity < _SURE:
+            return math.inf
+        # It takes longer to import than all else.
+        from scipy.special import stdtrit
+
         suits = rising <= best * _AS_WELL ** (2 / self.freedom)
         heights = by_rise / self.information
         quantile = float(stdtrit(self.freedom - 1, _CONFIDENCE))
         halves = quantile * np.sqrt(left / (self.freedom - 1) / self.information)
         height = heights.flat[rising.argmin()]
-        return clarity, float((np.abs(heights - height) + halves)[suits].max())
+        return float((np.abs(heights - height) + halves)[suits].max())
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]) -> _Models:
     time = np.arange(count)
     same = np.equal.outer(sessions, sessions).astype(np.float64)
@@ -191,6 +197,11 @@ def _models(count: int, sessions: tuple[int, ...], environments: tuple[int, ...]
         if min(start + length / 2, count - 1 - start - length / 2) >= SHORTEST
     ]
     rises = np.array([*parts, time / (count - 1)])
+    # A rise from one environment to the next is theirs.
+    beside = (rises @ levels / levels.sum(axis=0)) @ levels.T
+    rises = rises[
+        (np.square(rises - beside).sum(axis=1) > _LEAST_WITHIN) | (np.arange(len(rises)) == len(parts))
+    ]
     along = rises @ np.array(within)
     return _Models(
         within=np.array(within),

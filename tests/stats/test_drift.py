@@ -80,6 +80,16 @@ def test_another_environment_has_a_level_of_its_own() -> None:
     assert found(np.linspace(0, 0.4, 40)) is not None
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("runs", [1, 2, 3, 5, 8])
+def test_many_environments_leave_nothing_to_compare(runs: int) -> None:
+    """Each may have a level of its own, and what rises from one to the next is theirs."""
+    stretches = [place // runs for place in range(24)]
+    levels = np.exp(0.1 * np.array(stretches) + np.random.default_rng(1).normal(0, 0.001, 24))
+
+    assert find_drift(levels, sessions=range(24), environments=stretches, least=0.02) is None
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_sessions_that_differ_make_no_drift(seed: int) -> None:
     """Four sessions of ten runs each may happen to be slower one after another."""
