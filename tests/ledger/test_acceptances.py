@@ -46,6 +46,8 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
         "recorded_at": "2026-01-02T03:04:05Z",
         "diff_hash": None,
         "code": None,
+        "change": None,
+        "parts": [],
     } == json.loads(file.read_text(encoding="utf-8"))
 
 
