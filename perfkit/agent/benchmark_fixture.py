@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 # It is imported by name, so that tests which replace the clock in its module do not change it here.
 from time import perf_counter
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar
 
 import pytest_benchmark.plugin
 from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
@@ -361,7 +361,7 @@ def after_rounds(fixture: object, use: Callable[[Timed], None]) -> None:
     authors say how often the function is called. So are those that pytest-benchmark profiles after the
     rounds, since the calls made here would be in the profile.
     """
-    if not isinstance(fixture, BenchmarkFixture) or fixture.disabled or fixture.cprofile:
+    if not is_benchmark(fixture) or fixture.disabled or fixture.cprofile:
         return
     raw, make_runner = fixture._raw, fixture._make_runner  # noqa: SLF001 (the seam)
 
@@ -391,7 +391,7 @@ def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None])
 
     Pedantic benchmarks are left alone: their authors say how often the function is called.
     """
-    if not isinstance(fixture, BenchmarkFixture) or fixture.disabled:
+    if not is_benchmark(fixture) or fixture.disabled:
         return
     raw = fixture._raw  # noqa: SLF001 (the seam)
 
@@ -411,7 +411,7 @@ def synchronise_timer(fixture: object, node: object = None) -> None:
     Where the marker of its test's ``node`` asks for it, the device's second-level cache is emptied before
     each call.
     """
-    if not isinstance(fixture, BenchmarkFixture):
+    if not is_benchmark(fixture):
         return
     fixture._timer = synchronised(fixture._timer)  # noqa: SLF001 (the seam)
     clock = clock_of(fixture._timer)  # noqa: SLF001 (likewise)
@@ -457,7 +457,7 @@ def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> 
 
     ``values`` are seconds per iteration. Rounds that another clock timed are not known, and marked.
     """
-    if not isinstance(fixture, BenchmarkFixture) or not values:
+    if not is_benchmark(fixture) or not values:
         return None
     found = block_times(fixture._timer, values, loops=loops)  # noqa: SLF001 (the seam)
     if found is None or not hasattr(fixture, _FLUSHES):
@@ -465,14 +465,17 @@ def device_times_of(fixture: object, values: Sequence[float], *, loops: int) -> 
     return replace(found, marks=(*found.marks, L2_FLUSHED))
 
 
-def is_benchmark(fixture: object) -> bool:
-    """Tell whether a fixture is pytest-benchmark's own."""
-    return isinstance(fixture, BenchmarkFixture)
+def is_benchmark(fixture: object) -> TypeGuard[BenchmarkFixture]:
+    """Tell whether a fixture is pytest-benchmark's own.
+
+    Other plugins and mocks pass for it in ``isinstance`` by their ``__class__``.
+    """
+    return issubclass(type(fixture), BenchmarkFixture)
 
 
 def read_fixture(fixture: object) -> Reading | None:
     """Return what a fixture measured, or None where it measured nothing (unused, disabled, failed early)."""
-    if not isinstance(fixture, BenchmarkFixture) or fixture.stats is None:
+    if not is_benchmark(fixture) or fixture.stats is None:
         return None
     metadata = fixture.stats
 
@@ -496,7 +499,7 @@ def read_fixture(fixture: object) -> Reading | None:
 
 def group_of(fixture: object) -> str | None:
     """Return the group a benchmark was put in."""
-    return fixture.group if isinstance(fixture, BenchmarkFixture) else None
+    return fixture.group if is_benchmark(fixture) else None
 
 
 def _timed_calls(fixture: BenchmarkFixture) -> int:

@@ -34,7 +34,10 @@ _OPPONENTS = {
     "pytest_rerunfailures": (("--reruns", "--force-reruns"), ("--reruns=0",)),
     "pytest_retry.retry_plugin": (("--retries",), ("--retries=0",)),
     "flaky.flaky_pytest_plugin": (("--force-flaky",), ()),
+    "pytest_codspeed.plugin": (("--codspeed",), ()),
 }
+# What switches CodSpeed's fixture on, which replaces pytest-benchmark's: no other option undoes it.
+_CODSPEED_OPTION, _CODSPEED_VARIABLE = "--codspeed", "CODSPEED_ENV"
 # Several plugins run a test again, once it has failed, that has this marker.
 _RUNS_AGAIN = "flaky"
 _OVERRULED = {
@@ -109,7 +112,9 @@ class ChildPlugin:
         self, early_config: pytest.Config, parser: pytest.Parser, args: list[str]
     ) -> Generator[None, object, object]:
         """Undo the options of the plugins that are loaded, before one of them reads what was given."""
+        os.environ.pop(_CODSPEED_VARIABLE, None)
         loaded = {getattr(plugin, "__name__", "") for plugin in early_config.pluginmanager.get_plugins()}
+        args[:] = [word for word in args if word != _CODSPEED_OPTION]
         args += [word for module, (_, undo) in _OPPONENTS.items() if module in loaded for word in undo]
         options = copy.copy(early_config.option)
         early_config.known_args_namespace = parser.parse_known_args(args, namespace=options)

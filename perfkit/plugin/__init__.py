@@ -6,6 +6,7 @@ Nothing that takes time is imported here: this module is loaded by every pytest 
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -83,23 +84,32 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Synchronise the accelerator around what is timed, whether it is recorded or not."""
+    """Wait for the accelerator around each timed block, whether it is recorded or not.
+
+    A session that does not record and has not loaded torch is left as it is.
+    """
     made = yield
-    if fixturedef.argname == FIXTURE_NAME:
+    if fixturedef.argname == FIXTURE_NAME and _may_need_to_wait(request.config):
         from perfkit.agent.benchmark_fixture import synchronise_timer
 
         synchronise_timer(made, getattr(request, "node", None))
     return made
 
 
+def _may_need_to_wait(config: pytest.Config) -> bool:
+    """Tell whether pytest-benchmark is in use, and its timer may be read while an accelerator works."""
+    used = "torch" in sys.modules or config.pluginmanager.has_plugin(_RECORDER_NAME)
+    return used and "pytest_benchmark.plugin" in sys.modules
+
+
 def _collect_asv(config: pytest.Config) -> None:
-    """Have a suite of asv collected where the session records, or was told a path inside the suite.
+    """Have a suite of asv collected where the session records, or was given a path inside the suite.
 
     A session of a project's tests must not begin to run benchmarks.
     """
-    if not _may_have_asv(config.rootpath):
+    records, given = _recording_wanted(config), config.args_source is pytest.Config.ArgsSource.ARGS
+    if not (records or given) or not _may_have_asv(config.rootpath):
         return
-    from perfkit.agent.asv_suite import AsvFolder, AsvPlugin
     from perfkit.config import load_project
     from perfkit.errors import PerfkitError
 
@@ -107,20 +117,23 @@ def _collect_asv(config: pytest.Config) -> None:
         project = load_project(config.rootpath)
         suite = project.asv_suite()
     except PerfkitError as error:
-        if _recording_wanted(config):
+        if records:
             raise pytest.UsageError(f"perfkit: {error}") from error
         return
     if suite is None:
         return
+    inside = (project.root / suite.folder).resolve()
+    if not (records or any(place.resolve().is_relative_to(inside) for place in told_places(config))):
+        return
+    from perfkit.agent.asv_suite import AsvFolder, AsvPlugin
+
     root = config.getoption("perfkit_prove_root")
     folder = AsvFolder(
         root=project.root, folder=suite.folder, limit_s=suite.limit_s, proves_code=root is not None
     )
-    named = any(place.resolve().is_relative_to(folder.path.resolve()) for place in told_places(config))
-    if named or _recording_wanted(config):
-        # A file that cannot be imported must not keep the others from being measured.
-        config.option.continue_on_collection_errors = True
-        config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
+    # A file that cannot be imported must not keep the others from being measured.
+    config.option.continue_on_collection_errors = True
+    config.pluginmanager.register(AsvPlugin(folder), ASV_NAME)
 
 
 def told_places(config: pytest.Config) -> list[Path]:
