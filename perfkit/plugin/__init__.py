@@ -56,11 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
         _collect_asv(config)
     if not _recording_wanted(config):
         return
-    if _switched_off(config):
+    if cure := _how_to_switch_on(config):
         if config.getoption("perfkit_ledger"):
             raise pytest.UsageError(
-                "perfkit: --perfkit-ledger needs benchmarks that run; they are switched off"
+                f"perfkit: --perfkit-ledger needs benchmarks that run; they are switched off: add {cure}"
             )
+        config.pluginmanager.register(_SwitchedOff(cure))
         return
     from perfkit.errors import PerfkitError
 
@@ -163,11 +164,33 @@ def without_warnings() -> Iterator[None]:
         yield
 
 
-def _switched_off(config: pytest.Config) -> bool:
-    """Tell whether pytest-benchmark was told to skip benchmarks, or to run them without measuring."""
-    disabled = config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None)
-    skipped = config.getoption("benchmark_skip", None) and not config.getoption("benchmark_only", None)
-    return bool(disabled or skipped)
+class _SwitchedOff:
+    """Reports at the end of a session that nothing was recorded, with the options that would change that."""
+
+    def __init__(self, cure: str) -> None:
+        self._cure = cure
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Report it in one line."""
+        terminalreporter.write_line(
+            "perfkit: nothing was added to the ledger, since benchmarks are switched off in this session:"
+            f" add {self._cure}"
+        )
+
+
+def _how_to_switch_on(config: pytest.Config) -> str:
+    """Return the options that have pytest-benchmark measure, "" where it is not told to skip or not to."""
+    cures = []
+    if config.getoption("benchmark_disable", None) and not config.getoption("benchmark_enable", None):
+        cures.append("--benchmark-enable")
+    if config.getoption("benchmark_skip", None) and not config.getoption("benchmark_only", None):
+        cures.append("--benchmark-only")
+    return " ".join([*cures, *(["-n 0"] if cures and is_distributed(config) else [])])
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Tell whether tests run in processes of pytest-xdist; each of them leaves it to this one to record."""
+    return bool(config.getoption("dist", "no") != "no")
 
 
 def _recording_wanted(config: pytest.Config) -> bool:

@@ -46,7 +46,7 @@ from perfkit.machine.devices import DeviceState, Passage, own_devices, passage
 from perfkit.machine.environment import read_environment
 from perfkit.machine.facts import read_machine
 from perfkit.measure.session import SessionRecord, WarmedUp
-from perfkit.plugin import ASV_NAME, told_places, without_warnings
+from perfkit.plugin import ASV_NAME, is_distributed, told_places, without_warnings
 from perfkit.records import Benchmark, Commit, Machine, Row
 from perfkit.repo.commits import check_not_nested, read_commit
 from perfkit.stats.settling import Settling
@@ -203,7 +203,8 @@ class Recorder:
 
     def _finish(self, session: pytest.Session) -> None:
         if not self._record.findings:
-            cause = ": pytest-xdist (-n) switches benchmarks off" if _is_distributed(session.config) else ""
+            distributed = is_distributed(session.config)
+            cause = ": pytest-xdist (-n) switches benchmarks off: add -n 0" if distributed else ""
             self._report = f"nothing was measured, so nothing was added to the ledger{cause}"
             if self._asked_explicitly and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = EXIT_NOT_MEASURED
@@ -368,11 +369,6 @@ def _of_asv(config: pytest.Config) -> Callable[[str], bool]:
     if plugin is None:
         return lambda _: False
     return lambda node: plugin.suite.holds(config.rootpath / node)
-
-
-def _is_distributed(config: pytest.Config) -> bool:
-    """Tell whether tests run in processes of pytest-xdist; each of them leaves it to this one to record."""
-    return bool(config.getoption("dist", "no") != "no")
 
 
 def _counting(config: pytest.Config, project: Project) -> Counting:

@@ -359,6 +359,20 @@ def test_benchmarks_that_are_switched_off_leave_no_row(suite: pytest.Pytester, s
     asked.stderr.fnmatch_lines(["ERROR: perfkit: --perfkit-ledger needs benchmarks that run*"])
 
 
+@pytest.mark.parametrize("switches", [["--benchmark-skip"], ["--benchmark-disable", "-n1"]])
+def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester, switches: list[str]) -> None:
+    """Where a project's own options switch them off, a session with what the line says files them."""
+    suite.makeini(f"[pytest]\naddopts = --benchmark-max-time=0.01 {' '.join(switches)}\n")
+
+    off = suite.runpytest_subprocess("--benchmark-autosave", "-k", "pedantic")
+    line = next(line for line in off.outlines if line.startswith("perfkit: nothing was added"))
+    on = suite.runpytest_subprocess("--benchmark-autosave", "-k", "pedantic", *line.split(" add ")[1].split())
+
+    assert 1 == sum(one.startswith("perfkit:") for one in off.outlines)
+    on.assert_outcomes(passed=1)
+    assert 1 == len(list((suite.path / "benchmarks/ledger").iterdir()))
+
+
 def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
     """A run on uncommitted changes is marked, and says that the log leaves it out."""
     suite.makepyfile(test_suite=SUITE + "\n# changed\n")
@@ -459,7 +473,9 @@ def test_xdist_is_named_where_it_switches_benchmarks_off(suite: pytest.Pytester)
     asked = suite.runpytest_subprocess("--perfkit-ledger=rows", "-n1", "-k", "pedantic")
 
     assert 4 == asked.ret
-    asked.stdout.fnmatch_lines(["perfkit: nothing was measured*: pytest-xdist (-n) switches benchmarks off"])
+    asked.stdout.fnmatch_lines(
+        ["perfkit: nothing was measured*: pytest-xdist (-n) switches benchmarks off: add -n 0"]
+    )
 
 
 def test_a_test_that_is_run_again_is_judged_by_its_last_run(suite: pytest.Pytester) -> None:
