@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, cast
@@ -31,6 +31,7 @@ from .provenance import (
     loaded_files,
     own_names,
 )
+from .seeds import seed_generators, seed_on_import
 from .session import ChildPlugin, Launch, run_session
 from .torch_settings import read_torch_settings
 from .training import count_steps
@@ -77,6 +78,8 @@ def _measure(assignment: Message, channel: Channel) -> None:
     root = Path(assignment["root"])
     before = set(sys.modules)
     depth = _begin_memory(assignment)
+    seed_on_import()
+    seed_generators(assignment["layout"])
     origins = [Path(origin) for origin in assignment["origins"]]
     point_imports(root, origins)
     strangers = check_before_import(root, own_names(root, origins))
@@ -103,7 +106,7 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
     nodes = assignment["nodes"]
 
     def next_launch() -> Launch | None:
-        return None if nodes is None else _launch(nodes, channel, assignment["plants"], depth)
+        return None if nodes is None else _launch(nodes, channel, assignment, depth)
 
     plugin = ChildPlugin(
         channel,
@@ -111,6 +114,7 @@ def _run_benchmarks(assignment: Message, channel: Channel, root: Path, depth: in
         next_launch=next_launch,
         changed=assignment["changed"],
         asv=_asv(assignment, root),
+        seed=assignment["layout"],
     )
     _run_session(plugin, assignment, root)
 
@@ -136,6 +140,7 @@ def _serve_launches(assignment: Message, channel: Channel, root: Path, report: C
         next_launch=next_launch,
         changed=assignment["changed"],
         asv=_asv(assignment, root),
+        seed=assignment["layout"],
     )
     _run_session(plugin, assignment, root)
     if not reported:
@@ -152,19 +157,19 @@ def _begin_launch(report: Callable[[], Message], order: Message, descriptor: int
         channel.send(report())
         _end(0)
 
-    return _launch(order["nodes"], channel, order["plants"], depth, finish)
+    return _launch(order["nodes"], channel, order, depth, finish)
 
 
 def _launch(
     nodes: Sequence[str],
     channel: Channel,
-    plants: Mapping[str, float],
+    order: Message,
     depth: int,
     finish: Callable[[], NoReturn] | None = None,
 ) -> Launch:
     """Have the coordinator conduct the benchmarks of this process, at a depth of the stack."""
-    _load_fixture().install(RemoteConductor(channel, plants, depth))
-    return Launch(nodes=nodes, channel=channel, finish=finish)
+    _load_fixture().install(RemoteConductor(channel, order["plants"], depth, order["layout"]))
+    return Launch(nodes=nodes, channel=channel, seed=order["layout"], finish=finish)
 
 
 def _load_fixture() -> ModuleType:

@@ -24,6 +24,7 @@ from .counting.model import Counts, as_message
 from .instructed import make_counted_calls
 from .plant import slowed
 from .process import at_depth, minor_faults, move_to
+from .seeds import seed_generators
 from .thread_profile import profile_of_this_thread
 
 if TYPE_CHECKING:
@@ -35,11 +36,12 @@ class RemoteConductor:
     """Waits inside the ``benchmark`` fixture for orders and obeys them, until the order to go on comes.
 
     ``plants`` maps benchmarks to the share by which they are made slower on purpose. Their calls are made
-    from ``depth`` calls deeper than this one, which moves the stack.
+    from ``depth`` calls deeper than this one, which moves the stack. What they draw at random in timed rounds
+    follows from ``seed``, alike on both sides.
     """
 
-    def __init__(self, channel: Channel, plants: Mapping[str, float], depth: int) -> None:
-        self._channel, self._plants, self._depth = channel, plants, depth
+    def __init__(self, channel: Channel, plants: Mapping[str, float], depth: int, seed: int = 0) -> None:
+        self._channel, self._plants, self._depth, self._seed = channel, plants, depth, seed
 
     def conduct(self, work: Work) -> None:
         """Send that a benchmark is ready, and obey orders until the one to go on."""
@@ -58,8 +60,11 @@ class RemoteConductor:
         at_depth(self._depth, functools.partial(self._obey_all, work))
 
     def _obey_all(self, work: Work) -> None:
-        profiled, first = 0, True
+        profiled, first, turns = 0, True, 0
         while (order := self._channel.receive())["kind"] != "go_on":
+            if order.get("rounds"):
+                seed_generators(self._seed, work.node, turns)
+                turns += 1
             answer = _obey(order, work, profiled, first=first)
             first = False
             profiled += answer.get("calls", 0)

@@ -20,6 +20,7 @@ from .channel import Channel, Message
 from .provenance import own_part
 from .reach import Reach, may_run
 from .reports import MESSAGE_LIMIT, judge, last_line
+from .seeds import seed_generators
 from .source import source_of
 from .stable_ids import StableIds, without_addresses
 from .state import StateKeeper
@@ -30,7 +31,10 @@ _OPPONENTS = {
     "xdist.plugin": (("-n", "--numprocesses", "--dist"), ("-n", "0")),
     "pytest_cov.plugin": (("--cov",), ("--no-cov",)),
     "pytest_timeout": (("--timeout",), ("--timeout=0",)),
-    "pytest_randomly": (("-p randomly", "--randomly"), ("--randomly-dont-reorganize",)),
+    "pytest_randomly": (
+        ("-p randomly", "--randomly"),
+        ("--randomly-dont-reorganize", "--randomly-dont-reset-seed"),
+    ),
     "pytest_rerunfailures": (("--reruns", "--force-reruns"), ("--reruns=0",)),
     "pytest_retry.retry_plugin": (("--retries",), ("--retries=0",)),
     "flaky.flaky_pytest_plugin": (("--force-flaky",), ()),
@@ -68,11 +72,13 @@ _SILENTLY_OVERRULED = {"benchmark_enable": True, "continue_on_collection_errors"
 class Launch:
     """The benchmarks that a process runs, and the channel from which it gets orders.
 
+    Generators are seeded from ``seed`` before each test, alike on both sides.
     In a process that was forked for them, ``finish`` is called once they have run, and ends the process.
     """
 
     nodes: Sequence[str]
     channel: Channel
+    seed: int = 0
     finish: Callable[[], NoReturn] | None = None
 
 
@@ -82,7 +88,8 @@ class ChildPlugin:
     Each is sent with whether it may run one of the ``changed`` functions, given by file, and with all that it
     may run in these files. ``next_launch`` is called once all is collected, and returns what is to be run,
     None where nothing is. In a server it returns in each process that was forked for a launch, with the
-    benchmarks of that launch. ``asv`` collects the benchmarks of a suite of asv, if there is one.
+    benchmarks of that launch. ``asv`` collects the benchmarks of a suite of asv, if there is one. Generators
+    are seeded from ``seed`` before each file is imported.
     """
 
     def __init__(
@@ -93,12 +100,15 @@ class ChildPlugin:
         next_launch: Callable[[], Launch | None],
         changed: Mapping[str, Sequence[str] | None] | None = None,
         asv: AsvPlugin | None = None,
+        seed: int = 0,
     ) -> None:
         self.asv = asv
+        self._import_seed = seed
         self._channel, self._changed = channel, changed or {}
         self._lists, self._next_launch = lists, next_launch
         self._root = Path()
         self._listed = False
+        self._seed = 0
         self._why_ended: str | None = None
         self._errors: list[dict[str, object]] = []
         self._overruled: list[str] = []
@@ -135,7 +145,12 @@ class ChildPlugin:
                 setattr(config.option, name, value)
 
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
-        """Write down what is collected now, since the import of a file may take long."""
+        """Write down what is collected now, since the import of a file may take long.
+
+        What a file draws at its import does not depend on the files that were imported before it.
+        """
+        if isinstance(collector, pytest.File):
+            seed_generators(self._import_seed, collector.nodeid)
         if self._lists and isinstance(collector, pytest.File):
             Path(os.environ["TMPDIR"], COLLECTING).write_text(collector.nodeid, encoding="utf-8")
 
@@ -154,7 +169,7 @@ class ChildPlugin:
         launch = self._next_launch()
         wanted = launch.nodes if launch is not None else ()
         if launch is not None:
-            self._channel = launch.channel
+            self._channel, self._seed = launch.channel, launch.seed
             if missing := {node: self._why_not_collected(node) for node in wanted if node not in found}:
                 self._channel.send({"kind": "missing", "nodes": missing})
         session.items[:] = [found[node] for node in wanted if node in found]
@@ -165,10 +180,11 @@ class ChildPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Skip a test that has run once, since some plugins run it again where it failed."""
+        """Skip a test that has run once, since some plugins run it again where it failed; seed generators."""
         if item.nodeid in self._begun:
             pytest.skip("a benchmark runs once in a launch")
         self._begun.add(item.nodeid)
+        seed_generators(self._seed, item.nodeid)
 
     def _why_not_collected(self, node: str) -> str:
         """Return what kept the file of a benchmark, or its folder, from being collected, "" where nothing."""

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfkit.agent.counting.model import Counts
+from perfkit.agent.counting.model import Counts, joined_counts
 from perfkit.agent.training import COUNTED_STEP
 from perfkit.compare.missing_files import Mend, mend_nothing
 from perfkit.compare.sequential import ComparedBenchmark, prove_code
@@ -103,6 +103,16 @@ def count_compared(
         found = count()
     first = {failure.node: failure for failure in reversed(found.failures)}
     counts = {side: dict(found.counts[side]) for side in SIDES}
+    reports = [found.reports]
+    if moved := [node for node in known if _moved(counts, node)]:
+        # Counts that depend on inputs drawn at random, or on the hash seed, do not repeat in other processes.
+        launcher.renew(alone=True)
+        again = count_benchmarks(launcher, moved, limit_s=lambda node: known[node].limit_s, on_benchmark=say)
+        reports.append(again.reports)
+        for side in SIDES:
+            counts[side] |= {
+                node: joined_counts(counts[side][node], more) for node, more in again.counts[side].items()
+            }
     if not decide:
         lost = {failure.node: failure for failure in found.failures if failure.side == "head"}
         counts["head"] |= {
@@ -123,9 +133,18 @@ def count_compared(
         if decide
         else ()
     )
-    prove_code(found.reports)
-    loaded = frozenset(file for report in found.reports.values() for file in report.loaded)
+    for one in reports:
+        prove_code(one)
+    loaded = frozenset(file for one in reports for report in one.values() for file in report.loaded)
     return Tally(pairs=pairs, findings=findings, loaded=loaded)
+
+
+def _moved(counts: Mapping[Side, Mapping[str, Counts]], node: str) -> bool:
+    """Tell whether a count that repeated on both sides is not the same on both."""
+    if not all(node in counts[side] for side in SIDES):
+        return False
+    base, head = ({one.metric: one for one in counts[side][node].counts if one.exact} for side in SIDES)
+    return any(base[name].values[-1] != head[name].values[-1] for name in base.keys() & head.keys())
 
 
 def _not_counted(base: Counts, failure: Failure) -> Counts:

@@ -251,6 +251,12 @@ def compare_sides(
         RecordingError: the record cannot be written while it measures; what is in it is kept.
         RunInterruptedError: it was interrupted; its launches so far are kept.
     """
+    if sides.pair.same_code and not (sides.environments or sides.scope.plants or record.rehearsal):
+        method = dataclasses.replace(
+            method,
+            policy=dataclasses.replace(method.policy, same_code=True),
+            exact_policy=dataclasses.replace(method.exact_policy, same_code=True),
+        )
     context = describe(sides, surveyed, method, record)
     prior = find_prior(record.earlier, context)
     with recorded(

@@ -49,11 +49,15 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class SidePair:
-    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect."""
+    """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect.
+
+    With ``same_code`` both are commits between which no file differs that perfkit has not written.
+    """
 
     base: Side
     head: Side
     remarks: tuple[str, ...] = ()
+    same_code: bool = False
 
     @property
     def title(self) -> str:
@@ -87,7 +91,11 @@ def resolve_sides(
     pair = SidePair(base=base_side, head=head_side)
     _refuse_equal(pair)
     left_out = _left_out(pair) if base is None else ()
-    return replace(pair, remarks=(*remarks, *left_out, *_no_code_differs(pair, ignored)))
+    return replace(
+        pair,
+        remarks=(*remarks, *left_out, *_no_code_differs(pair, ignored)),
+        same_code=_is_same_tree(pair, ignored),
+    )
 
 
 def resolve_same(
@@ -195,6 +203,15 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
     if not any(map(is_code, files)) and not submodules(pair.head.source):
         only = f", only {listed(files, _MOST_LISTED)}" if files else ""
         yield f"no code differs between base and head{only}: what is found says nothing of a change"
+
+
+def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
+    """Tell whether both sides are commits with the same files, what perfkit has written left out."""
+    if {pair.base.kind, pair.head.kind} != {"commit"}:
+        return False
+    # Submodules are not among the changed files.
+    changed = without_outputs(pair.head.source, changed_files(pair) or (), ignored)
+    return not changed and not submodules(pair.head.source)
 
 
 def _commit_side(repository: git.Repo, ref: str) -> Side:

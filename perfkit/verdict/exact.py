@@ -7,13 +7,14 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import PEAK_MEMORY, TRACKED, Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
+from perfkit.verdict.judge import SAME_CODE
 
 SYNCS = "syncs"
 # Titles of the counts whose names alone do not say what they are.
@@ -54,11 +55,13 @@ class ExactPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
     A sync is reported in any benchmark but decides in a training step only, where one more is too many. Where
-    a benchmark has become faster beyond doubt, more operators or bytes allocated are what that took.
+    a benchmark has become faster beyond doubt, more operators or bytes allocated are what that took. With
+    ``same_code`` no file differs between the sides, and no count accuses or praises.
     """
 
     gating: tuple[str, ...]
     tolerance: float
+    same_code: bool = False
 
     def margin(self, metric: str) -> float:
         """Return the share by which a count may grow."""
@@ -98,7 +101,8 @@ def compare_counts(
             yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
         else:
             allowed = policy.margin(metric) if margin is None else margin
-            yield compare_count(benchmark, old, new, margin=allowed, gating=decides)
+            found = compare_count(benchmark, old, new, margin=allowed, gating=decides)
+            yield without_blame(found) if policy.same_code else found
 
 
 def compare_count(
@@ -124,6 +128,14 @@ def compare_count(
         causes=() if base == head else _moved(old.causes, new.causes),
         message=f"did not repeat on {' and '.join(unsteady)}: not exact" if unsteady else None,
     )
+
+
+def without_blame(found: ExactComparison) -> ExactComparison:
+    """Return a comparison of sides between which no file differs: it accuses and praises nothing."""
+    if found.verdict not in {"REGRESSED", "IMPROVED"}:
+        return found
+    metric = replace(found.metric, exact=False)
+    return replace(found, verdict="INCONCLUSIVE", metric=metric, gating=False, message=SAME_CODE)
 
 
 def _compare_numbers(

@@ -22,7 +22,7 @@ from perfkit.records import (
 )
 from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy
 from perfkit.records.policies import judged_policy
-from perfkit.verdict.exact import compare_count, not_compared, repeated
+from perfkit.verdict.exact import compare_count, not_compared, repeated, without_blame
 from perfkit.verdict.judge import compare
 
 _MOST_CAUSES = 40
@@ -173,7 +173,8 @@ def _exact_comparison(base: Row | None, head: Row | None) -> ExactComparison:
     if old is None or new is None:
         reasons = (_why_not(base), _why_not(head))
         return not_compared(benchmark, row.outcome.metric.name, old, new, reasons, gating=policy.gating)
-    return compare_count(benchmark, old, new, margin=policy.margin, gating=policy.gating)
+    found = compare_count(benchmark, old, new, margin=policy.margin, gating=policy.gating)
+    return without_blame(found) if policy.rules.same_code else found
 
 
 def _why_not(row: Row | None) -> str | None:

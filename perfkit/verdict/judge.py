@@ -32,6 +32,7 @@ WELL_KNOWN = 10
 # may agree by chance.
 LEAST_SD = 0.01
 LARGEST_LOG = math.log(sys.float_info.max)
+SAME_CODE = "no file differs between the sides, so the difference comes from the inputs or the machine"
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
@@ -130,6 +131,10 @@ def compare(
     verdict: Verdict = timed_verdict(judged, margin, threshold=threshold) if judged else "NOT REACHED"
     if judged and other:
         verdict, judged, other = _weighed(judged, other, margin, threshold)
+    # Inputs drawn at random, or the machine, may tell equal code apart.
+    excused = policy.same_code and verdict in ("REGRESSED", "IMPROVED")
+    if excused:
+        verdict = "UNCHANGED"
     told: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
@@ -144,7 +149,7 @@ def compare(
         base_s=base_s,
         head_s=head_s,
         need=missing if verdict in UNDECIDED else None,
-        message=None if judged else _before_first_look(len(pairs), policy),
+        message=SAME_CODE if excused else None if judged else _before_first_look(len(pairs), policy),
         excused_by=_excuse(judged, policy) if verdict == "INCONCLUSIVE" else None,
     )
 

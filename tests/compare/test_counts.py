@@ -117,6 +117,9 @@ class _Launcher:
     def root(self, side: Side) -> Path:
         return self._top / side
 
+    def draw_layout(self) -> None:
+        """Draw nothing."""
+
     def start_training(self, side: Side, place: str, *, steps: int) -> _Child:
         assert steps > 1, "the first step makes state that later ones have"
         self.places.add((side, place))

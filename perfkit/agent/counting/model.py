@@ -58,6 +58,17 @@ class Counts:
     training: bool = False
 
 
+def joined_counts(one: Counts, other: Counts) -> Counts:
+    """Return the counts of one process with the values that another process counted as well."""
+    values = {count.metric: count.values for count in other.counts}
+    return replace(
+        one,
+        counts=tuple(
+            replace(count, values=(*count.values, *values.get(count.metric, ()))) for count in one.counts
+        ),
+    )
+
+
 def as_message(counts: Counts) -> dict[str, object]:
     """Return counts as data that JSON can hold."""
     return dataclasses.asdict(counts)

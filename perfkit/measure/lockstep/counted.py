@@ -54,6 +54,7 @@ def count_benchmarks(
     those as well that were counted before it, since the process ended without the proof of its code.
     Where both sides have no room on an accelerator, or need the same port or lock, each is counted alone.
     """
+    launcher.draw_layout()
     alone = [node for node in nodes if len(names) > 1 and launcher.residents.are_apart(node)]
     together = [node for node in nodes if node not in alone]
     found: list[CountedSides] = []
@@ -142,15 +143,15 @@ def count_training(
 ) -> CountedSteps:
     """Count the last of ``steps`` steps of a training loop, in ``runs`` processes of each side at once.
 
-    Where they have no room on an accelerator together, or need the same port or lock, one is counted after
-    the other.
+    Each run draws other inputs, which are alike on both sides. Where they have no room on an accelerator
+    together, or need the same port or lock, one is counted after the other.
     """
-    wanted = [side for side in SIDES for _ in range(runs)]
+    wanted = [SIDES] * runs
     counted = _counted_runs(launcher, places, wanted, steps, limit_s)
     failed = [one for each in counted.runs.values() for one in each if isinstance(one, Failure)]
     if not any(_DEVICE_FULL in one.message or one.in_use for one in failed):
         return counted
-    parts = [_counted_runs(launcher, places, [side], steps, limit_s) for side in wanted]
+    parts = [_counted_runs(launcher, places, [[side]], steps, limit_s) for side in SIDES for _ in range(runs)]
     return CountedSteps(
         runs={side: [one for part in parts for one in part.runs.get(side, ())] for side in SIDES},
         loaded=frozenset[str]().union(*(part.loaded for part in parts)),
@@ -158,11 +159,14 @@ def count_training(
 
 
 def _counted_runs(
-    launcher: Launcher, places: Mapping[Side, str], sides: Sequence[Side], steps: int, limit_s: float
+    launcher: Launcher, places: Mapping[Side, str], runs: Sequence[Sequence[Side]], steps: int, limit_s: float
 ) -> CountedSteps:
-    """Count a run of each of these sides, all at once."""
-    children = [launcher.start_training(side, places[side], steps=steps) for side in sides]
-    found: dict[Side, list[Counts | Failure]] = {side: [] for side in sides}
+    """Count these runs of sides, all at once; the sides of one run draw the same inputs."""
+    children: list[Child] = []
+    for sides in runs:
+        launcher.draw_layout()
+        children += [launcher.start_training(side, places[side], steps=steps) for side in sides]
+    found: dict[Side, list[Counts | Failure]] = {child.side: [] for child in children}
     loaded: set[str] = set()
     try:
         for child in children:

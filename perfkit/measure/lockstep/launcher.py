@@ -314,7 +314,7 @@ class Launcher:
     ) -> Mapping[Side, Scouted]:
         """Start a child of each side that collects, all at once, and keep those that can be forked from."""
         begun = time.monotonic()
-        self._draw_layout()
+        self.draw_layout()
         for side in sides:
             if side in self._servers:
                 self._servers.pop(side).end()
@@ -465,7 +465,7 @@ class Launcher:
         self, slot: Slot, nodes: Sequence[str], paces: dict[str, Pace], rules: LaunchRules
     ) -> LaunchRecord:
         """Measure benchmarks by one side after the other, of which the one that begins is measured first."""
-        self._draw_layout()
+        self.draw_layout()
         order = (slot.begins, other(slot.begins))
         return run_alone(
             lambda side: self._start(side, nodes=tuple(nodes)), order, nodes, paces=paces, rules=rules
@@ -486,7 +486,7 @@ class Launcher:
     def _start_both(self, slot: Slot, nodes: Sequence[str]) -> list[Child]:
         """Start a child of each side in the order of a slot, and return the one that begins first."""
         children: dict[Side, Child] = {}
-        self._draw_layout()
+        self.draw_layout()
         try:
             for side in (slot.forked_first, other(slot.forked_first)):
                 children[side] = self._start(side, nodes=tuple(nodes))
@@ -497,8 +497,8 @@ class Launcher:
             raise
         return [children[slot.begins], children[other(slot.begins)]]
 
-    def _draw_layout(self) -> None:
-        """Draw the seed of a layout for both sides: as far as their code is alike, so is their bias."""
+    def draw_layout(self) -> None:
+        """Draw the seed of layouts and inputs for both sides, which are as alike then as their code."""
         self._layout = self._random.randrange(1 << 32)
 
     def _next_environment(self) -> dict[str, str]:
