@@ -20,6 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counting.model import Count
+from .unrun import LOOP_PLUGIN, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
 
@@ -129,22 +130,28 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         super().__init__(*arguments, **options)
         # Its test may give it another name, while the coordinator knows it by this one.
         self.node: str = self.fullname
-        synchronise_timer(self, options.get("node") or next(iter(arguments), None))
+        item = options.get("node") or next(iter(arguments), None)
+        plugins = getattr(getattr(item, "config", None), "pluginmanager", None)
+        self._has_loop = plugins is not None and plugins.has_plugin(LOOP_PLUGIN)
+        synchronise_timer(self, item)
 
     def _raw(self, function_to_benchmark: Callable[..., object], *args: object, **kwargs: object) -> object:
-        runner = self._make_runner(function_to_benchmark, args, kwargs)
+        function = runs_coroutines(function_to_benchmark, has_loop=self._has_loop)
+        runner = self._make_runner(function, args, kwargs)
 
         def block(iterations: int) -> float:
             with PauseInstrumentation():
                 return float(runner(range(iterations)))
 
         def call() -> object:
-            return function_to_benchmark(*args, **kwargs)
+            return function(*args, **kwargs)
 
         self.conductor.conduct(
             Work(node=self.node, block=block, call=call, keep=self._keep, device=self._device)
         )
-        return call()
+        result = call()
+        check_is_run(function_to_benchmark, result)
+        return result
 
     def _raw_pedantic(
         self,
@@ -158,7 +165,8 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         iterations: int = 1,
     ) -> object:
         _check_counts(rounds, warmup_rounds, iterations, with_setup=setup is not None)
-        pedantic = _Pedantic(self, target, args, dict(kwargs or {}), setup, teardown)
+        function = runs_coroutines(target, has_loop=self._has_loop)
+        pedantic = _Pedantic(self, function, args, dict(kwargs or {}), setup, teardown)
         for _ in range(warmup_rounds):
             pedantic.block(iterations)
         work = Work(
@@ -173,7 +181,9 @@ class LockstepFixture(BenchmarkFixture):  # type: ignore[misc]
         )
         self.conductor.conduct(work)
         # As in pytest-benchmark, one more call gives the result after rounds of several iterations.
-        return pedantic.result if iterations == 1 else pedantic.call()
+        result = pedantic.result if iterations == 1 else pedantic.call()
+        check_is_run(target, result)
+        return result
 
     def _keep(self, iterations: int, seconds: float) -> None:
         """Add a round to the benchmark's own statistics, on which suites assert."""

@@ -1,0 +1,85 @@
+"""Benchmarked functions whose calls run nothing: they return a coroutine or generator that nobody runs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+# The name of pytest-asyncio, which gives tests an event loop; pytest-aiohttp loads it too.
+LOOP_PLUGIN = "asyncio"
+
+
+class NeverRunError(TypeError):
+    """A benchmarked call made a coroutine or a generator and ran none of it."""
+
+    def __init__(self, function: Callable[..., object], kind: str) -> None:
+        name = getattr(function, "__name__", type(function).__name__)
+        call = "f()" if name == "<lambda>" else f"{name}()"
+        run = {
+            "coroutine": f"asyncio.run({call})",
+            "generator": f"list({call})",
+            "async generator": f"asyncio.run(consume({call})), with a consume() that has its `async for`",
+        }[kind]
+        article = "an" if kind.startswith("a") else "a"
+        super().__init__(
+            f"{article} {kind} was made and never run, so only its making was timed:"
+            f" run it inside the benchmark, as in benchmark(lambda: {run})"
+        )
+
+
+def check_is_run(function: Callable[..., object], result: object) -> None:
+    """Check that a benchmarked call ran what it made.
+
+    Raises:
+        NeverRunError: its result is a coroutine or generator that was not begun.
+    """
+    if inspect.iscoroutine(result):
+        if inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
+            result.close()
+            raise NeverRunError(function, "coroutine")
+    elif inspect.isgenerator(result):
+        if inspect.getgeneratorstate(result) == inspect.GEN_CREATED:
+            raise NeverRunError(function, "generator")
+    elif inspect.isasyncgen(result):
+        raise NeverRunError(function, "async generator")
+
+
+def runs_coroutines(function: Callable[..., Any], *, has_loop: bool) -> Callable[..., object]:
+    """Return a coroutine function as one whose calls run the coroutine, and all others as they are.
+
+    Raises:
+        NeverRunError: calls would run nothing: there is no event loop, or it runs the test itself.
+    """
+    kinds = {
+        "coroutine": inspect.iscoroutinefunction,
+        "generator": inspect.isgeneratorfunction,
+        "async generator": inspect.isasyncgenfunction,
+    }
+    called = type(function).__call__
+    kind = next((name for name, tells in kinds.items() if tells(function) or tells(called)), None)
+    if kind is None:
+        return function
+    if kind != "coroutine" or not has_loop or _is_in_loop():
+        raise NeverRunError(function, kind)
+    loop = _present_loop()
+    return lambda *args, **kwargs: loop.run_until_complete(function(*args, **kwargs))
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _present_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop in which a plugin has set up the test's fixtures, or a new one."""
+    try:
+        loop = asyncio.get_event_loop_policy().get_event_loop()
+    except RuntimeError:
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+    return asyncio.new_event_loop() if loop.is_closed() else loop
