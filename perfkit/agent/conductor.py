@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gc
 import marshal
 import math
 import pstats
@@ -71,7 +72,7 @@ class RemoteConductor:
             self._channel.send({**answer, "node": work.node})
 
 
-def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
+def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:  # noqa: PLR0911
     if order["kind"] == "run":
         if order["core"] is not None:
             move_to(order["core"])
@@ -86,6 +87,8 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
             cold=on_device and first,
         )
         return {**answer, **_state_of_device()} if order.get("watch") else answer
+    if order["kind"] == "collect":
+        return _collect()
     if order["kind"] == "memory":
         device = accelerator_in_use()
         found = () if device is None else device.memory()
@@ -102,6 +105,14 @@ def _obey(order: Message, work: Work, profiled: int, *, first: bool) -> Message:
         calls = make_counted_calls(work, control=order["control"], most_calls=_most_calls(work))
         return {"kind": "made_calls", **calls}
     pytest.skip(order["reason"])
+
+
+def _collect() -> Message:
+    """Collect garbage, and return the seconds that took; without frozen objects it would take too long."""
+    begun = time.perf_counter()
+    if gc.get_freeze_count():
+        gc.collect()
+    return {"kind": "collected", "seconds": time.perf_counter() - begun}
 
 
 def _state_of_device() -> Message:

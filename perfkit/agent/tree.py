@@ -13,6 +13,7 @@ from pathlib import Path
 _PROC = Path("/proc")
 _STOPPED = frozenset("Tt")
 _ENDED = frozenset("ZX")
+_RUNNING = frozenset("RD")
 _STOP_LIMIT_S = 1.0
 _STOP_POLL_S = 5e-5
 # Some kernels do not list children. Then every process is asked for its parent, which takes longer the more
@@ -77,6 +78,32 @@ def tree(leader: int) -> tuple[Process, ...]:
         if process is not None and process.state not in _ENDED:
             found.append(process)
     return tuple(found)
+
+
+def used_s(leader: int) -> float:
+    """Return the CPU time of a child's whole tree in seconds, with what its ended processes had used."""
+    seconds, unseen = 0.0, [leader]
+    while unseen:
+        pid = unseen.pop()
+        unseen += children(pid)
+        if (process := read_process(pid)) is not None:
+            seconds += process.cpu_s + process.ended_s
+    return seconds
+
+
+def works(leader: int) -> bool:
+    """Tell whether any thread of a child's tree runs, or waits for a core."""
+    unseen = [leader]
+    while unseen:
+        pid = unseen.pop()
+        unseen += children(pid)
+        with contextlib.suppress(OSError):
+            for thread in (_PROC / str(pid) / "task").iterdir():
+                with contextlib.suppress(OSError):
+                    text = (thread / "stat").read_text(encoding="utf-8", errors="replace")
+                    if text[text.rindex(")") + 2] in _RUNNING:
+                        return True
+    return False
 
 
 def children(pid: int) -> tuple[int, ...]:

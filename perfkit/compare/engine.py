@@ -361,6 +361,7 @@ class _Comparing:
         tally = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
+        faster -= {one.benchmark.name for one in judged if one.costs_more_cpu}
         exact = tally.compared(self.method.exact_policy, faster)
         comparisons = (*judged, *self.surveyed.findings, *tally.findings)
         unrecorded = None

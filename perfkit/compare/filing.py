@@ -66,6 +66,8 @@ class RunContext:
         gating: bool,
         verdict: Verdict | None = None,
         faults: float | None = None,
+        cpu_s: float | None = None,
+        collected_s: float | None = None,
         disturbed: tuple[Disturbance, ...] = (),
     ) -> JudgedPolicy:
         """Return the policy of a row."""
@@ -75,6 +77,8 @@ class RunContext:
             gating=gating,
             verdict=verdict,
             faults=faults,
+            cpu_s=cpu_s,
+            collected_s=collected_s,
             disturbed=disturbed,
         )
 
@@ -193,6 +197,8 @@ def _launch_row(
         margin=compared.margin,
         gating=compared.gating,
         faults=round(timing.faults_per_iteration[side], 1),
+        cpu_s=timing.cpu_s.get(side),
+        collected_s=timing.collected_s.get(side),
         disturbed=one.disturbed,
     )
     on_device = timing.devices[side].marks if side in timing.devices else ()

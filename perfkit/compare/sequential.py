@@ -477,6 +477,10 @@ def launch_pair(timing: Timing, slot: Slot, preloader: int) -> LaunchPair:
         base_typical_s=timing.base_typical_s,
         head_typical_s=timing.head_typical_s,
         begins=slot.begins,
+        base_cpu_s=timing.cpu_s.get("base"),
+        head_cpu_s=timing.cpu_s.get("head"),
+        base_collected_s=timing.collected_s.get("base", 0.0),
+        head_collected_s=timing.collected_s.get("head", 0.0),
     )
 
 

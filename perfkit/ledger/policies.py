@@ -159,6 +159,8 @@ _JUDGED: _Entries = {
     "wall_s": ("wall_s", _NUMBER),
     "continues": ("continues", _WORDS),
     "faults": ("minor_faults_per_iteration", _NUMBER),
+    "cpu_s": ("cpu_s_per_iteration", _NUMBER),
+    "collected_s": ("collected_s_per_iteration", _NUMBER),
     **_MARKS,
     "disturbed": ("disturbed", _json(tuple[Disturbance, ...])),
 }

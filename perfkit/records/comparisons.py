@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -25,6 +26,9 @@ UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
 
 # Where the scatter of a benchmark is known from.
 KnownFrom = Literal["its gates", "other benchmarks", "usual"]
+
+# The kernel counts CPU time in ticks, so that a smaller change of it says nothing.
+LEAST_CPU_CHANGE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,9 @@ class LaunchPair:
     ``base_s[i]`` and ``head_s[i]`` were timed right after one another; both have the same length. The typical
     times are those of a typical call in the same rounds, empty where rounds were not timed in slices.
     ``preloader`` numbers the group of launches that were forked from the same preloader or generation.
-    ``begins`` is the side that was timed first, None where that is not known.
+    ``begins`` is the side that was timed first, None where that is not known. The CPU times are those of all
+    threads and processes of a side, in seconds per iteration, None where they were not read. What was
+    collected of garbage after the last round is in seconds per iteration, too.
     """
 
     launch: int
@@ -95,11 +101,21 @@ class LaunchPair:
     base_typical_s: tuple[float, ...] = ()
     head_typical_s: tuple[float, ...] = ()
     begins: Side | None = None
+    base_cpu_s: float | None = None
+    head_cpu_s: float | None = None
+    base_collected_s: float = 0.0
+    head_collected_s: float = 0.0
 
     @property
     def sliced(self) -> bool:
         """Whether rounds were timed in slices, which give the time of a typical call."""
         return bool(self.base_typical_s)
+
+    @property
+    def total_s(self) -> tuple[float, float]:
+        """Base's and head's total time over all calls, with the garbage that they left, per iteration."""
+        base, head = statistics.fmean(self.base_s), statistics.fmean(self.head_s)
+        return base + self.base_collected_s, head + self.head_collected_s
 
     def sides(self, calls: Calls) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return base and head in all calls or in typical ones; where those are not known, in all."""
@@ -146,6 +162,7 @@ class Comparison:
     the verdict, of all calls or of typical ones, None where rounds were not timed in slices. ``accepted`` is
     the reason a person gave for letting the finding pass, ``excused_by`` the setting by which an undecided
     benchmark passes. A comparison that is not ``gating`` is shown and ignored by the exit code.
+    ``cpu_ratio`` is the ratio of the CPU times of all threads and processes, None where they are not known.
     """
 
     benchmark: Benchmark
@@ -160,6 +177,16 @@ class Comparison:
     message: str | None = None
     accepted: str | None = None
     excused_by: str | None = None
+    cpu_ratio: float | None = None
+
+    @property
+    def costs_more_cpu(self) -> bool:
+        """Whether it became faster while it takes more CPU time: work was moved, and not saved."""
+        return (
+            self.verdict == "IMPROVED"
+            and self.cpu_ratio is not None
+            and self.cpu_ratio > 1 + max(self.margin, LEAST_CPU_CHANGE)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,9 @@ class JudgedPolicy(RowPolicy):
         wall_s: Seconds that the whole run took; None where it was cut off.
         continues: The runs whose test this one continued, oldest first.
         faults: Minor page faults of the side in this launch, per iteration; None for rows that are no launch.
+        cpu_s: CPU time of all threads and processes of the side in this launch, in seconds per iteration;
+            None for rows that are no launch, and where it was not read.
+        collected_s: Seconds per iteration in which garbage of the rounds was collected after the last one.
         disturbed: What happened during this launch that makes its times unlike others.
     """
 
@@ -50,6 +53,8 @@ class JudgedPolicy(RowPolicy):
     wall_s: float | None = None
     continues: tuple[str, ...] = ()
     faults: float | None = None
+    cpu_s: float | None = None
+    collected_s: float | None = None
     disturbed: tuple[Disturbance, ...] = ()
 
 

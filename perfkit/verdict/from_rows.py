@@ -54,6 +54,10 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             base_typical_s=_values(typical["base"].get(launch)),
             head_typical_s=_values(typical["head"].get(launch)),
             begins=_begins(head[launch]),
+            base_cpu_s=judged_policy(base[launch]).cpu_s,
+            head_cpu_s=judged_policy(head[launch]).cpu_s,
+            base_collected_s=judged_policy(base[launch]).collected_s or 0.0,
+            head_collected_s=judged_policy(head[launch]).collected_s or 0.0,
         )
         for launch in sorted(base.keys() & head.keys())
     )

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import (
+    LEAST_CPU_CHANGE,
     UNDECIDED,
     Calls,
     Comparison,
@@ -36,6 +37,9 @@ SAME_CODE = "no file differs between the sides, so the difference comes from the
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
+# The share that goes to the total time over all calls, pauses included, where the CPU time is known: that
+# tells a pause of the program from one of the machine. It is part of what all calls have.
+_TOTAL_SHARE = 0.1
 
 
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
@@ -62,6 +66,36 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typica
         unit="preloaders" if interval.by_preloaders else "launches",
         calls=calls if _are_sliced(seen) else "all",
     )
+
+
+def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
+    """Return the ratio of total times over all calls at the last look, None where CPU times are not known.
+
+    Pauses and collections of garbage are part of it, and so are pauses of the machine.
+    """
+    launches = last_look(len(pairs), policy)
+    if launches is None or not has_totals(pairs):
+        return None
+    seen = pairs[:launches]
+    logs = [math.log(head / base) for base, head in (pair.total_s for pair in seen)]
+    error = policy.error_at(launches) * _TOTAL_SHARE
+    interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
+    centre, half_width = float(interval.centre), float(interval.half_width)
+    return Estimate(
+        ratio=math.exp(centre),
+        low=_ratio(centre - half_width),
+        high=_ratio(centre + half_width),
+        confidence=1 - error,
+        launches=launches,
+        launch_sd=statistics.stdev(logs) if launches > 1 else None,
+        unit="preloaders" if interval.by_preloaders else "launches",
+        calls="all",
+    )
+
+
+def has_totals(pairs: Sequence[LaunchPair]) -> bool:
+    """Tell whether the CPU times of all launches are known."""
+    return all(pair.base_cpu_s is not None and pair.head_cpu_s is not None for pair in pairs)
 
 
 def look_interval(
@@ -131,6 +165,17 @@ def compare(
     verdict: Verdict = timed_verdict(judged, margin, threshold=threshold) if judged else "NOT REACHED"
     if judged and other:
         verdict, judged, other = _weighed(judged, other, margin, threshold)
+    total, cpu_ratio = (
+        total_estimate(pairs, policy),
+        _cpu_ratio(pairs[: judged.launches] if judged else pairs),
+    )
+    if judged and total and verdict != "REGRESSED" and _pauses(total, cpu_ratio, margin):
+        # What few calls take, such as collecting the garbage of all others, is head's own.
+        judged, other = total, judged
+        accused = timed_verdict(total, margin, threshold=threshold) == "REGRESSED"
+        verdict = "REGRESSED" if accused else "INCONCLUSIVE"
+    elif judged and total and judged.calls == "typical":
+        other = total
     # Inputs drawn at random, or the machine, may tell equal code apart.
     excused = policy.same_code and verdict in ("REGRESSED", "IMPROVED")
     if excused:
@@ -151,7 +196,23 @@ def compare(
         need=missing if verdict in UNDECIDED else None,
         message=SAME_CODE if excused else None if judged else _before_first_look(len(pairs), policy),
         excused_by=_excuse(judged, policy) if verdict == "INCONCLUSIVE" else None,
+        cpu_ratio=cpu_ratio,
     )
+
+
+def _pauses(total: Estimate, cpu_ratio: float | None, margin: float) -> bool:
+    """Tell whether all calls together became slower by more than the margin, the machine's pauses aside."""
+    grew = cpu_ratio is not None and cpu_ratio > 1 + max(margin, LEAST_CPU_CHANGE)
+    return grew and total.ratio > 1 + margin
+
+
+def _cpu_ratio(pairs: Sequence[LaunchPair]) -> float | None:
+    """Return the ratio of CPU times over launches, None where one of them is not known or none was used."""
+    base = [pair.base_cpu_s for pair in pairs if pair.base_cpu_s is not None]
+    head = [pair.head_cpu_s for pair in pairs if pair.head_cpu_s is not None]
+    if not pairs or min(len(base), len(head)) < len(pairs) or not math.fsum(base):
+        return None
+    return math.fsum(head) / math.fsum(base)
 
 
 def _excuse(judged: Estimate | None, policy: Policy) -> str | None:
@@ -188,9 +249,10 @@ def interval_error(
     pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical", *, look: int
 ) -> float:
     """Return the two-sided error of one interval: where a look has two, each has its share of the error."""
+    total = _TOTAL_SHARE if pairs and has_totals(pairs) else 0.0
     if not _are_sliced(pairs):
-        return policy.error_at(look)
-    return policy.error_at(look) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE)
+        return policy.error_at(look) * (1 - total)
+    return policy.error_at(look) * (_TYPICAL_SHARE if calls == "typical" else 1 - _TYPICAL_SHARE - total)
 
 
 def last_look(launches: int, policy: Policy) -> int | None:

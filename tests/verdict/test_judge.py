@@ -654,3 +654,75 @@ def test_a_typical_call_within_the_margin_waits_for_all_calls_that_lie_on_it() -
     assert ratio is not None
     margin = abs(ratio.ratio - 1)
     assert ["UNCHANGED", "INCONCLUSIVE"] == [verdict(margin), verdict(margin - 1e-6)]
+
+
+def _with_pauses(cpu: float) -> list[LaunchPair]:
+    """Return launches with equal typical calls, of which head has a pause in one round of ten."""
+    equal = tuple(1.0 + 0.001 * place for place in range(10))
+    return [
+        LaunchPair(
+            launch=launch,
+            preloader=launch,
+            base_s=equal,
+            head_s=(*equal[:9], 11.0 + 0.1 * launch),
+            base_typical_s=equal,
+            head_typical_s=equal,
+            base_cpu_s=1.0,
+            head_cpu_s=cpu,
+        )
+        for launch in range(20)
+    ]
+
+
+def test_a_pause_of_one_side_is_that_sides_where_its_cpu_time_grew() -> None:
+    """Total time over total calls decides then, however equal typical calls are."""
+    found = compare(BENCHMARK, _with_pauses(2.0), POLICY, margin=0.05)
+
+    assert found.estimate is not None
+    assert ("REGRESSED", "all") == (found.verdict, found.estimate.calls)
+    assert pytest.approx(2.1, abs=0.1) == found.estimate.ratio
+
+
+def test_a_pause_of_the_machine_does_not_accuse() -> None:
+    """CPU time did not grow; yet what is said of all calls covers their total time."""
+    found = compare(BENCHMARK, _with_pauses(1.0), POLICY, margin=0.05)
+
+    assert "UNCHANGED" == found.verdict
+    assert found.other is not None
+    assert found.other.low < 2.1 < found.other.high
+
+
+def test_garbage_that_is_left_to_collect_is_part_of_all_calls() -> None:
+    """As if it had been collected between the calls."""
+    pairs = [
+        replace(pair, head_s=pair.base_s, head_collected_s=1.0 + 0.01 * pair.launch)
+        for pair in _with_pauses(2.0)
+    ]
+
+    found = compare(BENCHMARK, pairs, POLICY, margin=0.05)
+
+    assert "REGRESSED" == found.verdict
+
+
+def test_work_that_takes_more_cpu_time_in_less_time_is_marked() -> None:
+    """Not where both shrank, and not where CPU time is not known."""
+    faster = [replace(pair, base_cpu_s=1.0, head_cpu_s=3.0) for pair in _noisy(0.5, 0.005, 20)]
+    saved = [replace(pair, head_cpu_s=0.5) for pair in faster]
+
+    more, less, unknown = (
+        compare(BENCHMARK, pairs, POLICY, margin=0.02) for pairs in (faster, saved, _noisy(0.5, 0.005, 20))
+    )
+
+    assert {"IMPROVED"} == {one.verdict for one in (more, less, unknown)}
+    assert (True, False, False) == (more.costs_more_cpu, less.costs_more_cpu, unknown.costs_more_cpu)
+    assert unknown.cpu_ratio is None
+
+
+def test_sides_without_a_difference_are_never_accused() -> None:
+    """Where no file differs, what was measured comes from inputs or the machine."""
+    policy = replace(POLICY, same_code=True)
+
+    found = [compare(BENCHMARK, _noisy(ratio, 0.005, 20), policy, margin=0.02) for ratio in (0.5, 2.0)]
+
+    assert ["UNCHANGED"] * 2 == [one.verdict for one in found]
+    assert all(one.message for one in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -9,13 +10,16 @@ from typing import NoReturn
 from perfkit.agent.channel import ChannelClosedError, ChannelTimeoutError, Message
 from perfkit.agent.clock import DeviceMemory
 from perfkit.agent.cold_start import ColdStart
-from perfkit.agent.tree import read_process, waits_for_lock
+from perfkit.agent.tree import read_process, used_s, waits_for_lock, works
 from perfkit.measure.lockstep.children import Child
 from perfkit.records import Side, Status
 
 _WHY_NOT = "its id may depend on the hash seed, the time or a listing of files"
 WAITS_FOR_LOCK = "it waits for a lock on a file"
 _RAN_AGAIN = "began its benchmark again in the same launch, as a plugin that runs tests again may have it"
+
+# A process rests that was seen so many times in a row without a thread that runs.
+_RESTS, _POLL_S = 3, 0.002
 
 
 class BenchmarkError(Exception):
@@ -149,6 +153,14 @@ class Runner:
         found = answer["devices"]
         self.memory = None if found is None else tuple(DeviceMemory(**one) for one in found)
 
+    def collect_garbage(self) -> float:
+        """Have it collect the garbage that its calls have left, and return the seconds that took.
+
+        Raises:
+            BenchmarkError: it died, or gave no answer in time.
+        """
+        return float(self._asked({"kind": "collect"}, "collected")["seconds"])
+
     def profile(self, calls: int) -> Message:
         """Let it run some calls under cProfile, and return their number, their seconds and the profile.
 
@@ -228,6 +240,19 @@ class Runner:
         """Return the CPU time of the processes listed last, in seconds."""
         found = [read_process(pid) for pid in self._watched]
         return sum(process.cpu_s for process in found if process is not None)
+
+    def used_s(self) -> float:
+        """Return the CPU time of its whole process tree so far, in seconds."""
+        return used_s(self.child.pid)
+
+    def finish_background_work(self, limit_s: float) -> None:
+        """Let threads and processes that work behind its main thread go on until they rest, and stop it."""
+        until, resting = time.monotonic() + limit_s, 0
+        self.child.resume()
+        while resting < _RESTS and time.monotonic() < until:
+            time.sleep(_POLL_S)
+            resting = 0 if works(self.child.pid) else resting + 1
+        self.child.stop()
 
     def _asked(self, order: Message, answer: str) -> Message:
         """Let it go on for an answer of a kind to an order, and stop it again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfkit.agent.clock import UNSETTLED, DeviceMemory, DeviceTimes
 from perfkit.agent.cold_start import ColdStart
@@ -27,6 +27,10 @@ _IDLE_SHARE = 0.1
 # A process may wait for a core for some slices of the scheduler's, but not for so long in one round.
 _STOOD_STILL_S = 0.2
 _IDLE_S = 0.035
+# Where head's rounds take less than this share of base's, its threads and processes may finish what it left
+# to them, for so many seconds at most: their CPU time is its own.
+_MUCH_FASTER = 0.9
+_BACKGROUND_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,9 @@ class Timing:
     for something of their own, beyond what the rounds of their launch and side usually did, where that is
     striking. ``cold`` is the first call of each side on an accelerator, where that was seen, and ``memory``
     what each held of devices at its end, without the sides of which that is not known. In a launch ``alone``
-    each side had the device to itself.
+    each side had the device to itself. ``cpu_s`` is the CPU time of an iteration of each side, of all its
+    threads and processes, untimed iterations included; empty where that was not read. ``collected_s`` is what
+    an iteration of each side had left to collect of garbage after the last round.
     """
 
     base_s: tuple[float, ...]
@@ -54,6 +60,8 @@ class Timing:
     cold: Mapping[Side, ColdStart] = field(default_factory=dict)
     memory: Mapping[Side, tuple[DeviceMemory, ...]] = field(default_factory=dict)
     alone: bool = False
+    cpu_s: Mapping[Side, float] = field(default_factory=dict)
+    collected_s: Mapping[Side, float] = field(default_factory=dict)
 
     @property
     def on_device(self) -> bool:
@@ -84,6 +92,7 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
     # One core may be slower than another for seconds, by up to half, while another virtual machine uses its
     # hyperthread. By itself each side would stay on one core, so both begin on the same one.
     core = runners[0].core
+    begun = {runner.side: (runner.used_s(), runner.iterations) for runner in runners}
     timed_s, turn = 0.0, 0
     while (turn < pace.turns and timed_s < pace.enough_s) or (
         pace.turns <= turn < pace.most_turns and not _is_settled(runners)
@@ -94,7 +103,14 @@ def take_turns(runners: Sequence[Runner], *, pace: Pace) -> Timing:
         _prove_idle(runner, timed_s / 2)
     for runner in runners:
         read_memory(runner)
-    return timing_of({runner.side: runner for runner in runners}, pace)
+    sides = {runner.side: runner for runner in runners}
+    middle_s = {side: statistics.median(runner.values) for side, runner in sides.items()}
+    if middle_s["head"] < _MUCH_FASTER * middle_s["base"]:
+        sides["head"].finish_background_work(_BACKGROUND_LIMIT_S)
+    calls = {side: runner.iterations - begun[side][1] for side, runner in sides.items()}
+    collected_s = {side: runner.collect_garbage() / calls[side] for side, runner in sides.items()}
+    cpu_s = {side: (runner.used_s() - begun[side][0]) / calls[side] for side, runner in sides.items()}
+    return replace(timing_of(sides, pace), cpu_s=cpu_s, collected_s=collected_s)
 
 
 def take_rounds(runner: Runner, *, pace: Pace, turns: int | None = None, core: int | None = None) -> int:

@@ -15,6 +15,7 @@ from perfkit.views.counts import amount_text
 from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
     after_waiting,
+    change_text,
     decides,
     in_order,
     is_excused,
@@ -69,12 +70,25 @@ def decision_lines(
     told = causes + (excused if report.exit_code == EXIT_PASS else [])
     besides = [found for found in in_order(report.comparisons) if _is_news(found, told)]
     return [
-        f"{_decision(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
+        "".join(_of_cpu_time(report.comparisons, names))
+        + f"{_decision(report)}: {', and '.join(_reasons(report, told, counts, names))}.",
         *_rule(report, causes),
         *([f"Besides: {_tally(besides)}."] if besides else []),
         *_unread(report.comparisons),
         *([closing] if closing else []),
     ]
+
+
+def _of_cpu_time(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> Iterator[str]:
+    """Yield which benchmarks became faster and take more CPU time: nothing else is as important."""
+    moved = [one for one in in_order(comparisons) if one.costs_more_cpu]
+    if moved:
+        told = _named(moved, names, _cpu_text)
+        yield f"MORE CPU TIME in less wall time, in all threads and processes of a call together: {told}. "
+
+
+def _cpu_text(comparison: Comparison) -> str:
+    return f" (×{comparison.cpu_ratio:.2g}, wall time {change_text(comparison.estimate)})"
 
 
 def _rule(report: GateReport | ApartReport, causes: Sequence[Comparison]) -> Iterator[str]:

@@ -240,7 +240,9 @@ def _result(comparison: Comparison, names: Mapping[str, str], past: Sequence[flo
         *times_text(comparison),
         change_text(comparison.estimate),
         interval_text(comparison.estimate),
-        f"{emphasis}{comparison.verdict}{emphasis}",
+        f"MORE CPU ×{comparison.cpu_ratio:.2g}, IMPROVED"
+        if comparison.costs_more_cpu
+        else f"{emphasis}{comparison.verdict}{emphasis}",
         launches_text(comparison.estimate),
         bound_of_all_calls(comparison),
     ]

@@ -96,6 +96,8 @@ def _bounded(comparison: Comparison) -> tuple[str, Text]:
     That line goes through both columns, the one of which is justified to the right and the other to the left.
     """
     interval, verdict = interval_text(comparison.estimate), verdict_text(comparison.verdict)
+    if comparison.costs_more_cpu:
+        interval, verdict = f"\n{interval}", Text.assemble(f"MORE CPU ×{comparison.cpu_ratio:.2g}\n", verdict)
     limit = limit_of_all_calls(comparison)
     if limit is None:
         return interval, verdict
