@@ -43,7 +43,7 @@ class Policy:
     ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
     ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
     ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. With ``same_code`` no
-    file differs between the sides, so that no difference can come from a change.
+    code differs between the sides, so that no difference can come from a change.
     """
 
     alpha: float

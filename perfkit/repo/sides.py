@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 import git
@@ -34,6 +34,7 @@ _MAIN_BRANCHES = (
     "refs/heads/master",
     "refs/remotes/origin/master",
 )
+_DOCUMENTATION = ("docs", "doc", ".github")
 _SHOWN_DIGITS = 10
 _MOST_LISTED = 3
 
@@ -51,7 +52,7 @@ class Side:
 class SidePair:
     """What is compared: ratio = head / base; ``remarks`` are sentences on what a person may not expect.
 
-    With ``same_code`` both are commits between which no file differs that perfkit has not written.
+    With ``same_code`` both are commits between which only documentation and perfkit's own files differ.
     """
 
     base: Side
@@ -206,12 +207,20 @@ def _no_code_differs(pair: SidePair, ignored: Sequence[Path]) -> Iterator[str]:
 
 
 def _is_same_tree(pair: SidePair, ignored: Sequence[Path]) -> bool:
-    """Tell whether both sides are commits with the same files, what perfkit has written left out."""
+    """Tell whether both sides are commits with the same files, apart from pages and what perfkit has written.
+
+    A page elsewhere than in the top folder or the documentation may be what a benchmark reads.
+    """
     if {pair.base.kind, pair.head.kind} != {"commit"}:
         return False
-    # Submodules are not among the changed files.
     changed = without_outputs(pair.head.source, changed_files(pair) or (), ignored)
-    return not changed and not submodules(pair.head.source)
+    # Submodules are not among the changed files.
+    return all(map(_is_page, changed)) and not submodules(pair.head.source)
+
+
+def _is_page(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return not is_code(name) and (len(parts) == 1 or parts[0] in _DOCUMENTATION)
 
 
 def _commit_side(repository: git.Repo, ref: str) -> Side:

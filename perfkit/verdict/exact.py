@@ -56,7 +56,7 @@ class ExactPolicy:
 
     A sync is reported in any benchmark but decides in a training step only, where one more is too many. Where
     a benchmark has become faster beyond doubt, more operators or bytes allocated are what that took. With
-    ``same_code`` no file differs between the sides, and no count accuses or praises.
+    ``same_code`` no code differs between the sides, and no count accuses or praises.
     """
 
     gating: tuple[str, ...]
@@ -131,7 +131,7 @@ def compare_count(
 
 
 def without_blame(found: ExactComparison) -> ExactComparison:
-    """Return a comparison of sides between which no file differs: it accuses and praises nothing."""
+    """Return a comparison of sides between which no code differs: it accuses and praises nothing."""
     if found.verdict not in {"REGRESSED", "IMPROVED"}:
         return found
     metric = replace(found.metric, exact=False)

@@ -96,7 +96,7 @@ def unseeded(tmp_path_factory: pytest.TempPathFactory) -> GitProject:
     """Return a project whose inputs differ between the sides, with two commits after its first."""
     project = _project(tmp_path_factory, "unseeded", UNSEEDED)
     project.commit({"demo.py": "NEW = 1\n"}, "Change code that no benchmark runs")
-    project.commit({}, "Change nothing")
+    project.commit({"README.md": "A project\n"}, "Change no code")
     return project
 
 
@@ -110,8 +110,8 @@ def test_a_count_decides_only_where_other_processes_repeat_it(unseeded: GitProje
     assert not operators["gating"] or operators["base"] == operators["head"]
 
 
-def test_nothing_is_accused_where_no_file_differs(unseeded: GitProject) -> None:
-    """An empty commit: whatever the inputs did to times and counts, no verdict blames or praises it."""
+def test_nothing_is_accused_where_no_code_differs(unseeded: GitProject) -> None:
+    """Whatever other inputs did to times and counts, no verdict blames a page of documentation."""
     gated = unseeded.gate("--base", "HEAD^", "--head", "HEAD", "--budget", "10", "--alpha", "0.5")
 
     found = [one["verdict"] for one in (*gated.report["comparisons"], *gated.report["exact"])]

@@ -234,6 +234,26 @@ def test_sides_without_a_difference_in_code_are_remarked(repository: Repository)
     assert remark.startswith("no code differs between base and head, only README.md: ")
 
 
+@pytest.mark.parametrize(
+    ("files", "same"),
+    [
+        ({}, True),
+        ({"README.md": "A page", "docs/use.rst": "A page"}, True),
+        ({"tests/data/input.md": "What a test reads"}, False),
+        ({"data.txt": "9000"}, False),
+        ({"README.md": "A page", "code.py": "CODE = 1"}, False),
+    ],
+)
+def test_code_is_the_same_where_only_documentation_differs(
+    repository: Repository, files: dict[str, str], *, same: bool
+) -> None:
+    """What a benchmark may read is no documentation, whatever its name ends in."""
+    repository.commit({"own.py": ""})
+    repository.commit(files)
+
+    assert same == resolve_sides(repository.root, base="HEAD^", head="HEAD").same_code
+
+
 def test_the_working_tree_can_be_named_and_head_too(branch: tuple[Repository, str, str]) -> None:
     """`worktree` is the working tree, clean or not; HEAD is the commit, whatever was changed since."""
     repository, fork, tip = branch
