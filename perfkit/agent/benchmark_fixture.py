@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture, PauseInstrumentation
 
 from .clock import L2_FLUSHED, DeviceTimes, block_times, clock_of, synchronised, uses_accelerator
 from .counting.model import Count
-from .unrun import LOOP_PLUGIN, check_is_run, runs_coroutines
+from .unrun import LOOP_PLUGIN, NeverRunError, check_is_run, runs_coroutines
 
 Value = TypeVar("Value")
 
@@ -413,6 +413,28 @@ def before_rounds(fixture: object, warm: Callable[[Callable[[], object]], None])
         return raw(function, *args, **kwargs)
 
     fixture._raw = warm_and_raw  # noqa: SLF001 (likewise)
+
+
+def note_unrun(fixture: object, note: Callable[[str], None]) -> None:
+    """Have ``note`` called with the reason where a benchmark's calls only make what nobody runs."""
+    if not is_benchmark(fixture) or fixture.disabled:
+        return
+
+    def checked(raw: Callable[..., object]) -> Callable[..., object]:
+        # The first parameter is positional only, so that the user's function may have arguments of any name.
+        def call(function: Callable[..., object], /, *args: object, **kwargs: object) -> object:
+            __tracebackhide__ = True
+            result = raw(function, *args, **kwargs)
+            try:
+                check_is_run(function, result)
+            except NeverRunError as error:
+                note(str(error))
+            return result
+
+        return call
+
+    fixture._raw = checked(fixture._raw)  # noqa: SLF001 (the seam)
+    fixture._raw_pedantic = checked(fixture._raw_pedantic)  # noqa: SLF001 (likewise)
 
 
 def synchronise_timer(fixture: object, node: object = None) -> None:

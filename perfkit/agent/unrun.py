@@ -37,7 +37,6 @@ def check_is_run(function: Callable[..., object], result: object) -> None:
     """
     if inspect.iscoroutine(result):
         if inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-            result.close()
             raise NeverRunError(function, "coroutine")
     elif inspect.isgenerator(result):
         if inspect.getgeneratorstate(result) == inspect.GEN_CREATED:

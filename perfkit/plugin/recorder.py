@@ -24,6 +24,7 @@ from perfkit.agent.benchmark_fixture import (
     before_rounds,
     group_of,
     is_benchmark,
+    note_unrun,
     read_fixture,
 )
 from perfkit.agent.clock import BlockClock, accelerator_in_use
@@ -93,6 +94,7 @@ class Recorder:
         self._fixtures: dict[str, object] = {}
         self._states: tuple[DeviceState, ...] = ()
         self._warmed: dict[str, WarmedUp] = {}
+        self._unrun: dict[str, str] = {}
         self._report = ""
         self._compared: tuple[str, ...] = ()
         self._run_id = new_run_id()
@@ -224,7 +226,8 @@ class Recorder:
         put_back = [
             f"put back what {node} changed: {', '.join(names)}" for node, names in self.keeper.changed.items()
         ]
-        for line in (self._report, *put_back, *self._compared, *self._problem):
+        unrun = [f"{node} was not measured: {why}" for node, why in self._unrun.items()]
+        for line in (self._report, *unrun, *put_back, *self._compared, *self._problem):
             if line:
                 terminalreporter.write_line(f"perfkit: {visible_lines(line)}")
 
@@ -241,6 +244,8 @@ class Recorder:
             after_rounds(fixture, lambda timed: self._count(item, timed, since))
         # It has to be the outer one of both, since it calls the user's own function.
         before_rounds(fixture, lambda call: self._warm_up(item.nodeid, call))
+        self._unrun.pop(item.nodeid, None)
+        note_unrun(fixture, lambda why: self._unrun.update({item.nodeid: why}))
 
     def _warm_up(self, node: str, call: Callable[[], object]) -> None:
         """Call a benchmark on an accelerator until its times have settled; what it raises fails its test."""
@@ -288,6 +293,8 @@ class Recorder:
     def _keep(self, item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> None:
         fixture = self._fixtures.get(item.nodeid)
         status, message = judge(call, report)
+        if status == "ok" and report.when == "call" and item.nodeid in self._unrun:
+            status, message = "error", self._unrun[item.nodeid]
         if status == "ok" and report.when != "call":
             return
         passed = passage(self._states, own_devices().states()) if report.when == "call" else Passage()

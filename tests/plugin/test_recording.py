@@ -373,6 +373,45 @@ def test_the_options_that_switch_benchmarks_on_are_named(suite: pytest.Pytester,
     assert 1 == len(list((suite.path / "benchmarks/ledger").iterdir()))
 
 
+def test_what_is_made_and_never_run_is_recorded_as_not_measured(pytester: pytest.Pytester) -> None:
+    """Its time is of the making alone; the test itself goes on as without perfkit."""
+    pytester.makepyfile(
+        test_a="""
+        import asyncio
+
+        async def fetch():
+            return 3
+
+        def batches():
+            yield 3
+
+        def test_fetch(benchmark):
+            assert 3 == asyncio.run(benchmark.pedantic(fetch, rounds=1, iterations=1))
+
+        def test_batches(benchmark):
+            assert [3] == list(benchmark(batches))
+
+        def test_run(benchmark):
+            benchmark(lambda: list(batches()))
+        """
+    )
+    pytester.makeini("[pytest]\naddopts = --benchmark-max-time=0.01\n")
+    repository = create_repository(pytester.path)
+    repository.git.add("--all")
+    repository.git.commit("--quiet", "-m", "Add a suite")
+
+    result = pytester.runpytest_subprocess("--benchmark-autosave")
+
+    result.assert_outcomes(passed=3)
+    rows = _rows(pytester.path / "benchmarks/ledger")
+    assert {"test_fetch": "error", "test_batches": "error", "test_run": "ok"} == {
+        name.rpartition("::")[2]: row.outcome.status for name, row in rows.items()
+    }
+    result.stdout.fnmatch_lines(
+        ["perfkit: *test_batches was not measured: a generator was made and never run*"]
+    )
+
+
 def test_a_dirty_tree_is_recorded_as_dirty(suite: pytest.Pytester) -> None:
     """A run on uncommitted changes is marked, and says that the log leaves it out."""
     suite.makepyfile(test_suite=SUITE + "\n# changed\n")
