@@ -31,6 +31,7 @@ import pytest
 from .asv_kinds import measure_peak, raw_block, tracked_number
 from .counting.model import Count
 from .source import source_of
+from .unrun import runs_coroutines
 
 Kind = Literal["time", "timeraw", "peakmem", "track", "mem"]
 # Of a class's name the capital form counts as well, and timeraw comes after time, which its name lacks.
@@ -433,6 +434,8 @@ class _Case:
         from .benchmark_fixture import block_of
 
         if self.kind == "time":
+            # asv runs no coroutine either: only its making would be timed.
+            runs_coroutines(call.made.function, has_loop=False)
             return block_of(fixture, call.made.function, call.args, timer=call.made.first("timer"))
         root = self.plugin.suite.root if self.plugin.suite.proves_code else None
         return raw_block(call.once, env=call.made.first("env"), root=root)

@@ -206,3 +206,25 @@ def test_a_version_can_be_given(project: Path, rows: dict[str, Row]) -> None:
         for name, text in found.items()
     }
     assert {"times.py::Fresh::time_used_up": True, "times.py::Cached::time_cached": False} == same
+
+
+def test_a_coroutine_that_nobody_runs_is_not_measured(tmp_path: Path) -> None:
+    """However its rounds are made: asv would time the making of it alone."""
+    project, ledger = tmp_path / "project", tmp_path / "rows"
+    project.mkdir()
+    text = (
+        "async def time_fetch():\n    pass\n\n\nasync def time_once():\n    pass\n\n\ntime_once.number = 1\n"
+    )
+    settings = json.dumps({"version": 1, "project": "demo", "repo": ".", "benchmark_dir": "benchmarks"})
+    Repository(project, create_repository(project)).commit(
+        {"asv.conf.json": settings, "benchmarks/__init__.py": "", "benchmarks/lazy.py": text}
+    )
+
+    _pytest(project, "benchmarks", "--benchmark-max-time=0.01", f"--perfkit-ledger={ledger}")
+
+    rows = list(Ledger(ledger).rows())
+    assert {"benchmarks/lazy.py::time_fetch", "benchmarks/lazy.py::time_once"} == {
+        row.outcome.benchmark.name for row in rows
+    }
+    assert {"error"} == {row.outcome.status for row in rows}
+    assert all("never run" in str(row.outcome.message) for row in rows)
