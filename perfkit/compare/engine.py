@@ -57,7 +57,7 @@ from perfkit.repo.environments import installed_facts
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
-from perfkit.verdict.judge import LEAST_SD
+from perfkit.verdict.judge import LEAST_SD, is_faster
 
 # The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
 # decide nearly all small changes, lose very little.
@@ -132,6 +132,7 @@ class Terms:
             fail_on="proven" if proven else "margin",
             noise_floor=config.noise_floor_share if proven else 0.0,
             inconclusive=self.inconclusive or config.inconclusive or ("pass" if proven else "fail"),
+            one_sided=True,
         )
 
 
@@ -354,7 +355,7 @@ class _Comparing:
         timed_s = time.monotonic() - self.began
         tally = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
-        faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
+        faster = {one.benchmark.name for one in judged if is_faster(one)}
         exact = tally.compared(self.method.exact_policy, faster)
         comparisons = (*judged, *self.surveyed.findings, *tally.findings)
         unrecorded = None

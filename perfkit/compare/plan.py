@@ -237,6 +237,7 @@ def _unchanged_at(
             margin=one.margin,
             threshold=policy.threshold(one.margin),
             trimmed_from=policy.trimmed_from,
+            one_sided=policy.one_sided,
         )
         if decides:
             return look

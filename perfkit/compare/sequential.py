@@ -442,7 +442,14 @@ def _by_groups(found: Comparison) -> bool:
 def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    found = deciding_look(0.0, USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    found = deciding_look(
+        0.0,
+        USUAL_SD,
+        errors=errors,
+        margin=margin,
+        trimmed_from=policy.trimmed_from,
+        one_sided=policy.one_sided,
+    )
     return found or policy.looks[-1]
 
 

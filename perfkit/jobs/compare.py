@@ -106,7 +106,7 @@ def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
     """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
     gating = [name for name in times.names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
-    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
+    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
 
 
 def _is_time(row: Row) -> bool:

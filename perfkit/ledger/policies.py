@@ -152,6 +152,7 @@ _JUDGED: _Entries = {
     "rules.fail_on": ("fail_on", _one_of(FailOn)),
     "rules.noise_floor": ("noise_floor", _NUMBER),
     "rules.inconclusive": ("inconclusive", _one_of(Inconclusive)),
+    "rules.one_sided": ("one_sided", _FLAG),
     "margin": ("margin", _NUMBER),
     "gating": ("gating", _FLAG),
     "verdict": ("verdict", _one_of(Verdict)),

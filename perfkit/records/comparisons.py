@@ -15,10 +15,10 @@ from perfkit.records.differences import Section
 TARGET_FILE = "perfkit_target.py"
 # Which times are compared: of all calls of a round together, or of a typical call in it.
 Calls = Literal["all", "typical"]
-TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
+TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
-    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
-    "FAILED", "TIMEOUT", "SKIPPED",
+    "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
@@ -38,7 +38,8 @@ class Policy:
     Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
     ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
     ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
-    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end.
+    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. If ``one_sided``, an
+    upper limit below the margin decides, however low the lower one is.
     """
 
     alpha: float
@@ -51,6 +52,7 @@ class Policy:
     fail_on: FailOn = "margin"
     noise_floor: float = 0.0
     inconclusive: Inconclusive = "fail"
+    one_sided: bool = False
 
     def threshold(self, margin: float) -> float:
         """Return the relative change beyond which a slowdown fails; it is never above the margin."""
@@ -59,7 +61,11 @@ class Policy:
     def tests_like(self, other: Policy) -> bool:
         """Tell whether intervals under both rules are the same, whatever becomes of them."""
         return self == replace(
-            other, fail_on=self.fail_on, noise_floor=self.noise_floor, inconclusive=self.inconclusive
+            other,
+            fail_on=self.fail_on,
+            noise_floor=self.noise_floor,
+            inconclusive=self.inconclusive,
+            one_sided=self.one_sided,
         )
 
     def error_at(self, look: int) -> float:

@@ -57,7 +57,7 @@ def compare_apart(
     times = {side: math.exp(statistics.fmean(values)) for side, values in levels.items()}
     difference = statistics.fmean(levels["head"]) - statistics.fmean(levels["base"])
     judged = _estimate(difference, spread, sizes, policy)
-    verdict = timed_verdict(judged, margin)
+    verdict = timed_verdict(judged, margin, one_sided=policy.one_sided)
     return Comparison(
         benchmark=benchmark,
         verdict=verdict,
@@ -136,7 +136,9 @@ def _message(
         return None
     noise = f"occasions of the same code differ by {100 * spread.sd:.1f} % (sd)"
     error = policy.error_at(policy.looks[0])
-    more = occasions_to_decide(difference, spread, sizes, error=error, margin=margin)
+    more = occasions_to_decide(
+        difference, spread, sizes, error=error, margin=margin, one_sided=policy.one_sided
+    )
     if more is None:
         return f"{noise}: no number of them in reason would decide, `perfkit gate` may"
     return f"{noise}: about {counted(more, 'more occasion')} of each commit would decide"

@@ -131,7 +131,7 @@ def _compare_numbers(
 ) -> ExactComparison:
     """Return the verdict on numbers of several launches, which need not repeat.
 
-    Those of head are all above those of base by more than the margin, or all below, or all within it. For two
+    Those of head are all above those of base by more than the margin, all below, or none above. For two
     samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
     "2n choose n" (Mann and Whitney, 1947), whatever the distribution is.
     """
@@ -157,8 +157,8 @@ def _verdict_on_all(base: Sequence[float], head: Sequence[float], margin: float)
         return "REGRESSED"
     if all(old - new > allowed for old, new, allowed in pairs):
         return "IMPROVED"
-    within = all(abs(new - old) <= allowed for old, new, allowed in pairs)
-    return "UNCHANGED" if within else "INCONCLUSIVE"
+    did_not_grow = all(new - old <= allowed for old, new, allowed in pairs)
+    return "UNCHANGED" if did_not_grow else "INCONCLUSIVE"
 
 
 def _middle(values: Sequence[float]) -> float:

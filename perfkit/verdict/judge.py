@@ -35,6 +35,7 @@ LARGEST_LOG = math.log(sys.float_info.max)
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8
+_PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
 
 
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
@@ -82,18 +83,20 @@ def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
     return location(*pair.sides(calls))
 
 
-def timed_verdict(estimate: Estimate, margin: float, *, threshold: float | None = None) -> TimedVerdict:
+def timed_verdict(
+    estimate: Estimate, margin: float, *, threshold: float | None = None, one_sided: bool = False
+) -> TimedVerdict:
     """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
-    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold)
+    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold, one_sided=one_sided)
 
 
 def interval_verdict(
-    low: float, high: float, margin: float, *, threshold: float | None = None
+    low: float, high: float, margin: float, *, threshold: float | None = None, one_sided: bool = False
 ) -> TimedVerdict:
     """Return what an interval of a ratio says, where lower is better.
 
     It accuses or praises where it lies wholly beyond ``threshold`` (not given: the margin), although that may
-    still be within the margin.
+    still be within the margin. If ``one_sided``, an upper limit below the margin is enough for NOT SLOWER.
     """
     beyond = margin if threshold is None else threshold
     if low > 1 + beyond:
@@ -102,7 +105,7 @@ def interval_verdict(
         return "IMPROVED"
     if 1 - margin < low and high < 1 + margin:
         return "UNCHANGED"
-    return "INCONCLUSIVE"
+    return "NOT SLOWER" if one_sided and high < 1 + margin else "INCONCLUSIVE"
 
 
 def direction(estimate: Estimate) -> str | None:
@@ -112,6 +115,13 @@ def direction(estimate: Estimate) -> str | None:
     if estimate.high < 1:
         return f"faster by {100 * (1 - estimate.high):.1f} to {100 * (1 - estimate.low):.1f} %"
     return None
+
+
+def is_faster(comparison: Comparison) -> bool:
+    """Tell whether a benchmark is proven to be faster, if only by less than its margin."""
+    judged = comparison.estimate
+    known = comparison.verdict == "NOT SLOWER" and judged is not None and judged.high < 1
+    return known or comparison.verdict == "IMPROVED"
 
 
 def compare(
@@ -127,9 +137,13 @@ def compare(
     judged = estimate(pairs, policy)
     other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
     threshold = policy.threshold(margin)
-    verdict: Verdict = timed_verdict(judged, margin, threshold=threshold) if judged else "NOT REACHED"
+    verdict: Verdict = (
+        timed_verdict(judged, margin, threshold=threshold, one_sided=policy.one_sided)
+        if judged
+        else "NOT REACHED"
+    )
     if judged and other:
-        verdict, judged, other = _weighed(judged, other, margin, threshold)
+        verdict, judged, other = _weighed(judged, other, margin, policy)
     told: Calls = judged.calls if judged else "all"
     seen = pairs[: judged.launches] if judged else pairs
     missing = need(judged, pairs, policy, margin=margin, launch_s=launch_s)
@@ -194,17 +208,18 @@ def last_look(launches: int, policy: Policy) -> int | None:
 
 
 def _weighed(
-    typical: Estimate, whole: Estimate, margin: float, threshold: float
+    typical: Estimate, whole: Estimate, margin: float, policy: Policy
 ) -> tuple[TimedVerdict, Estimate, Estimate | None]:
     """Return the verdict of both estimates, the one that made it, and the other.
 
     Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A typical call
-    inside the margin is not enough for UNCHANGED while the ratio of all calls lies outside: some calls may
-    have become slower.
+    inside the margin is not enough to pass while the ratio of all calls lies outside: some calls may have
+    become slower.
     """
+    threshold, one_sided = policy.threshold(margin), policy.one_sided
     verdicts = (
-        timed_verdict(typical, margin, threshold=threshold),
-        timed_verdict(whole, margin, threshold=threshold),
+        timed_verdict(typical, margin, threshold=threshold, one_sided=one_sided),
+        timed_verdict(whole, margin, threshold=threshold, one_sided=one_sided),
     )
     for accusing in ("REGRESSED", "IMPROVED"):
         if accusing in verdicts:
@@ -212,7 +227,9 @@ def _weighed(
             return accusing, *((typical, whole) if by_typical else (whole, typical))
     if verdicts[0] == "UNCHANGED" and abs(whole.ratio - 1) <= margin:
         return "UNCHANGED", typical, whole
-    if "UNCHANGED" in verdicts:
+    if verdicts[0] in _PASSING and one_sided and whole.ratio <= 1 + margin:
+        return "NOT SLOWER", typical, whole
+    if any(verdict in _PASSING for verdict in verdicts):
         return verdicts[1], whole, typical
     return "INCONCLUSIVE", typical, whole
 
@@ -250,6 +267,7 @@ def _deciding_look(
         margin=margin,
         threshold=policy.threshold(margin),
         launches_per_unit=judged.launches / units,
+        one_sided=policy.one_sided,
         trimmed_from=policy.trimmed_from,
     )
 

@@ -14,6 +14,7 @@ from perfkit.verdict.exit_code import exit_code, uncounted_instructions, worst
 from perfkit.views.counts import amount_text
 from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
+    NOT_SLOWER,
     after_waiting,
     decides,
     in_order,
@@ -350,7 +351,7 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     """Tell whether a comparison is to be mentioned although it is no cause of the decision."""
     return comparison.verdict == "IMPROVED" or (
-        comparison not in causes and not (comparison.verdict == "UNCHANGED" and decides(comparison))
+        comparison not in causes and not (comparison.verdict in NOT_SLOWER and decides(comparison))
     )
 
 
@@ -392,7 +393,7 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if any(limit_of_all_calls(found) for found in typical):
         # The lines of the table and the decision have the limits.
         return f"Times are of a typical call{short}; the mean of all calls, slow ones too, scatters more."
-    passing = [found for found in typical if found.verdict == "UNCHANGED" or found.excused_by]
+    passing = [found for found in typical if found.verdict in {"UNCHANGED", "NOT SLOWER"} or found.excused_by]
     whole = [(found.other.high, found) for found in passing if found.other]
     if not whole:
         return f"Times are of a typical call{short}."

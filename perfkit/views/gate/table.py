@@ -37,7 +37,12 @@ from perfkit.views.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
-_STYLES: dict[Verdict, str] = {"REGRESSED": "bold red", "IMPROVED": "green", "UNCHANGED": "dim"}
+_STYLES: dict[Verdict, str] = {
+    "REGRESSED": "bold red",
+    "IMPROVED": "green",
+    "UNCHANGED": "dim",
+    "NOT SLOWER": "dim",
+}
 _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
 

@@ -24,6 +24,7 @@ from perfkit.units import human_seconds
 _ORDER: tuple[Verdict, ...] = (
     "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "SKIPPED",
     "IMPROVED",
+    "NOT SLOWER",
     "UNCHANGED",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
@@ -32,7 +33,7 @@ MOST_MOVED = 5
 _MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 # Verdicts that say of a benchmark that it did not become slower.
-_NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "IMPROVED")
+NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "NOT SLOWER", "IMPROVED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
     "MISSING": "head has no such benchmark any more",
@@ -162,7 +163,7 @@ def _is_of_typical_calls(comparison: Comparison) -> bool:
     """Tell whether a typical call alone made the verdict that a benchmark is no slower."""
     judged, whole = comparison.estimate, comparison.other
     known = judged is not None and whole is not None and judged.calls == "typical"
-    return known and comparison.verdict in _NOT_SLOWER
+    return known and comparison.verdict in NOT_SLOWER
 
 
 def times_text(comparison: Comparison) -> tuple[str, str]:
@@ -216,6 +217,8 @@ def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
     if comparison.verdict == "NOT REACHED":
         # A note says of all of them together what would have been enough.
         said, need = [], None
+    if comparison.verdict == "NOT SLOWER":
+        said = [f"not slower ({interval_text(comparison.estimate)})"]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         told = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
         said = [direction_text(comparison.estimate) if told else None, comparison.message]
