@@ -266,7 +266,7 @@ def load_project(start: Path) -> Project:
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
-            return Project(root=folder, config=_parse(file))
+            return Project(root=folder, config=read_config(file))
         if (folder / ".git").exists():
             return Project(root=folder, config=Config())
     return Project(root=start, config=Config())
@@ -339,10 +339,28 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
     return float(match[1]) / 100
 
 
-def _parse(file: Path) -> Config:
+def read_config(file: Path) -> Config:
+    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``.
+
+    Raises:
+        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
+    """
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
+    return parse_config(text, file)
+
+
+def parse_config(text: str, file: Path) -> Config:
+    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``.
+
+    Raises:
+        ConfigError: the text is not TOML, a key is unknown or a value has the wrong type.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})
     _check_names(section, Config, "tool.perfkit", file)

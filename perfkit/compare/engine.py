@@ -33,7 +33,7 @@ from perfkit.compare.numbers import measure_numbers
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
-from perfkit.compare.survey import Rules, Survey, finding_on_failure
+from perfkit.compare.survey import Rules, Survey, finding_on_failure, run_by_own_files
 from perfkit.compare.watched import WatchedLaunches
 from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
@@ -357,7 +357,7 @@ class _Comparing:
         judged = tuple(self._judged(timing.states if timing else {}))
         faster = {one.benchmark.name for one in judged if is_faster(one)}
         exact = tally.compared(self.method.exact_policy, faster)
-        comparisons = (*judged, *self.surveyed.findings, *tally.findings)
+        comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *tally.findings))
         unrecorded = None
         try:
             self.run.add(list(count_rows(tally.pairs, exact, self.context)))
@@ -376,6 +376,21 @@ class _Comparing:
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
             unrecorded=unrecorded,
+        )
+
+    def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+        """Call MISSING what head's files skip and base's own run: laid over base, they skip it there too."""
+        skipped = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED"]
+        ran = run_by_own_files(self.sides, self.surveyed, skipped)
+        return tuple(
+            dataclasses.replace(
+                one,
+                verdict="MISSING",
+                message=f"head alone skips it ({one.message}), base's own files run it",
+            )
+            if one.benchmark.name in ran
+            else one
+            for one in comparisons
         )
 
     def _measure_numbers(self) -> Tally:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from perfkit.choices import RulesOf
 from perfkit.compare.engine import Terms
 from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
 from perfkit.compare.survey import Survey, take_survey
@@ -20,6 +21,7 @@ from perfkit.records import Side
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
+from perfkit.views.gate.wording import told_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,8 @@ class GateRequest:
     A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
     ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
     None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
-    folders; nothing stands for the present environment.
+    folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
+    markers decide, and ``changed_rules`` those that head changes without effect on this gate.
     """
 
     base: str | None
@@ -45,6 +48,8 @@ class GateRequest:
     wait_s: float | None = None
     environments: Mapping[Side, Sequence[str]] = field(default_factory=dict)
     target: TargetBenchmark | None = None
+    rules: RulesOf = "base"
+    changed_rules: tuple[str, ...] = ()
 
     @property
     def of_environments(self) -> bool:
@@ -77,6 +82,7 @@ def surveyed_sides(
     say: Callable[[str], None],
     tell_stage: Callable[[str], None] = say_nothing,
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
+    rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
@@ -95,7 +101,7 @@ def surveyed_sides(
         tell_stage("checking out both sides")
         with open_sides(pair, project, scope, environments=built) as sides:
             tell_stage("collecting benchmarks")
-            survey = take_survey(sides, margin=margin, say=tell_stage)
+            survey = take_survey(sides, margin=margin, rules=rules, say=tell_stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
 
 
@@ -131,7 +137,7 @@ def requested_sides(
         seed=seed,
         target=request.target,
     )
-    progress.begin("\n".join((*pair.remarks, pair.title)))
+    progress.begin("\n".join((*told_changes(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
         project,
@@ -141,5 +147,6 @@ def requested_sides(
         say=progress.say,
         tell_stage=progress.say,
         environments=request.environments,
+        rules=request.rules,
     ) as opened:
         yield opened

@@ -227,6 +227,7 @@ class GateReport:
     of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
     and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
     levels in the runs before this one, in the order of commits and in seconds per iteration.
+    ``changed_rules`` are the rules and markers that head changes and that base's decided here.
     """
 
     run_id: str
@@ -254,6 +255,7 @@ class GateReport:
     base_environment: Environment | None = None
     wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
     past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    changed_rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,7 @@ from perfkit.views.gate.wording import (
     slowest_part,
     some_do_not_gate,
     times_text,
+    told_changes,
     without_many_not_reached,
 )
 from perfkit.views.history import sparkline
@@ -104,6 +105,7 @@ def _single_comment(report: GateReport) -> str:
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
+        *map(escape, told_changes(report.changed_rules)),
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
         _next_step(report),
         *answer,

@@ -30,6 +30,7 @@ from perfkit.views.gate.wording import (
     launches_text,
     limit_of_all_calls,
     times_text,
+    told_changes,
     without_many_not_reached,
 )
 from perfkit.views.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
@@ -62,6 +63,7 @@ def _single_view(report: GateReport) -> Group:
     decision, *others = decision_lines(report, names)
     sections = (
         Text(decision, style=decision_style(report)),
+        *(Text(line, style=_OTHER_STYLE) for line in told_changes(report.changed_rules)),
         _heading(report),
         *([result_table(ordered, names)] if ordered else []),
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),

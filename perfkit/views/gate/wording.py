@@ -89,6 +89,17 @@ def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     return {comparison.gating for comparison in comparisons} == {True, False}
 
 
+def told_changes(changed_rules: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence on the rules that head changes; nothing where it changes none."""
+    if not changed_rules:
+        return ()
+    told = (
+        f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
+        " next commit on (`--rules head` uses them now)."
+    )
+    return (told,)
+
+
 def percent(share: float) -> str:
     """Return a share with the digits it needs: "2 %", "0.5 %"."""
     return f"{100 * share:g} %"
