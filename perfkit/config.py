@@ -109,7 +109,7 @@ class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     count: bool = True
-    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak")
+    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak", "graphs")
     tolerance: str = "5%"
     targets: tuple[str, ...] | None = None
 

@@ -223,6 +223,7 @@ def settle_method(
         exact_policy=ExactPolicy(
             gating=() if of_environments and timed else config.exact.gate,
             tolerance=config.exact.tolerance_share,
+            timed=timed,
         ),
         rules=Rules.of(config, margin=terms.margin),
         budget_s=terms.budget_s or most_s,

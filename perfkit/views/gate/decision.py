@@ -315,7 +315,8 @@ def _without_cause(report: GateReport | ApartReport) -> str:
     if uncounted := uncounted_instructions(report.exact):
         return f"the instructions of no benchmark could be counted ({uncounted[0].message})"
     if report.exact and report.exit_code == EXIT_NOT_MEASURED and not report.comparisons:
-        return f"nothing could be counted on both sides ({report.exact[0].message})"
+        why = next((one.message for one in report.exact if one.message), "no count decides")
+        return f"nothing that decides could be counted on both sides ({why})"
     gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
     nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
     return "no benchmark that decides was compared" if nothing else "the notes above say why"
