@@ -74,6 +74,8 @@ _LEAST_BUDGET_S = 60.0
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
+# More benchmarks than these are not named one by one as they are counted.
+_NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
 _CHECKED_SHARE = 0.1
 
@@ -344,6 +346,7 @@ class _Comparing:
     _compared: Mapping[str, ComparedBenchmark] = field(init=False)
     _looked_up: tuple[str, ...] = ()
     _failing: bool = False
+    _counted: int = 0
 
     def __post_init__(self) -> None:
         continued = self.prior.continued(self.surveyed.compared)
@@ -536,7 +539,12 @@ class _Comparing:
         )
 
     def _say_counting(self, node: str) -> None:
-        self.progress.say(f"counting {node}")
+        """Name each benchmark that is counted, or of many how many were."""
+        self._counted += 1
+        if len(self._compared) <= _NAMED_ONE_BY_ONE:
+            self.progress.say(f"counting {node}")
+        elif self._counted % _NAMED_ONE_BY_ONE == 0:
+            self.progress.say(f"counted {self._counted} of {len(self._compared)} benchmarks")
 
     def _say_counting_instructions(self, node: str) -> None:
         self.progress.say(f"counting instructions of {node}")

@@ -89,6 +89,10 @@ class Launches(Protocol):
     def preloader(self) -> int:
         """The number of the last launch's group: the launches of one generation, or else of one preloader."""
 
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+
     def prepare(self) -> None:
         """Get ready for the next launch: begin a new group when the present one has had its launches."""
 
@@ -228,6 +232,8 @@ class SequentialComparison:
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
     _unproven: int = 0
+    _preloaders: set[int] = field(default_factory=set)
+    _measured_together: int = 0
 
     @classmethod
     def of(
@@ -298,6 +304,8 @@ class SequentialComparison:
         measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.proven]
         self.keep([*aside, *measured])
         self._expect()
+        self._preloaders.add(self.launches.preloader)
+        self._measured_together = len(nodes)
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
     def _expect_proof(self, record: LaunchRecord) -> None:
@@ -387,6 +395,9 @@ class SequentialComparison:
         # The first launch imports what later ones have from their preloader, so its overhead is not typical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
+        if len(self._preloaders) == 1 and self._measured_together:
+            # No launch of this run had to wait for a new group yet.
+            overhead_s += self.launches.group_s / self._measured_together
         # Before its first launch a benchmark is taken to cost as much as the mean of the others.
         known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
         usual_s = statistics.fmean(known_s) if known_s else 0.0

@@ -26,6 +26,7 @@ from perfkit.views.gate.decision import (
     reading_guide,
 )
 from perfkit.views.gate.exact import exact_markdown
+from perfkit.views.gate.short import first_of_many
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -212,7 +213,8 @@ def _results(
     """Return the table; where it would be long, what did not change is in a table of its own, folded."""
     if not comparisons:
         return ""
-    shown, others = without_many_not_reached(comparisons)
+    listed, rest = first_of_many(comparisons)
+    shown, others = without_many_not_reached(listed)
     last = [[others, "", "", "", "", "NOT REACHED", "", ""]] if others else []
     columns = _HEADINGS if any(map(limit_of_all_calls, comparisons)) else _HEADINGS[:-1]
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
@@ -220,6 +222,8 @@ def _results(
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
     table = _table(columns, [*first, *last])
     table += f"\n\n{_BARS_SAID}" if past else ""
+    if rest:
+        table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
     if not same:
         return table
     rows = _table(columns, [_result(found, names) for found in same])

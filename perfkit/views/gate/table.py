@@ -17,6 +17,7 @@ from perfkit.records.comparisons import ApartReport, Comparison, Explanation, Ga
 from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
+from perfkit.views.gate.short import LONG, Shortened, first_of_many
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -48,7 +49,7 @@ _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
 
 
-def gate_view(report: GateReport) -> Group:
+def gate_view(report: GateReport) -> RenderableType:
     """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
     both = both_sentence(report)
     if report.against is None or both is None:
@@ -57,22 +58,28 @@ def gate_view(report: GateReport) -> Group:
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
 
 
-def _single_view(report: GateReport) -> Group:
+def _single_view(report: GateReport) -> RenderableType:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
-    sections = (
+    shown, rest = first_of_many(ordered)
+    begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
         *(Text(line, style=_OTHER_STYLE) for line in told_changes(report.changed_rules)),
         _heading(report),
-        *([result_table(ordered, names)] if ordered else []),
+        *([result_table(shown, names)] if ordered else []),
+        *([Text("\n".join(rest))] if rest else []),
+    )
+    details: tuple[RenderableType, ...] = (
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
         *_remarks(ordered, names, can_accept=can_accept(report)),
         *(_explanation(found, names) for found in report.explanations),
         *exact_sections(report.exact),
         *_notes(report.notes),
-        _closing(report, others),
     )
+    sections = (*begin, *details, _closing(report, others))
+    if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
+        return Shortened(sections, range(len(begin), len(begin) + len(details)))
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
 
 

@@ -46,6 +46,8 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
+# A limit beyond the first factor, and so many times as far as the estimate, says nothing.
+_LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.py:\d+$")
 
@@ -119,7 +121,7 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if _is_factor(estimate):
-        return f"{_factor(estimate.low)} to {_factor(estimate.high)}"
+        return f"{_low_factor(estimate)} to {_high_factor(estimate)}"
     low, high = _limits(estimate)
     return f"{_signed(low)} to {_signed(high)} %"
 
@@ -129,9 +131,10 @@ def slower_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "slower"
     if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
-        return (
-            f"{estimate.ratio:.1f} times as slow (between {estimate.low:.1f} and {estimate.high:.1f} times)"
-        )
+        limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
+        if _high_factor(estimate) == _UNKNOWN:
+            limits = f"at least {estimate.low:.1f} times, at most unknown"
+        return f"{estimate.ratio:.1f} times as slow ({limits})"
     low, high = _limits(estimate)
     return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
 
@@ -141,7 +144,7 @@ def open_text(comparison: Comparison) -> str:
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
     judged, whole = comparison.estimate, comparison.other
-    if judged is None or math.isinf(judged.high):
+    if judged is None or _high_factor(judged) == _UNKNOWN:
         return "nothing known yet"
     told = f"at most {upper_text(judged)}"
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
@@ -153,7 +156,7 @@ def upper_text(estimate: Estimate | None) -> str:
     """Return the upper limit of the change, "+3.6 %", rounded outward."""
     if estimate is None:
         return "-"
-    return _factor(estimate.high) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+    return _high_factor(estimate) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
@@ -296,6 +299,17 @@ def launches_text(estimate: Estimate | None) -> str:
 
 def _is_factor(estimate: Estimate) -> bool:
     return estimate.high >= _LARGEST_IN_PERCENT or estimate.low < _SMALLEST_IN_PERCENT
+
+
+def _high_factor(estimate: Estimate) -> str:
+    """Return the upper limit, "unknown" where launches scatter too much to say anything of it."""
+    unknown = estimate.high > _LARGEST_KNOWN and estimate.high > _LEAST_KNOWN * estimate.ratio
+    return _UNKNOWN if unknown else _factor(estimate.high)
+
+
+def _low_factor(estimate: Estimate) -> str:
+    unknown = estimate.low < 1 / _LARGEST_KNOWN and estimate.low < estimate.ratio / _LEAST_KNOWN
+    return _UNKNOWN if unknown else _factor(estimate.low)
 
 
 def _factor(ratio: float) -> str:
