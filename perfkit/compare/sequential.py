@@ -411,7 +411,7 @@ class SequentialComparison:
             return None
         found = self.judge(node)
         look = state.next_look(self.policy)
-        if found.verdict not in UNDECIDED or look is None:
+        if not (found.verdict in UNDECIDED or self._may_improve(found)) or look is None:
             return None
         launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s
         launches = state.launches_to_decision(found, self.policy)
@@ -424,6 +424,13 @@ class SequentialComparison:
             changed=state.compared.changed,
             begun=bool(state.own),
         )
+
+    def _may_improve(self, found: Comparison) -> bool:
+        """Tell whether a few launches more would show a gain of a benchmark that passes already."""
+        judged = found.estimate
+        if found.verdict != "NOT SLOWER" or judged is None or judged.launches >= WELL_KNOWN:
+            return False
+        return judged.ratio < 1 - self.policy.threshold(found.margin)
 
     def judge(self, node: str) -> Comparison:
         """Judge a benchmark; without new launches the judgement before is returned."""

@@ -32,7 +32,7 @@ def apart_view(report: ApartReport) -> Group:
     shown, rest = first_of_many(ordered)
     sections: tuple[RenderableType, ...] = (
         _heading(report.base, report.head),
-        result_table(shown, names, counted="occa-\nsions"),
+        result_table(shown, names, counted="occa-\nsions", of_open=True),
         *([Text("\n".join(rest))] if rest else []),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),

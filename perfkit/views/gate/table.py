@@ -30,6 +30,7 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    seen_change,
     times_text,
     told_changes,
     without_many_not_reached,
@@ -84,9 +85,16 @@ def _single_view(report: GateReport) -> RenderableType:
 
 
 def result_table(
-    comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
+    comparisons: Sequence[Comparison],
+    names: Mapping[str, str],
+    *,
+    counted: str = "laun-\nches",
+    of_open: bool = False,
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions."""
+    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions.
+
+    Times of undecided benchmarks are shown where ``of_open`` says so.
+    """
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
@@ -94,8 +102,8 @@ def result_table(
     for found in shown:
         table.add_row(
             BrokenName(names[found.benchmark.name]),
-            *times_text(found),
-            change_text(found.estimate),
+            *times_text(found, of_open=of_open),
+            (of_open and seen_change(found)) or change_text(found.estimate),
             *_bounded(found),
             launches_text(found.estimate),
         )

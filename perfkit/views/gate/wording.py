@@ -144,6 +144,8 @@ def open_text(comparison: Comparison) -> str:
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
     judged, whole = comparison.estimate, comparison.other
+    if judged is None and (seen := seen_change(comparison)) is not None:
+        return f"{seen}, which may be chance"
     if judged is None or _high_factor(judged) == _UNKNOWN:
         return "nothing known yet"
     told = f"at most {upper_text(judged)}"
@@ -180,9 +182,19 @@ def _is_of_typical_calls(comparison: Comparison) -> bool:
     return known and comparison.verdict in NOT_SLOWER
 
 
-def times_text(comparison: Comparison) -> tuple[str, str]:
-    """Return the times of both sides, or none where they would suggest a change that may not exist."""
-    if _is_open(comparison):
+def seen_change(comparison: Comparison) -> str | None:
+    """Return the change of two times that were not measured by turns; None where either is not known."""
+    if comparison.estimate is not None or not comparison.base_s or not comparison.head_s:
+        return None
+    ratio = comparison.head_s / comparison.base_s
+    return change_text(
+        Estimate(ratio=ratio, low=ratio, high=ratio, confidence=0.0, launches=0, launch_sd=None)
+    )
+
+
+def times_text(comparison: Comparison, *, of_open: bool = False) -> tuple[str, str]:
+    """Return the times of both sides; unless ``of_open``, none that would suggest a change too early."""
+    if _is_open(comparison) and not of_open:
         return "-", "-"
     return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
 
