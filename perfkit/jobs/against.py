@@ -112,8 +112,8 @@ def _ruled(request: GateRequest, project: Project) -> tuple[GateRequest, Project
     """Return the request and the project with the rules that decide; against a release these are the same."""
     if request.rules == "head":
         return request, project
-    project, changed = with_rules_of_base(project, resolve_request(request, project))
-    return replace(request, changed_rules=changed), project
+    ruled = with_rules_of_base(project, resolve_request(request, project))
+    return replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped), ruled.project
 
 
 @dataclass(frozen=True, kw_only=True)

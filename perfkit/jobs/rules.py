@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,42 @@ _FILE = "pyproject.toml"
 _SHA_DIGITS = 10
 
 
-def with_rules_of_base(project: Project, pair: SidePair) -> tuple[Project, tuple[str, ...]]:
-    """Return a project with the rules of base, and a phrase on each rule that head changes.
+@dataclass(frozen=True, kw_only=True)
+class Ruled:
+    """A project with the rules that decide, a phrase on each that head changes, and the targets it drops."""
+
+    project: Project
+    changed: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+def with_rules_of_base(project: Project, pair: SidePair) -> Ruled:
+    """Return a project with the rules of base.
 
     Raises:
         ConfigError: the configuration of a side is not valid.
     """
     if pair.head.kind == "directory" and project.root != pair.head.source:
-        return project, ()
+        return Ruled(project=project)
     try:
         base = _rules_of(pair.base, project)
     except ConfigError as error:
         raise ConfigError(
             f"the rules of base cannot be read: {error} (`--rules head` judges by those of head)"
         ) from error
-    config = msgspec.structs.replace(project.config, **base)
-    changed = tuple(_changes(_flat(base), _flat(_rules_of(pair.head, project))))
-    return msgspec.structs.replace(project, config=config), changed
+    head = _rules_of(pair.head, project)
+    targets = base["targets"]
+    counted = (*targets,) if base["exact"].targets is None else base["exact"].targets
+    dropped = tuple(name for name in counted if head["targets"].get(name) != targets[name])
+    exact = msgspec.structs.replace(
+        base["exact"], targets=tuple(name for name in counted if name not in dropped)
+    )
+    config = msgspec.structs.replace(project.config, **{**base, "exact": exact})
+    return Ruled(
+        project=msgspec.structs.replace(project, config=config),
+        changed=tuple(_changes(_flat(base), _flat(head))),
+        dropped=dropped,
+    )
 
 
 def _rules_of(side: Side, project: Project) -> dict[str, Any]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from perfkit.choices import RulesOf
 from perfkit.compare.engine import Terms
 from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
-from perfkit.compare.survey import Survey, take_survey
+from perfkit.compare.survey import Rules, Survey, finding_on, take_survey, under_rules
 from perfkit.compare.target_benchmark import TargetBenchmark
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.measure.lockstep.scout import say_nothing
-from perfkit.records import Side
+from perfkit.records import Benchmark, Side
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
@@ -32,7 +32,8 @@ class GateRequest:
     ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
     None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
     folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
-    markers decide, and ``changed_rules`` those that head changes without effect on this gate.
+    markers decide, ``changed_rules`` those that head changes without effect on this gate, and
+    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
     """
 
     base: str | None
@@ -50,6 +51,7 @@ class GateRequest:
     target: TargetBenchmark | None = None
     rules: RulesOf = "base"
     changed_rules: tuple[str, ...] = ()
+    dropped_targets: tuple[str, ...] = ()
 
     @property
     def of_environments(self) -> bool:
@@ -149,4 +151,14 @@ def requested_sides(
         environments=request.environments,
         rules=request.rules,
     ) as opened:
-        yield opened
+        rules = Rules.of(project.config, margin=request.terms.margin)
+        dropped = (
+            finding_on(
+                under_rules(Benchmark(name=name, version=""), rules),
+                "MISSING",
+                "head has no such target in tool.perfkit.targets, or defines it otherwise",
+            )
+            for name in request.dropped_targets
+        )
+        survey = replace(opened.survey, findings=(*opened.survey.findings, *dropped))
+        yield replace(opened, survey=survey)

@@ -121,3 +121,15 @@ def test_a_plan_goes_by_the_rules_of_base(tmp_path: Path) -> None:
     plan = json.loads(done.stdout)
     assert {0.02} == {one["margin"] for one in plan["benchmarks"]}
     assert any("margin" in note for note in plan["notes"])
+
+
+def test_a_training_target_that_head_drops_is_missing(tmp_path: Path) -> None:
+    """Base counted its steps, so that they could grow unseen."""
+    targets = '[tool.perfkit.targets]\ntrain = "train.py"\n'
+    project = _project(tmp_path, {"pyproject.toml": EXACT + targets, "train.py": "print('no steps')\n"})
+    project.repository.git.git.rm("--quiet", "train.py")
+    project.commit({"pyproject.toml": EXACT}, "Drop the training")
+
+    gated = project.gate("--exact-only")
+
+    assert (4, "MISSING") == (gated.exit_code, gated.verdicts["train"]), gated.stderr
