@@ -16,6 +16,7 @@ from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
     NOT_SLOWER,
     after_waiting,
+    at_most,
     decides,
     in_order,
     is_excused,
@@ -24,7 +25,6 @@ from perfkit.views.gate.wording import (
     percent,
     slower_text,
     some_do_not_gate,
-    upper_text,
 )
 from perfkit.views.names import short_names
 
@@ -273,7 +273,7 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) ->
     which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
     return (
         " in a typical call; the mean of all calls, rare slow ones too, is known less well"
-        f"{whose} (at most {upper_text(most.other)}{which}), which fails nothing"
+        f"{whose} ({at_most(most.other)}{which}), which fails nothing"
     )
 
 
@@ -400,8 +400,8 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if not whole:
         return f"Times are of a typical call{short}."
     _, most = max(whole, key=lambda one: one[0])
-    limit, name = upper_text(most.other), names[most.benchmark.name]
-    return f"Times are of a typical call{short}; all calls together, slow ones too: at most {limit} ({name})."
+    limit, name = at_most(most.other), names[most.benchmark.name]
+    return f"Times are of a typical call{short}; all calls together, slow ones too: {limit} ({name})."
 
 
 def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:

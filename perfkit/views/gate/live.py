@@ -16,6 +16,7 @@ from perfkit.records.comparisons import UNDECIDED, Comparison
 from perfkit.views.console import console_on, visible_lines
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import (
+    at_most,
     change_text,
     details,
     interval_text,
@@ -144,5 +145,5 @@ def _result(state: Comparison) -> str:
         return "; ".join((state.verdict, *details(state)))
     change, interval = change_text(state.estimate), interval_text(state.estimate)
     limit = limit_of_all_calls(state)
-    bound = "" if limit is None else f"; typical call; all calls at most {limit}"
+    bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
     return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"

@@ -148,7 +148,7 @@ def open_text(comparison: Comparison) -> str:
         return f"{seen}, which may be chance"
     if judged is None or _high_factor(judged) == _UNKNOWN:
         return "nothing known yet"
-    told = f"at most {upper_text(judged)}"
+    told = at_most(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
         return told
     return f"{told} in a typical call, {upper_text(whole)} in all calls"
@@ -159,6 +159,12 @@ def upper_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     return _high_factor(estimate) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+
+
+def at_most(estimate: Estimate | None) -> str:
+    """Return the upper limit in words, "at most +3.6 %"; where it says nothing, that it is unknown."""
+    limit = upper_text(estimate)
+    return limit if limit == _UNKNOWN else f"at most {limit}"
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
@@ -172,7 +178,7 @@ def limit_of_all_calls(comparison: Comparison) -> str | None:
 
 def bound_of_all_calls(comparison: Comparison) -> str:
     """Return the same for a table: "at most +3.6 %" wherever a typical call made the verdict, else "-"."""
-    return f"at most {upper_text(comparison.other)}" if _is_of_typical_calls(comparison) else "-"
+    return at_most(comparison.other) if _is_of_typical_calls(comparison) else "-"
 
 
 def _is_of_typical_calls(comparison: Comparison) -> bool:
