@@ -19,7 +19,7 @@ from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
-from perfkit.repo.overlay import overlay, restore
+from perfkit.repo.overlay import has_replaced, overlay, restore
 from perfkit.repo.project_roots import subfolder
 from perfkit.units import counted, listed
 
@@ -126,7 +126,12 @@ def take_survey(
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
         base_torch=base.report.torch,
-        notes=(*roots.warnings, *_overruled_note(head), *_asv_note(sides, head)),
+        notes=(
+            *roots.warnings,
+            *_laid_note(laid, roots.base),
+            *_overruled_note(head),
+            *_asv_note(sides, head),
+        ),
         changed_markers=tuple(sorting.changed_markers()),
         laid=laid,
     )
@@ -470,6 +475,18 @@ def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
     left_out = head.asv_left_out or 0
     more = f", and leaves out {left_out} by its skip_benchmark and skip_params" if left_out else ""
     return (f"{suite} has {counted(found, 'benchmark')} here{more}",)
+
+
+def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
+    """Say which files of base are not its own: head may ask less of itself there, or more of base."""
+    changed = [file for file in laid if has_replaced(base, file)]
+    if not changed:
+        return ()
+    note = (
+        f"both sides were measured with head's {listed(changed, _MOST_NAMED)}, not with base's: what changed"
+        " there is not part of the comparison"
+    )
+    return (note,)
 
 
 def _overruled_note(head: Scouted) -> tuple[str, ...]:

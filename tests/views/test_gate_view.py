@@ -704,6 +704,7 @@ def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
         ((1.1, 0.3, 4.4e37), "×0.3 to unknown"),
         ((12.2, 11.8, 12.6), "×11.8 to ×12.6"),
         ((0.02, 0.001, 0.5), "unknown to ×0.5"),
+        ((1.1, 1e-9, 4.4e37), "unknown"),
     ],
 )
 def test_a_limit_that_says_nothing_is_unknown(estimate: tuple[float, float, float], told: str) -> None:

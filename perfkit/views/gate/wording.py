@@ -121,7 +121,8 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if _is_factor(estimate):
-        return f"{_low_factor(estimate)} to {_high_factor(estimate)}"
+        factors = _low_factor(estimate), _high_factor(estimate)
+        return _UNKNOWN if set(factors) == {_UNKNOWN} else " to ".join(factors)
     low, high = _limits(estimate)
     return f"{_signed(low)} to {_signed(high)} %"
 
