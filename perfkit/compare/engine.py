@@ -390,7 +390,7 @@ class _Comparing:
             dataclasses.replace(
                 one,
                 verdict="MISSING",
-                message=f"head alone skips it ({one.message}), base's own files run it",
+                message=f"base's own files run it, head's skip it {one.message}",
             )
             if one.benchmark.name in ran
             else one

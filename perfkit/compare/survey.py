@@ -479,7 +479,7 @@ def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
 
 def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
     """Say which files of base are not its own: head may ask less of itself there, or more of base."""
-    changed = [file for file in laid if has_replaced(base, file)]
+    changed = [file for file in laid if has_replaced(base, file) or PurePosixPath(file).name == _CONFTEST]
     if not changed:
         return ()
     note = (

@@ -91,7 +91,7 @@ def test_counting_alone_sees_what_head_alone_skips(tmp_path: Path) -> None:
 
 def test_files_that_head_changes_for_both_sides_are_named(tmp_path: Path) -> None:
     """They may replace what is measured, on base too, where no time shows it."""
-    project = git_project(tmp_path, {**FILES, "tests/conftest.py": ""})
+    project = git_project(tmp_path, FILES)
     patched = "import work\n\nwork.kept = lambda: None\n"
     project.commit({"tests/conftest.py": patched, "work.py": work(kept=30, left=10)}, "Measure nothing")
 
