@@ -123,7 +123,8 @@ def compare_counts(
             floor = policy.floor(new, _typical(old), training=training, faster=faster)
             if floor and _typical(old):
                 allowed = max(allowed, floor / _typical(old))
-            decides = decides and (_typical(old) > 0 or _typical(new) > floor)
+            # Nothing has no share that could be allowed.
+            decides = decides and not (_typical(old) == 0 < _typical(new) <= floor)
             yield compare_count(benchmark, old, new, margin=allowed, gating=decides)
 
 

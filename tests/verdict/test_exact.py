@@ -127,6 +127,17 @@ def test_bytes_decide_beyond_a_floor(
     assert verdict == again.verdict, "its row holds the margin by which it is judged anew"
 
 
+@pytest.mark.parametrize("unit", ["B", "1"])
+def test_nothing_on_both_sides_decides(unit: str) -> None:
+    """It was compared, and did not grow."""
+    none = counts(Count(metric="peak", unit=unit, values=(0.0, 0.0), causes=()))
+    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+
+    (one,) = compare_counts(STEP, none, none, policy, training=False, gating=True)
+
+    assert ("UNCHANGED", True) == (one.verdict, one.gating)
+
+
 @pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
 def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, decides: bool) -> None:
     """Nothing has no share that could be allowed."""
