@@ -10,6 +10,8 @@ from perfkit.errors import UsageError
 FailOn = Literal["margin", "proven"]
 # What a gate makes of a benchmark that its budget leaves undecided.
 Inconclusive = Literal["fail", "pass", "go on"]
+# Whose configuration and markers decide a gate.
+RulesOf = Literal["base", "head"]
 # The column of a ledger that holds a seed has 64 bits, one of them for the sign.
 MOST_SEED = 2**63 - 1
 # What runs a gate on each change.

@@ -112,7 +112,7 @@ class ExactConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     count: bool = True
-    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak")
+    gate: tuple[str, ...] = ("syncs", "operators", "allocated", "peak", "graphs")
     tolerance: str = "5%"
     targets: tuple[str, ...] | None = None
 
@@ -269,7 +269,7 @@ def load_project(start: Path) -> Project:
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
-            return Project(root=folder, config=_parse(file))
+            return Project(root=folder, config=read_config(file))
         if (folder / ".git").exists():
             return Project(root=folder, config=Config())
     return Project(root=start, config=Config())
@@ -354,14 +354,32 @@ def parse_percent(text: str, *, key: str, or_zero: bool = False) -> float:
     return float(match[1]) / 100
 
 
-def _parse(file: Path) -> Config:
+def read_config(file: Path) -> Config:
+    """Return the ``[tool.perfkit]`` of a ``pyproject.toml``.
+
+    Raises:
+        ConfigError: the file is not TOML, a key is unknown or a value has the wrong type.
+    """
     try:
-        document = tomllib.loads(read_text(file))
+        text = read_text(file)
     except OSError as error:
         raise ConfigError(
             f"cannot read {file} ({error.strerror or error}); mend it or move it away"
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
+    return parse_config(text, file)
+
+
+def parse_config(text: str, file: Path) -> Config:
+    """Return the ``[tool.perfkit]`` in the text of a ``pyproject.toml``; errors name it ``file``.
+
+    Raises:
+        ConfigError: the text is not TOML, a key is unknown or a value has the wrong type.
+    """
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML ({error}); mend that line and try again") from error
     section = document.get("tool", {}).get("perfkit", {})
     _check_names(section, Config, "tool.perfkit", file)

@@ -474,7 +474,7 @@ def _kind(gate: Gate) -> str:
 
 
 def _is_open(comparison: Comparison) -> bool:
-    return comparison.verdict not in ("REGRESSED", "IMPROVED", "UNCHANGED")
+    return comparison.verdict not in ("REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER")
 
 
 def _open(name: str, comparison: Comparison) -> str:

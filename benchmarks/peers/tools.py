@@ -96,7 +96,7 @@ def run_perfkit(scene: Scene) -> Finding:
     found = {
         one["benchmark"]["name"].rpartition("test_")[2]: one for one in json.loads(done.stdout)["comparisons"]
     }
-    decided = ("REGRESSED", "IMPROVED", "UNCHANGED")
+    decided = ("REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER")
     judgement = Judgement(
         rule="perfkit",
         slower=tuple(name for name, one in found.items() if one["verdict"] == "REGRESSED"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfkit.choices import FailOn, Inconclusive
+from perfkit.choices import FailOn, Inconclusive, RulesOf
 from perfkit.cli.options import (
     AlphaOption,
     BenchmarksOption,
@@ -133,6 +133,14 @@ def gate(
             " measured past the budget (default: fail).",
         ),
     ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option(
+            metavar="base|head",
+            help="Whose pyproject.toml and markers decide: base's, so that no change judges itself, or (on"
+            " one's own machine) head's (default: base).",
+        ),
+    ] = None,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Stop measuring at the first benchmark that REGRESSED.")
     ] = False,
@@ -248,10 +256,10 @@ def gate(
         from perfkit.compare.recompute import recompute_gate
         from perfkit.jobs.past import with_past
 
-        if fail_on or inconclusive or fail_fast:
+        if fail_on or inconclusive or fail_fast or rules:
             raise UsageError(
                 "--from-ledger judges a run by the rules that it was measured under:"
-                " leave --fail-on, --inconclusive and --fail-fast out"
+                " leave --fail-on, --inconclusive, --fail-fast and --rules out"
             )
         report = recompute_gate(from_ledger, ledger=place, project=project)
         report = with_past(report, ledger=place, root=project.root)
@@ -272,6 +280,7 @@ def gate(
             instructions=instructions,
             wait_s=wait,
             environments=environments,
+            rules=chosen(rules, RulesOf, "--rules") or "base",
             target=None if target is None else target_benchmark(target, project, folder=Path.cwd()),
         )
         with GateProgress(enabled=not is_quiet()) as progress:

@@ -33,7 +33,7 @@ from perfkit.compare.numbers import measure_numbers
 from perfkit.compare.prior import Prior, find_prior
 from perfkit.compare.sequential import BenchmarkState, ComparedBenchmark, SequentialComparison
 from perfkit.compare.sides import SHARED_VARIANCE, LockstepLaunches, OpenSides
-from perfkit.compare.survey import Rules, Survey, finding_on_failure
+from perfkit.compare.survey import Rules, Survey, finding_on_failure, run_by_own_files
 from perfkit.compare.watched import WatchedLaunches
 from perfkit.config import GateConfig, Project
 from perfkit.errors import RecordingError, RunInterruptedError
@@ -57,7 +57,7 @@ from perfkit.repo.environments import installed_facts
 from perfkit.stats.interval import TRIMMED_FROM
 from perfkit.verdict.exact import ExactPolicy
 from perfkit.verdict.from_rows import NOT_TIMED, is_count
-from perfkit.verdict.judge import LEAST_SD
+from perfkit.verdict.judge import LEAST_SD, is_faster
 
 # The first three looks decide large changes. They have a twentieth of alpha, so that the later looks, which
 # decide nearly all small changes, lose very little.
@@ -74,6 +74,8 @@ _LEAST_BUDGET_S = 60.0
 _COUNTED_AS_LAUNCHES, _COUNTED_AS_CALLS = 2, 60
 # Counting Python's calls makes them several times slower, so without torch only short calls are counted.
 _LONGEST_COUNTED_S = 0.05
+# More benchmarks than these are not named one by one as they are counted.
+_NAMED_ONE_BY_ONE = 100
 # A check whether the sides disturb one another on an accelerator may take this share of the budget.
 _CHECKED_SHARE = 0.1
 
@@ -132,6 +134,7 @@ class Terms:
             fail_on="proven" if proven else "margin",
             noise_floor=config.noise_floor_share if proven else 0.0,
             inconclusive=self.inconclusive or config.inconclusive or ("pass" if proven else "fail"),
+            one_sided=True,
         )
 
 
@@ -222,6 +225,7 @@ def settle_method(
         exact_policy=ExactPolicy(
             gating=() if of_environments and timed else config.exact.gate,
             tolerance=config.exact.tolerance_share,
+            timed=timed,
         ),
         rules=Rules.of(config, margin=terms.margin),
         budget_s=terms.budget_s or most_s,
@@ -348,6 +352,7 @@ class _Comparing:
     _compared: Mapping[str, ComparedBenchmark] = field(init=False)
     _looked_up: tuple[str, ...] = ()
     _failing: bool = False
+    _counted: int = 0
 
     def __post_init__(self) -> None:
         continued = self.prior.continued(self.surveyed.compared)
@@ -360,10 +365,9 @@ class _Comparing:
         timed_s = time.monotonic() - self.began
         tally = joined([numbers, self._count(timing)])
         judged = tuple(self._judged(timing.states if timing else {}))
-        faster = {one.benchmark.name for one in judged if one.verdict == "IMPROVED"}
-        faster -= {one.benchmark.name for one in judged if one.costs_more_cpu}
+        faster = {one.benchmark.name for one in judged if is_faster(one) and not one.costs_more_cpu}
         exact = tally.compared(self.method.exact_policy, faster)
-        comparisons = (*judged, *self.surveyed.findings, *tally.findings)
+        comparisons = self._without_skips_of_head((*judged, *self.surveyed.findings, *tally.findings))
         unrecorded = None
         try:
             self.run.add(list(count_rows(tally.pairs, exact, self.context)))
@@ -382,6 +386,21 @@ class _Comparing:
             timed_s=timed_s,
             counted_s=time.monotonic() - self.began - timed_s,
             unrecorded=unrecorded,
+        )
+
+    def _without_skips_of_head(self, comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+        """Call MISSING what head's files skip and base's own run: laid over base, they skip it there too."""
+        skipped = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED"]
+        ran = run_by_own_files(self.sides, self.surveyed, skipped)
+        return tuple(
+            dataclasses.replace(
+                one,
+                verdict="MISSING",
+                message=f"base's own files run it, head's skip it {one.message}",
+            )
+            if one.benchmark.name in ran
+            else one
+            for one in comparisons
         )
 
     def _measure_numbers(self) -> Tally:
@@ -536,7 +555,12 @@ class _Comparing:
         )
 
     def _say_counting(self, node: str) -> None:
-        self.progress.say(f"counting {node}")
+        """Name each benchmark that is counted, or of many how many were."""
+        self._counted += 1
+        if len(self._compared) <= _NAMED_ONE_BY_ONE:
+            self.progress.say(f"counting {node}")
+        elif self._counted % _NAMED_ONE_BY_ONE == 0:
+            self.progress.say(f"counted {self._counted} of {len(self._compared)} benchmarks")
 
     def _say_counting_instructions(self, node: str) -> None:
         self.progress.say(f"counting instructions of {node}")

@@ -8,7 +8,6 @@ that became slower and therefore stayed open.
 from __future__ import annotations
 
 import itertools
-import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,8 @@ from perfkit.verdict.judge import WELL_KNOWN, interval_error, last_look, pair_lo
 USUAL_LAUNCH_S = 0.3
 # A scatter rests on at least so many degrees of freedom: fewer launches do not show it.
 _FEWEST_DEGREES = 4
+# A slowdown to more than ten times the time says nothing of what the gate can see.
+_LARGEST_EFFECT = 9.0
 # A benchmark's name, and its version: another source may scatter otherwise.
 Key = tuple[str, str]
 
@@ -237,6 +238,7 @@ def _unchanged_at(
             margin=one.margin,
             threshold=policy.threshold(one.margin),
             trimmed_from=policy.trimmed_from,
+            one_sided=policy.one_sided,
         )
         if decides:
             return look
@@ -277,7 +279,7 @@ def _effect(one: _Expected, launches: int, policy: Policy) -> float | None:
         margin=policy.threshold(one.compared.margin),
         trimmed_from=policy.trimmed_from,
     )
-    return effect if math.isfinite(effect) else None
+    return effect if effect <= _LARGEST_EFFECT else None
 
 
 def _launch_seconds(rows: Sequence[Row]) -> Mapping[Key, Sequence[float]]:

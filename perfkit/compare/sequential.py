@@ -90,6 +90,10 @@ class Launches(Protocol):
     def preloader(self) -> int:
         """The number of the last launch's group: the launches of one generation, or else of one preloader."""
 
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+
     def prepare(self) -> None:
         """Get ready for the next launch: begin a new group when the present one has had its launches."""
 
@@ -229,6 +233,8 @@ class SequentialComparison:
     _judged: dict[str, tuple[int, Comparison]] = field(default_factory=dict)
     _overheads_s: list[float] = field(default_factory=list)
     _unproven: int = 0
+    _preloaders: set[int] = field(default_factory=set)
+    _measured_together: int = 0
 
     @classmethod
     def of(
@@ -299,6 +305,8 @@ class SequentialComparison:
         measured = [self._measured(node, slot, record, disturbed) for node in nodes if node in record.proven]
         self.keep([*aside, *measured])
         self._expect()
+        self._preloaders.add(self.launches.preloader)
+        self._measured_together = len(nodes)
         self._overheads_s.append((self.clock() - begun - sum(record.seconds.values())) / len(nodes))
 
     def _expect_proof(self, record: LaunchRecord) -> None:
@@ -388,6 +396,9 @@ class SequentialComparison:
         # The first launch imports what later ones have from their preloader, so its overhead is not typical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
+        if len(self._preloaders) == 1 and self._measured_together:
+            # No launch of this run had to wait for a new group yet.
+            overhead_s += self.launches.group_s / self._measured_together
         # Before its first launch a benchmark is taken to cost as much as the mean of the others.
         known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
         usual_s = statistics.fmean(known_s) if known_s else 0.0
@@ -401,7 +412,7 @@ class SequentialComparison:
             return None
         found = self.judge(node)
         look = state.next_look(self.policy)
-        if found.verdict not in UNDECIDED or look is None:
+        if not (found.verdict in UNDECIDED or self._may_improve(found)) or look is None:
             return None
         launch_s = (usual_s if state.launch_s is None else state.launch_s) + overhead_s
         launches = state.launches_to_decision(found, self.policy)
@@ -414,6 +425,13 @@ class SequentialComparison:
             changed=state.compared.changed,
             begun=bool(state.own),
         )
+
+    def _may_improve(self, found: Comparison) -> bool:
+        """Tell whether a few launches more would show a gain of a benchmark that passes already."""
+        judged = found.estimate
+        if found.verdict != "NOT SLOWER" or judged is None or judged.launches >= WELL_KNOWN:
+            return False
+        return judged.ratio < 1 - self.policy.threshold(found.margin)
 
     def judge(self, node: str) -> Comparison:
         """Judge a benchmark; without new launches the judgement before is returned."""
@@ -443,7 +461,14 @@ def _by_groups(found: Comparison) -> bool:
 def usual_look(policy: Policy, margin: float) -> int:
     """Return the look that decides identical code with the usual scatter, the last one where none does."""
     errors = {look: policy.error_at(look) for look in policy.looks}
-    found = deciding_look(0.0, USUAL_SD, errors=errors, margin=margin, trimmed_from=policy.trimmed_from)
+    found = deciding_look(
+        0.0,
+        USUAL_SD,
+        errors=errors,
+        margin=margin,
+        trimmed_from=policy.trimmed_from,
+        one_sided=policy.one_sided,
+    )
     return found or policy.looks[-1]
 
 

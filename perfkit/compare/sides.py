@@ -110,6 +110,11 @@ class LockstepLaunches:
         """The number of the last launch's group: the launches of one generation, or else of one preloader."""
         return self._launcher.preloader
 
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+        return self._launcher.collected_s / self._share() if self._launcher.serves else 0.0
+
     def prepare(self) -> None:
         """Begin a new group when the present one has had its launches."""
         share = self._share()

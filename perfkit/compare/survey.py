@@ -8,17 +8,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from perfkit.agent.provenance import is_native
+from perfkit.choices import RulesOf
 from perfkit.compare.cures import Cures
 from perfkit.compare.sequential import ComparedBenchmark, prove_code
 from perfkit.compare.sides import OpenSides
 from perfkit.config import BenchmarkRule, Config, parse_percent
 from perfkit.errors import ConfigError, NotMeasuredError, UsageError
+from perfkit.measure.lockstep.counted import count_benchmarks
 from perfkit.measure.lockstep.launch import Failure, shared_libraries
 from perfkit.measure.lockstep.launcher import Launcher
 from perfkit.measure.lockstep.scout import EVERYTHING, Found, Scouted, say_nothing
 from perfkit.records import Benchmark, Side
 from perfkit.records.comparisons import Comparison, Verdict
-from perfkit.repo.overlay import overlay, restore
+from perfkit.repo.overlay import has_replaced, overlay, restore
 from perfkit.repo.project_roots import subfolder
 from perfkit.units import counted, listed
 
@@ -36,7 +38,8 @@ class Survey:
     ``base_own`` are the benchmarks that base has without head's files. ``served`` says that launches can be
     forked from the processes that have listed them. ``libraries`` are the libraries' modules that both sides
     import, ``torch`` are torch's settings after head was imported, ``base_torch`` those after base was.
-    ``numbers`` are compared too, but are no times.
+    ``laid`` are head's files that base is measured with. ``numbers`` are compared too, but are no times.
+    ``changed_markers`` names the benchmarks whose marker on base decides although head changes it.
     """
 
     compared: tuple[ComparedBenchmark, ...]
@@ -48,6 +51,8 @@ class Survey:
     torch: Mapping[str, str]
     notes: tuple[str, ...]
     base_torch: Mapping[str, str] = field(default_factory=dict)
+    changed_markers: tuple[str, ...] = ()
+    laid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +70,16 @@ class Rules:
 
 
 def take_survey(
-    sides: OpenSides, *, margin: float | None, say: Callable[[str], None] = say_nothing
+    sides: OpenSides,
+    *,
+    margin: float | None,
+    rules: RulesOf = "base",
+    say: Callable[[str], None] = say_nothing,
 ) -> Survey:
     """List the benchmarks of both sides, head's files laid over base, and say which can be compared.
 
-    ``say`` receives a sentence now and then where that takes long.
+    ``rules`` is the side whose markers decide. ``say`` receives a sentence now and then where that takes
+    long.
 
     Raises:
         ConfigError: a benchmark's marker is not understood.
@@ -77,7 +87,7 @@ def take_survey(
         UsageError: there is no benchmark on either side.
     """
     launcher, roots = sides.launcher, sides.roots
-    rules = Rules.of(sides.project.config, margin=margin)
+    judging = Rules.of(sides.project.config, margin=margin)
     cures = Cures(
         pair=sides.pair,
         folder=subfolder(sides.project, sides.pair, "head"),
@@ -88,10 +98,19 @@ def take_survey(
     refuse_single(launcher, {"head": head, "base": base_own})
     if EVERYTHING in head.errors:
         raise _not_collected("head", head.errors[EVERYTHING], cures)
-    base, not_laid = _with_heads_files(sides, head, base_own)
+    base, laid, not_laid = _with_heads_files(sides, head, base_own)
     if EVERYTHING in base.errors:
         raise _not_collected("base", base.errors[EVERYTHING], cures)
-    sorting = _Sorting(head=head, base_own=base_own, base=base, not_laid=not_laid, rules=rules, cures=cures)
+    markers = {name: one.settings for name, one in base_own.found.items() if rules == "base"}
+    sorting = _Sorting(
+        head=head,
+        base_own=base_own,
+        base=base,
+        not_laid=not_laid,
+        rules=judging,
+        markers=markers,
+        cures=cures,
+    )
     compared, numbers = sorting.compared(), sorting.numbers()
     findings = sorting.findings()
     if not compared and not numbers and not findings:
@@ -108,8 +127,37 @@ def take_survey(
         libraries=shared_libraries(base.report, head.report),
         torch=head.report.torch,
         base_torch=base.report.torch,
-        notes=(*roots.warnings, *_overruled_note(head), *_asv_note(sides, head)),
+        notes=(
+            *roots.warnings,
+            *_laid_note(laid, roots.base),
+            *_overruled_note(head),
+            *_asv_note(sides, head),
+        ),
+        changed_markers=tuple(sorting.changed_markers()),
+        laid=laid,
     )
+
+
+def run_by_own_files(sides: OpenSides, surveyed: Survey, nodes: Sequence[str]) -> frozenset[str]:
+    """Return those benchmarks that base runs with its own files, head's being laid over it again afterwards.
+
+    A benchmark that head's files skip is skipped on both sides, which says nothing of base's own suite.
+    """
+    own = [node for node in nodes if node in surveyed.base_own]
+    if not own or not surveyed.laid:
+        return frozenset()
+    launcher, roots = sides.launcher, sides.roots
+    launcher.narrow([*(one.benchmark.name for one in surveyed.compared), *own])
+    for file in surveyed.laid:
+        restore(roots.base, file)
+    launcher.survey(["base"])
+    limit_s = sides.project.config.gate.limit
+    found = count_benchmarks(
+        launcher, own, limit_s=lambda _: limit_s, on_benchmark=say_nothing, names=["base"]
+    )
+    overlay(surveyed.laid, source=roots.head, target=roots.base)
+    launcher.survey(["base"])
+    return frozenset(found.counts["base"])
 
 
 def proven(found: Scouted, side: Side) -> Scouted:
@@ -165,8 +213,8 @@ def _not_collected(side: Side, words: str, cures: Cures) -> NotMeasuredError:
 
 def _with_heads_files(
     sides: OpenSides, head: Scouted, base_own: Scouted
-) -> tuple[Scouted, Mapping[str, str]]:
-    """Return base's benchmarks with head's files, and the error of each of these that does not import there.
+) -> tuple[Scouted, tuple[str, ...], Mapping[str, str]]:
+    """Return base's benchmarks with head's files, which these are, and the errors of those that fail there.
 
     Base keeps its own file in the place of such a one.
     """
@@ -174,7 +222,7 @@ def _with_heads_files(
     files = [*_benchmark_files(head, roots.head), *_files_of_suite(sides, head)]
     changed = overlay(list(dict.fromkeys(files)), source=roots.head, target=roots.base)
     if not changed:
-        return base_own, {}
+        return base_own, (), {}
     # Base is collected again: the process that has collected its own files would not measure head's.
     laid = proven(launcher.survey(["base"])["base"], "base")
     broken = _broken_files(laid, base_own, changed)
@@ -184,10 +232,11 @@ def _with_heads_files(
         launcher.survey(["base"])
     not_laid = {file: laid.errors[file] for file in broken if file in laid.errors}
     if len(broken) == len(changed):
-        return base_own, not_laid
+        return base_own, (), not_laid
     own = {name: found for name, found in base_own.found.items() if found.file in broken}
     kept = {name: found for name, found in laid.found.items() if found.file not in broken}
-    return replace(laid, found={**kept, **own}), not_laid
+    kept_files = tuple(file for file in changed if file not in broken)
+    return replace(laid, found={**kept, **own}), kept_files, not_laid
 
 
 def _broken_files(laid: Scouted, base_own: Scouted, changed: Sequence[str]) -> frozenset[str]:
@@ -216,7 +265,8 @@ def _benchmark_files(head: Scouted, root: Path) -> list[str]:
 class _Sorting:
     """Sorts the benchmarks of head, of base by itself, and of base with head's files.
 
-    ``not_laid`` are head's files that do not import on base, each with its error.
+    ``not_laid`` are head's files that do not import on base, each with its error. ``markers`` are the
+    settings of ``@pytest.mark.perfkit`` that decide instead of head's.
     """
 
     head: Scouted
@@ -224,15 +274,26 @@ class _Sorting:
     base: Scouted
     not_laid: Mapping[str, str]
     rules: Rules
+    markers: Mapping[str, Mapping[str, str]]
     cures: Cures
 
     def compared(self) -> tuple[ComparedBenchmark, ...]:
         """Return the benchmarks that are the same on both sides and measure a time."""
-        return tuple(judged_as(found, self.rules) for found in self._alike() if not found.number)
+        return tuple(self._judged(found) for found in self._alike() if not found.number)
 
     def numbers(self) -> tuple[ComparedBenchmark, ...]:
         """Return the benchmarks that are the same on both sides and measure something else."""
-        return tuple(judged_as(found, self.rules) for found in self._alike() if found.number)
+        return tuple(self._judged(found) for found in self._alike() if found.number)
+
+    def changed_markers(self) -> Iterator[str]:
+        """Yield the benchmarks of head whose marker is another one on base."""
+        for name, found in self.head.found.items():
+            if found.settings != self.markers.get(name, found.settings):
+                yield f"the marker of {name}"
+
+    def _judged(self, found: Found) -> ComparedBenchmark:
+        settings = self.markers.get(found.benchmark.name, found.settings)
+        return judged_as(replace(found, settings=settings), self.rules)
 
     def _alike(self) -> Iterator[Found]:
         for name, found in self.head.found.items():
@@ -307,7 +368,7 @@ class _Sorting:
         return f"does not import on {side}: {message}" + (f"; {cure.words}" if cure else "")
 
     def _on(self, found: Found, verdict: Verdict, message: str) -> Comparison:
-        return finding_on(judged_as(found, self.rules), verdict, message)
+        return finding_on(self._judged(found), verdict, message)
 
     def _on_files(self, files: Sequence[str], verdict: Verdict, message: str) -> Comparison:
         """Return one finding for all files that fail in the same way."""
@@ -417,6 +478,18 @@ def _asv_note(sides: OpenSides, head: Scouted) -> tuple[str, ...]:
     left_out = head.asv_left_out or 0
     more = f", and leaves out {left_out} by its skip_benchmark and skip_params" if left_out else ""
     return (f"{suite} has {counted(found, 'benchmark')} here{more}",)
+
+
+def _laid_note(laid: Sequence[str], base: Path) -> tuple[str, ...]:
+    """Say which files of base are not its own: head may ask less of itself there, or more of base."""
+    changed = [file for file in laid if has_replaced(base, file) or PurePosixPath(file).name == _CONFTEST]
+    if not changed:
+        return ()
+    note = (
+        f"both sides were measured with head's {listed(changed, _MOST_NAMED)}, not with base's: what changed"
+        " there is not part of the comparison"
+    )
+    return (note,)
 
 
 def _overruled_note(head: Scouted) -> tuple[str, ...]:

@@ -29,6 +29,11 @@ class WatchedLaunches:
         """The number of the last launch's group."""
         return self._launches.preloader
 
+    @property
+    def group_s(self) -> float:
+        """The seconds that beginning a group takes for each of its launches."""
+        return self._launches.group_s
+
     def prepare(self) -> None:
         """Get ready for the next launch."""
         self._launches.prepare()

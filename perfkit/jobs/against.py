@@ -9,7 +9,8 @@ from perfkit.errors import EXIT_INTERRUPTED, PerfkitError, RepositoryError, RunI
 from perfkit.jobs.gate import run_gate
 from perfkit.jobs.measuring import measuring
 from perfkit.jobs.plan import plan_gate
-from perfkit.jobs.surveying import GateRequest
+from perfkit.jobs.rules import with_rules_of_base
+from perfkit.jobs.surveying import GateRequest, resolve_request
 from perfkit.records.comparisons import GatePlan, GateReport
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.commits import open_repository, releases, resolve
@@ -63,6 +64,7 @@ def run_gates(
         RepositoryError: the release cannot be found, or is head itself.
         PerfkitError: whatever keeps the first gate from its end.
     """
+    request, project = _ruled(request, project)
     # The code of a gate of environments is mostly one, which a release says nothing of.
     release = None if request.of_environments else _release(request, against, project)
     if release is None or release.is_base:
@@ -97,12 +99,21 @@ def plan_gates(
         RepositoryError: the release cannot be found, or is head itself.
         PerfkitError: whatever keeps a plan from its end.
     """
+    request, project = _ruled(request, project)
     release = _release(request, against, project)
     plan = plan_gate(request, project=project, progress=progress)
     if release is None or release.is_base:
         return replace(plan, notes=(*_notes(release), *plan.notes))
     other = plan_gate(release.request_for(request, plan.head.sha), project=project, progress=progress)
     return replace(plan, against=replace(other, release=release.name))
+
+
+def _ruled(request: GateRequest, project: Project) -> tuple[GateRequest, Project]:
+    """Return the request and the project with the rules that decide; against a release these are the same."""
+    if request.rules == "head":
+        return request, project
+    ruled = with_rules_of_base(project, resolve_request(request, project))
+    return replace(request, changed_rules=ruled.changed, dropped_targets=ruled.dropped), ruled.project
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from perfkit.units import counted
 from perfkit.verdict.apart import compare_apart
 from perfkit.verdict.exit_code import exit_code
 
-_SHA_DIGITS = 10
+_SHA_DIGITS, _RUN_DIGITS = 10, 8
 _REPORTED = ("error", "timeout", "oom")
 Place = tuple[str, str]
 
@@ -81,8 +81,19 @@ def run_compare(request: CompareRequest, *, project: Project) -> ApartReport:
         comparisons=comparisons,
         exit_code=exit_code((*comparisons, *exact)),
         exact=exact,
-        notes=times.notes,
+        notes=(*_gates_of(kept, base, head), *times.notes),
     )
+
+
+def _gates_of(kept: Iterable[Row], base: Commit, head: Commit) -> Iterator[str]:
+    """Say which gate measured both by turns, the newest one."""
+    runs: dict[str, set[tuple[str | None, str]]] = {}
+    for row in kept:
+        if row.source == "gate" and not row.commit.dirty:
+            runs.setdefault(row.run_id, set()).add((row.placement.side, row.commit.sha))
+    both = [run for run, sides in runs.items() if sides == {("base", base.sha), ("head", head.sha)}]
+    if both:
+        yield f"a gate measured both by turns: `perfkit gate --from-ledger {both[-1][-_RUN_DIGITS:]}`"
 
 
 def _times(kept: Iterable[Row], base: Commit, head: Commit, *, ledger: Path, needed: bool) -> _Times:
@@ -108,7 +119,7 @@ def _policy(times: _Times, rules: Rules, *, alpha: float) -> Policy:
     """Return a policy that shares alpha among the gating benchmarks of both commits, or among all."""
     gating = [name for name in times.names if under_rules(_called(name), rules).gating]
     both = [name for name in gating or times.names if name in times.base and name in times.head]
-    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,))
+    return Policy(alpha=alpha, family=max(len(both), 1), looks=(1,), one_sided=True)
 
 
 def _is_time(row: Row) -> bool:

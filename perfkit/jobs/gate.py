@@ -75,6 +75,7 @@ def run_gate(request: GateRequest, *, project: Project, progress: ComparisonProg
         unrecorded=None if found.unrecorded is None else str(found.unrecorded),
         base_environment=found.context.base_environment,
         wanted={side: tuple(wanted) for side, wanted in request.environments.items()},
+        changed_rules=(*request.changed_rules, *surveyed.changed_markers),
     )
     return with_past(report, ledger=request.ledger, root=project.root)
 

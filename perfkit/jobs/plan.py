@@ -13,6 +13,7 @@ from perfkit.jobs.surveying import GateRequest, requested_sides, resolve_request
 from perfkit.ledger.store import Ledger
 from perfkit.records.comparisons import GatePlan
 from perfkit.records.progress import ComparisonProgress
+from perfkit.views.gate.wording import told_changes
 
 
 def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonProgress) -> GatePlan:
@@ -35,7 +36,8 @@ def plan_gate(request: GateRequest, *, project: Project, progress: ComparisonPro
         )
         context = describe(sides, surveyed, method, Record(ledger=ledger, source="gate"))
         prior = find_prior(earlier_rows(ledger, pair), context)
-        notes = tuple(notes_on(sides, surveyed, prior=prior, loaded=None))
+        changed = told_changes((*request.changed_rules, *surveyed.changed_markers))
+        notes = (*changed, *notes_on(sides, surveyed, prior=prior, loaded=None))
     known = experience_from(ledger.rows_from("gate"), context.machine.machine_id)
     found = foresee(prior.continued(surveyed.compared), known, method, set_up_s=set_up_s)
     return GatePlan(

@@ -43,18 +43,18 @@ _RECORDS = "perfkit.records"
 DOCUMENTS = (
     Document(
         name="gate",
-        version=1,
+        version=2,
         record=f"{_RECORDS}.comparisons:GateReport",
         written_by="perfkit gate; what perfkit comment reads",
     ),
     Document(
-        name="plan", version=1, record=f"{_RECORDS}.comparisons:GatePlan", written_by="perfkit gate --plan"
+        name="plan", version=2, record=f"{_RECORDS}.comparisons:GatePlan", written_by="perfkit gate --plan"
     ),
     Document(
-        name="compare", version=1, record=f"{_RECORDS}.comparisons:ApartReport", written_by="perfkit compare"
+        name="compare", version=2, record=f"{_RECORDS}.comparisons:ApartReport", written_by="perfkit compare"
     ),
     Document(
-        name="bisect", version=1, record=f"{_RECORDS}.bisection:BisectionReport", written_by="perfkit bisect"
+        name="bisect", version=2, record=f"{_RECORDS}.bisection:BisectionReport", written_by="perfkit bisect"
     ),
     Document(
         name="history", version=1, record=f"{_RECORDS}.history:HistoryReport", written_by="perfkit history"
@@ -101,11 +101,11 @@ DOCUMENTS = (
         written_by="perfkit experiment",
     ),
     Document(
-        name="tricks", version=1, record="perfkit.verdict.tricks:TricksReport", written_by="perfkit tricks"
+        name="tricks", version=2, record="perfkit.verdict.tricks:TricksReport", written_by="perfkit tricks"
     ),
     Document(
         name="accept",
-        version=1,
+        version=2,
         record="perfkit.ledger.acceptances:KeptAcceptance",
         written_by="perfkit accept",
     ),
@@ -143,7 +143,7 @@ DOCUMENTS = (
     ),
     Document(
         name="rows",
-        version=1,
+        version=2,
         record=f"{_RECORDS}.results:Row",
         written_by="perfkit ledger show",
         is_list=True,

@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from perfkit.choices import RulesOf
 from perfkit.compare.engine import Terms
 from perfkit.compare.sides import OpenSides, Scope, check_selection, open_sides
-from perfkit.compare.survey import Survey, take_survey
+from perfkit.compare.survey import Rules, Survey, finding_on, take_survey, under_rules
 from perfkit.compare.target_benchmark import TargetBenchmark
 from perfkit.config import Project
 from perfkit.jobs.measuring import measuring
 from perfkit.measure.lockstep.scout import say_nothing
-from perfkit.records import Side
+from perfkit.records import Benchmark, Side
 from perfkit.records.progress import ComparisonProgress
 from perfkit.repo.environments import check_wanted, side_environments
 from perfkit.repo.sides import SidePair, resolve_same, resolve_sides
+from perfkit.views.gate.wording import told_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,9 @@ class GateRequest:
     A ``target`` is compared alone, in place of benchmarks. With ``exact_only`` nothing is timed; with
     ``instructions`` callgrind counts, too. ``wait_s`` is how long to wait for another perfkit, in seconds,
     None for as long as it takes. ``environments`` are those of the sides: requirements, files of them, or
-    folders; nothing stands for the present environment.
+    folders; nothing stands for the present environment. ``rules`` are the side whose configuration and
+    markers decide, ``changed_rules`` those that head changes without effect on this gate, and
+    ``dropped_targets`` the targets that base counts and head has no more, or defines otherwise.
     """
 
     base: str | None
@@ -45,6 +49,9 @@ class GateRequest:
     wait_s: float | None = None
     environments: Mapping[Side, Sequence[str]] = field(default_factory=dict)
     target: TargetBenchmark | None = None
+    rules: RulesOf = "base"
+    changed_rules: tuple[str, ...] = ()
+    dropped_targets: tuple[str, ...] = ()
 
     @property
     def of_environments(self) -> bool:
@@ -77,6 +84,7 @@ def surveyed_sides(
     say: Callable[[str], None],
     tell_stage: Callable[[str], None] = say_nothing,
     environments: Mapping[Side, Sequence[str]] = MappingProxyType({}),
+    rules: RulesOf = "base",
 ) -> Iterator[SurveyedSides]:
     """Hold the machine, lay out both sides, and collect their benchmarks; all of it is removed at the end.
 
@@ -95,7 +103,7 @@ def surveyed_sides(
         tell_stage("checking out both sides")
         with open_sides(pair, project, scope, environments=built) as sides:
             tell_stage("collecting benchmarks")
-            survey = take_survey(sides, margin=margin, say=tell_stage)
+            survey = take_survey(sides, margin=margin, rules=rules, say=tell_stage)
             yield SurveyedSides(sides=sides, survey=survey, began=began, waited_s=waited_s)
 
 
@@ -131,7 +139,7 @@ def requested_sides(
         seed=seed,
         target=request.target,
     )
-    progress.begin("\n".join((*pair.remarks, pair.title)))
+    progress.begin("\n".join((*told_changes(request.changed_rules), *pair.remarks, pair.title)))
     with surveyed_sides(
         pair,
         project,
@@ -141,5 +149,16 @@ def requested_sides(
         say=progress.say,
         tell_stage=progress.say,
         environments=request.environments,
+        rules=request.rules,
     ) as opened:
-        yield opened
+        rules = Rules.of(project.config, margin=request.terms.margin)
+        dropped = (
+            finding_on(
+                under_rules(Benchmark(name=name, version=""), rules),
+                "MISSING",
+                "head has no such target in tool.perfkit.targets, or defines it otherwise",
+            )
+            for name in request.dropped_targets
+        )
+        survey = replace(opened.survey, findings=(*opened.survey.findings, *dropped))
+        yield replace(opened, survey=survey)

@@ -153,6 +153,7 @@ _JUDGED: _Entries = {
     "rules.noise_floor": ("noise_floor", _NUMBER),
     "rules.inconclusive": ("inconclusive", _one_of(Inconclusive)),
     "rules.same_code": ("same_code", _FLAG),
+    "rules.one_sided": ("one_sided", _FLAG),
     "margin": ("margin", _NUMBER),
     "gating": ("gating", _FLAG),
     "verdict": ("verdict", _one_of(Verdict)),

@@ -16,10 +16,10 @@ from perfkit.records.differences import Section
 TARGET_FILE = "perfkit_target.py"
 # Which times are compared: of all calls of a round together, or of a typical call in it.
 Calls = Literal["all", "typical"]
-TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE"]
+TimedVerdict = Literal["REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE"]
 Verdict = Literal[
-    "REGRESSED", "IMPROVED", "UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING", "CHANGED",
-    "FAILED", "TIMEOUT", "SKIPPED",
+    "REGRESSED", "IMPROVED", "UNCHANGED", "NOT SLOWER", "INCONCLUSIVE", "NOT REACHED", "NEW", "MISSING",
+    "CHANGED", "FAILED", "TIMEOUT", "SKIPPED",
 ]  # fmt: skip
 # More launches may decide these: INCONCLUSIVE was left open by a look, NOT REACHED had no look yet.
 UNDECIDED: tuple[Verdict, ...] = ("INCONCLUSIVE", "NOT REACHED")
@@ -42,8 +42,9 @@ class Policy:
     Before the tenth launch their deviation, on the log scale, is assumed to be at least ``least_sd``. From
     ``trimmed_from`` launches on (10 in rows that do not say), a tenth of them is left out at each end.
     ``noise_floor``, a relative change, is what "proven" slowdowns are beyond; with "margin" it is not used.
-    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. With ``same_code`` no
-    code differs between the sides, so that no difference can come from a change.
+    ``inconclusive`` is what becomes of a benchmark that is still undecided at the end. If ``one_sided``, an
+    upper limit below the margin decides, however low the lower one is. With ``same_code`` no code differs
+    between the sides, so that no difference can come from a change.
     """
 
     alpha: float
@@ -57,6 +58,7 @@ class Policy:
     noise_floor: float = 0.0
     inconclusive: Inconclusive = "fail"
     same_code: bool = False
+    one_sided: bool = False
 
     def threshold(self, margin: float) -> float:
         """Return the relative change beyond which a slowdown fails; it is never above the margin."""
@@ -70,6 +72,7 @@ class Policy:
             noise_floor=self.noise_floor,
             inconclusive=self.inconclusive,
             same_code=self.same_code,
+            one_sided=self.one_sided,
         )
 
     def error_at(self, look: int) -> float:
@@ -254,6 +257,7 @@ class GateReport:
     of head, and of base as well unless there is a ``base_environment``: then packages are what is compared,
     and ``wanted`` says which were asked for on each side. ``past`` has, by benchmarks that regressed, their
     levels in the runs before this one, in the order of commits and in seconds per iteration.
+    ``changed_rules`` are the rules and markers that head changes and that base's decided here.
     """
 
     run_id: str
@@ -281,6 +285,7 @@ class GateReport:
     base_environment: Environment | None = None
     wanted: Mapping[Side, tuple[str, ...]] = field(default_factory=dict)
     past: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    changed_rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

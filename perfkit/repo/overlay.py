@@ -22,6 +22,12 @@ def overlay(files: Sequence[PurePosixPath | str], *, source: Path, target: Path)
     return tuple(name for name in map(str, files) if _lay(name, source, target))
 
 
+def has_replaced(target: Path, file: PurePosixPath | str) -> bool:
+    """Tell whether an overlaid file took the place of another one."""
+    own = _aside(target, "own") / str(file)
+    return own.is_symlink() or own.is_file()
+
+
 def restore(target: Path, file: PurePosixPath | str) -> None:
     """Bring back what an overlay replaced; a file that was not there before goes away."""
     name = str(file)

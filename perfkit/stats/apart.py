@@ -40,14 +40,20 @@ def half_width_apart(spread: Spread, sizes: tuple[int, int], *, error: float) ->
 
 
 def occasions_to_decide(
-    difference: float, spread: Spread, sizes: tuple[int, int], *, error: float, margin: float
+    difference: float,
+    spread: Spread,
+    sizes: tuple[int, int],
+    *,
+    error: float,
+    margin: float,
+    one_sided: bool = False,
 ) -> int | None:
     """Return how many more values of each sample would decide, None where a hundred would not.
 
     ``difference`` (a log ratio) and the spread are taken for the true ones; each value adds a degree of
     freedom.
     """
-    distance = distance_to_margin(difference, margin)
+    distance = distance_to_margin(difference, margin, one_sided=one_sided)
     for more in range(1, _MOST_OCCASIONS + 1):
         grown = Spread(sd=spread.sd, degrees=spread.degrees + 2 * more)
         if half_width_apart(grown, (sizes[0] + more, sizes[1] + more), error=error) < distance:

@@ -51,14 +51,15 @@ def deciding_look(
     threshold: float | None = None,
     launches_per_unit: float = 1.0,
     trimmed_from: int = TRIMMED_FROM,
+    one_sided: bool = False,
 ) -> int | None:
     """Return the first look whose interval around ``centre`` would decide, None where none would.
 
     ``centre`` is a log ratio, taken as the truth; ``sd`` that of the units the interval counts; ``errors``
     holds the looks in their order, with the two-sided error of each. A change beyond ``threshold`` (not
-    given: the margin) accuses or praises.
+    given: the margin) accuses or praises. If ``one_sided``, only the upper limit must be below the margin.
     """
-    distance = distance_to_margin(centre, margin, threshold=threshold)
+    distance = distance_to_margin(centre, margin, threshold=threshold, one_sided=one_sided)
     for look, error in errors.items():
         units = int(look / launches_per_unit)
         if units > 1 and expected_half_width(sd, units, error=error, trimmed_from=trimmed_from) < distance:
@@ -79,14 +80,18 @@ def launches_per_generation(
     return max(1, min(round(best), most))
 
 
-def distance_to_margin(centre: float, margin: float, *, threshold: float | None = None) -> float:
+def distance_to_margin(
+    centre: float, margin: float, *, threshold: float | None = None, one_sided: bool = False
+) -> float:
     """Return how wide, on the log scale, half of an interval around a ratio may be that still decides.
 
-    It lies wholly between the margins, or wholly beyond ``threshold`` on either side (not given: the margin).
+    It lies wholly between the margins (if ``one_sided``: below the upper one), or wholly beyond ``threshold``
+    on either side (not given: the margin).
     """
     faster, slower = _limits(margin)
     praised, accused = _limits(margin if threshold is None else threshold)
-    return max(min(centre - faster, slower - centre), centre - accused, praised - centre)
+    inside = slower - centre if one_sided else min(centre - faster, slower - centre)
+    return max(inside, centre - accused, praised - centre)
 
 
 def _limits(change: float) -> tuple[float, float]:

@@ -46,18 +46,20 @@ def compare_apart(
     levels = {"base": occasion_levels(base, gap), "head": occasion_levels(head, gap)}
     sizes = (len(levels["base"]), len(levels["head"]))
     spread = pooled_spread([occasion_levels(rows, gap) for rows in _by_commit(history).values()])
+    times = {side: math.exp(statistics.fmean(values)) for side, values in levels.items()}
     if spread is None or min(sizes) < FEWEST_OCCASIONS:
         return Comparison(
             benchmark=benchmark,
             verdict="INCONCLUSIVE",
             margin=margin,
             gating=gating,
+            base_s=times["base"],
+            head_s=times["head"],
             message=_refusal(sizes, gap, base[0].commit.sha, head[0].commit.sha),
         )
-    times = {side: math.exp(statistics.fmean(values)) for side, values in levels.items()}
     difference = statistics.fmean(levels["head"]) - statistics.fmean(levels["base"])
     judged = _estimate(difference, spread, sizes, policy)
-    verdict = timed_verdict(judged, margin)
+    verdict = timed_verdict(judged, margin, one_sided=policy.one_sided)
     return Comparison(
         benchmark=benchmark,
         verdict=verdict,
@@ -136,7 +138,9 @@ def _message(
         return None
     noise = f"occasions of the same code differ by {100 * spread.sd:.1f} % (sd)"
     error = policy.error_at(policy.looks[0])
-    more = occasions_to_decide(difference, spread, sizes, error=error, margin=margin)
+    more = occasions_to_decide(
+        difference, spread, sizes, error=error, margin=margin, one_sided=policy.one_sided
+    )
     if more is None:
         return f"{noise}: no number of them in reason would decide, `perfkit gate` may"
     return f"{noise}: about {counted(more, 'more occasion')} of each commit would decide"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfkit.errors import EXIT_INCONCLUSIVE, EXIT_NOT_MEASURED, EXIT_PASS, EXIT_REGRESSED
 from perfkit.records import Row
-from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy
+from perfkit.records.comparisons import UNDECIDED, Comparison, LaunchPair, Policy, Verdict
 from perfkit.records.policies import CalibrationPolicy, judged_policy
 from perfkit.stats.binomial import lower_bound, upper_bound
 from perfkit.stats.components import Components, variance_components
@@ -120,7 +120,7 @@ def calibration_of(rows: Sequence[Row], *, study: str, planned: int) -> Calibrat
         policy=policy,
         margin=first.margin,
         accused=accused,
-        unchanged=_share(verdicts.count("UNCHANGED"), len(verdicts)),
+        unchanged=_passed(verdicts),
         undecided=undecided,
         powers=tuple(_powers(gates)),
         benchmarks=tuple(_steadiness(gates, policy)),
@@ -196,7 +196,7 @@ def _steadiness_of(name: str, gates: Sequence[_Gate], policy: Policy) -> Steadin
     return Steadiness(
         benchmark=name,
         seconds=statistics.median(times) if times else None,
-        unchanged=_share(verdicts.count("UNCHANGED"), len(verdicts)),
+        unchanged=_passed(verdicts),
         components=_components(pairs),
         launches=statistics.median(map(len, pairs)),
         effect=effect,
@@ -232,6 +232,10 @@ def _components(gates: Sequence[Sequence[LaunchPair]]) -> Components:
             by_preloader.setdefault(place, []).append(pair_location(pair))
     rounds = [log_ratios(*pair.sides("typical")).tolist() for pairs in gates for pair in pairs]
     return variance_components(by_preloader, rounds)
+
+
+def _passed(verdicts: Sequence[Verdict]) -> Share:
+    return _share(sum(one in ("UNCHANGED", "NOT SLOWER") for one in verdicts), len(verdicts))
 
 
 def _share(count: int, of: int) -> Share:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.agent.counting.model import PEAK_MEMORY, TRACKED, Cause, Count, Counts
+from perfkit.agent.counting.model import NO_TORCH, PEAK_MEMORY, TRACKED, Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
 from perfkit.verdict.judge import SAME_CODE
 
 SYNCS = "syncs"
+GRAPHS = "graphs"
+_OPERATORS, _PYTHON_CALLS = "operators", "python_calls"
 # Titles of the counts whose names alone do not say what they are.
 TITLES: Mapping[str, str] = {
     "operators": "operators dispatched",
@@ -33,10 +35,10 @@ TITLES: Mapping[str, str] = {
     "python_peak": "peak bytes of Python objects",
     "resident": "peak resident bytes of a call",
     "graph_breaks": "graph breaks",
-    "graphs": "compiled graphs",
+    GRAPHS: "compiled graphs",
 }
 # Counts that stand for time, and say nothing against it where the time itself is known.
-_PRICES_OF_SPEED = ("operators", "allocated")
+_PRICES_OF_SPEED = ("operators", "allocated", GRAPHS)
 # What benchmarks measure instead of a time.
 NUMBERS = frozenset({PEAK_MEMORY, TRACKED})
 _FEWEST_NUMBERS = 3
@@ -44,6 +46,11 @@ _MOST_CAUSES = 20
 # A count that is not exact is reported if it moves by more than this share, and one of bytes by this many.
 _NEWS = 0.05
 _FEW_BYTES = 16 << 20
+# Fewer bytes more never decide: of a benchmark, of a training step (the larger of the two), and so many times
+# as many where the time became shorter.
+_BENCHMARK_FLOOR = float(1 << 20)
+_STEP_FLOOR, _STEP_FLOOR_SHARE = float(16 << 20), 0.01
+_BESIDE_A_GAIN = 10
 # Where things lie in memory changes the number of instructions a little: two turns of a side may differ by
 # the first share, and a difference between two commits is reported above the second.
 _SPREAD_OF_INSTRUCTIONS = 0.005
@@ -54,23 +61,35 @@ NEWS_OF_INSTRUCTIONS = 0.001
 class ExactPolicy:
     """Which counts decide: those named, where they grow by more than the share ``tolerance``.
 
-    A sync is reported in any benchmark but decides in a training step only, where one more is too many. Where
-    a benchmark has become faster beyond doubt, more operators or bytes allocated are what that took. With
-    ``same_code`` no code differs between the sides, and no count accuses or praises.
+    A sync is reported in any benchmark but decides in a training step only, where one more is too many; so is
+    one more compiled graph in any benchmark. Where a benchmark has become faster beyond doubt, operators,
+    graphs and bytes allocated are what that took. Bytes decide beyond a floor only. If nothing is ``timed``,
+    Python's calls decide where torch is not used. With ``same_code`` no code differs between the sides,
+    and no count accuses or praises.
     """
 
     gating: tuple[str, ...]
     tolerance: float
     same_code: bool = False
+    timed: bool = True
 
     def margin(self, metric: str) -> float:
         """Return the share by which a count may grow."""
-        return 0.0 if metric == SYNCS else self.tolerance
+        return 0.0 if metric in (SYNCS, GRAPHS) else self.tolerance
 
-    def gates(self, metric: str, *, training: bool, faster: bool) -> bool:
+    def floor(self, count: Count, base: float, *, training: bool, faster: bool) -> float:
+        """Return by how much a count of bytes may grow whatever share of it that is."""
+        if count.unit != "B" or count.metric == TRACKED:
+            return 0.0
+        floor = max(_STEP_FLOOR, _STEP_FLOOR_SHARE * base) if training else _BENCHMARK_FLOOR
+        return floor * (_BESIDE_A_GAIN if faster else 1)
+
+    def gates(self, metric: str, *, training: bool, faster: bool, torch: bool = True) -> bool:
         """Tell whether a count decides."""
         if faster and metric in _PRICES_OF_SPEED:
             return False
+        if metric == _PYTHON_CALLS and not torch and not self.timed:
+            return True
         return metric in self.gating and (training or metric != SYNCS)
 
 
@@ -92,17 +111,33 @@ def compare_counts(
     wherever the benchmark does.
     """
     training = training or base.training or head.training
+    torch = _uses_torch(base) or _uses_torch(head)
     olds, news = ({count.metric: count for count in one.counts} for one in (base, head))
     for metric in dict.fromkeys([*olds, *news, *base.not_counted, *head.not_counted]):
         old, new = olds.get(metric), news.get(metric)
-        decides = gating and (margin is not None or policy.gates(metric, training=training, faster=faster))
+        decides = gating and (
+            margin is not None or policy.gates(metric, training=training, faster=faster, torch=torch)
+        )
         if old is None or new is None:
             reasons = (base.not_counted.get(metric), head.not_counted.get(metric))
             yield not_compared(benchmark, metric, old, new, reasons, gating=decides)
         else:
             allowed = policy.margin(metric) if margin is None else margin
+            floor = policy.floor(new, _typical(old), training=training, faster=faster)
+            if floor and _typical(old):
+                allowed = max(allowed, floor / _typical(old))
+            # Nothing has no share that could be allowed.
+            decides = decides and not (_typical(old) == 0 < _typical(new) <= floor)
             found = compare_count(benchmark, old, new, margin=allowed, gating=decides)
             yield without_blame(found) if policy.same_code else found
+
+
+def _uses_torch(counts: Counts) -> bool:
+    """Tell whether operators were dispatched, or could have been: torch may be loaded for others alone."""
+    for count in counts.counts:
+        if count.metric == _OPERATORS:
+            return any(count.values)
+    return counts.not_counted.get(_OPERATORS) != NO_TORCH
 
 
 def compare_count(
@@ -115,6 +150,10 @@ def compare_count(
     if new.metric in NUMBERS:
         return _compare_numbers(benchmark, old, new, margin=margin, gating=gating)
     base, head = _typical(old), _typical(new)
+    if new.metric == GRAPHS and min(new.values) > max(old.values):
+        # Code that is compiled anew in each call never repeats, and is the worst of it.
+        base, head = max(old.values), min(new.values)
+        old, new = (replace(one, values=(value,) * 2) for one, value in ((old, base), (new, head)))
     unsteady = [side for side, count in (("base", old), ("head", new)) if not repeated(count)]
     verdict = _verdict(base, head, margin)
     return ExactComparison(
@@ -143,7 +182,7 @@ def _compare_numbers(
 ) -> ExactComparison:
     """Return the verdict on numbers of several launches, which need not repeat.
 
-    Those of head are all above those of base by more than the margin, or all below, or all within it. For two
+    Those of head are all above those of base by more than the margin, all below, or none above. For two
     samples of n from one distribution, all of one lie above all of the other with a probability of 1 in
     "2n choose n" (Mann and Whitney, 1947), whatever the distribution is.
     """
@@ -169,8 +208,8 @@ def _verdict_on_all(base: Sequence[float], head: Sequence[float], margin: float)
         return "REGRESSED"
     if all(old - new > allowed for old, new, allowed in pairs):
         return "IMPROVED"
-    within = all(abs(new - old) <= allowed for old, new, allowed in pairs)
-    return "UNCHANGED" if within else "INCONCLUSIVE"
+    did_not_grow = all(new - old <= allowed for old, new, allowed in pairs)
+    return "UNCHANGED" if did_not_grow else "INCONCLUSIVE"
 
 
 def _middle(values: Sequence[float]) -> float:

@@ -20,6 +20,7 @@ _CODES: dict[Verdict, int] = {
     "SKIPPED": EXIT_PASS,
     "IMPROVED": EXIT_PASS,
     "UNCHANGED": EXIT_PASS,
+    "NOT SLOWER": EXIT_PASS,
 }
 _WORST_FIRST = (EXIT_USAGE, EXIT_REGRESSED, EXIT_NOT_MEASURED, EXIT_INCONCLUSIVE, EXIT_PASS)
 
@@ -28,8 +29,8 @@ def exit_code(comparisons: Iterable[Comparison | ExactComparison], *, recorded: 
     """Return the exit code of a gate: that of its worst comparison; "not measured" where there was none.
 
     Accepted findings, comparisons that do not gate, and what a setting lets pass undecided, pass. A benchmark
-    that is new, or that both sides skip, passes beside compared ones. Where nothing was compared only an
-    acceptance of all can let that pass.
+    that is new, or that both sides skip, passes beside compared ones. Where nothing that gates was compared
+    only an acceptance of all can let that pass.
     Instructions are counted where they were asked for: a gate that could count none has not measured them.
     What was not ``recorded`` whole never passes.
     """
@@ -50,14 +51,13 @@ def worst(codes: Collection[int]) -> int:
 def uncounted_instructions(found: Iterable[Comparison | ExactComparison]) -> Sequence[ExactComparison]:
     """Return what stands for the instructions of each benchmark, where not one's could be counted."""
     wanted = [one for one in found if isinstance(one, ExactComparison) and one.metric.name == INSTRUCTIONS]
-    return () if any(map(_was_compared, wanted)) else wanted
+    counted = any(one.base is not None and one.head is not None for one in wanted)
+    return () if counted else wanted
 
 
 def _was_compared(one: Comparison | ExactComparison) -> bool:
-    """Tell whether there was something to compare, or should have been."""
-    if isinstance(one, ExactComparison):
-        return one.gating or (one.base is not None and one.head is not None)
-    return one.verdict not in ("NEW", "SKIPPED")
+    """Tell whether there was something to compare that can decide, or should have been."""
+    return one.gating and (isinstance(one, ExactComparison) or one.verdict not in ("NEW", "SKIPPED"))
 
 
 def _is_accepted(found: Sequence[Comparison | ExactComparison]) -> bool:

@@ -40,6 +40,7 @@ _TYPICAL_SHARE = 0.8
 # The share that goes to the total time over all calls, pauses included, where the CPU time is known: that
 # tells a pause of the program from one of the machine. It is part of what all calls have.
 _TOTAL_SHARE = 0.1
+_PASSING: tuple[TimedVerdict, ...] = ("UNCHANGED", "NOT SLOWER")
 
 
 def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typical") -> Estimate | None:
@@ -117,18 +118,20 @@ def pair_location(pair: LaunchPair, calls: Calls = "typical") -> float:
     return location(*pair.sides(calls))
 
 
-def timed_verdict(estimate: Estimate, margin: float, *, threshold: float | None = None) -> TimedVerdict:
+def timed_verdict(
+    estimate: Estimate, margin: float, *, threshold: float | None = None, one_sided: bool = False
+) -> TimedVerdict:
     """Return what the interval alone says; ``margin`` is a relative change (0.02 is 2 %)."""
-    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold)
+    return interval_verdict(estimate.low, estimate.high, margin, threshold=threshold, one_sided=one_sided)
 
 
 def interval_verdict(
-    low: float, high: float, margin: float, *, threshold: float | None = None
+    low: float, high: float, margin: float, *, threshold: float | None = None, one_sided: bool = False
 ) -> TimedVerdict:
     """Return what an interval of a ratio says, where lower is better.
 
     It accuses or praises where it lies wholly beyond ``threshold`` (not given: the margin), although that may
-    still be within the margin.
+    still be within the margin. If ``one_sided``, an upper limit below the margin is enough for NOT SLOWER.
     """
     beyond = margin if threshold is None else threshold
     if low > 1 + beyond:
@@ -137,7 +140,7 @@ def interval_verdict(
         return "IMPROVED"
     if 1 - margin < low and high < 1 + margin:
         return "UNCHANGED"
-    return "INCONCLUSIVE"
+    return "NOT SLOWER" if one_sided and high < 1 + margin else "INCONCLUSIVE"
 
 
 def direction(estimate: Estimate) -> str | None:
@@ -147,6 +150,13 @@ def direction(estimate: Estimate) -> str | None:
     if estimate.high < 1:
         return f"faster by {100 * (1 - estimate.high):.1f} to {100 * (1 - estimate.low):.1f} %"
     return None
+
+
+def is_faster(comparison: Comparison) -> bool:
+    """Tell whether a benchmark is proven to be faster, if only by less than its margin."""
+    judged = comparison.estimate
+    known = comparison.verdict == "NOT SLOWER" and judged is not None and judged.high < 1
+    return known or comparison.verdict == "IMPROVED"
 
 
 def compare(
@@ -162,9 +172,13 @@ def compare(
     judged = estimate(pairs, policy)
     other = estimate(pairs, policy, "all") if judged and judged.calls == "typical" else None
     threshold = policy.threshold(margin)
-    verdict: Verdict = timed_verdict(judged, margin, threshold=threshold) if judged else "NOT REACHED"
+    verdict: Verdict = (
+        timed_verdict(judged, margin, threshold=threshold, one_sided=policy.one_sided)
+        if judged
+        else "NOT REACHED"
+    )
     if judged and other:
-        verdict, judged, other = _weighed(judged, other, margin, threshold)
+        verdict, judged, other = _weighed(judged, other, margin, policy)
     total, cpu_ratio = (
         total_estimate(pairs, policy),
         _cpu_ratio(pairs[: judged.launches] if judged else pairs),
@@ -261,17 +275,18 @@ def last_look(launches: int, policy: Policy) -> int | None:
 
 
 def _weighed(
-    typical: Estimate, whole: Estimate, margin: float, threshold: float
+    typical: Estimate, whole: Estimate, margin: float, policy: Policy
 ) -> tuple[TimedVerdict, Estimate, Estimate | None]:
     """Return the verdict of both estimates, the one that made it, and the other.
 
     Each estimate alone may lead to REGRESSED or IMPROVED, since each has its share of alpha. A typical call
-    inside the margin is not enough for UNCHANGED while the ratio of all calls lies outside: some calls may
-    have become slower.
+    inside the margin is not enough to pass while the ratio of all calls lies outside: some calls may have
+    become slower.
     """
+    threshold, one_sided = policy.threshold(margin), policy.one_sided
     verdicts = (
-        timed_verdict(typical, margin, threshold=threshold),
-        timed_verdict(whole, margin, threshold=threshold),
+        timed_verdict(typical, margin, threshold=threshold, one_sided=one_sided),
+        timed_verdict(whole, margin, threshold=threshold, one_sided=one_sided),
     )
     for accusing in ("REGRESSED", "IMPROVED"):
         if accusing in verdicts:
@@ -279,7 +294,9 @@ def _weighed(
             return accusing, *((typical, whole) if by_typical else (whole, typical))
     if verdicts[0] == "UNCHANGED" and abs(whole.ratio - 1) <= margin:
         return "UNCHANGED", typical, whole
-    if "UNCHANGED" in verdicts:
+    if verdicts[0] in _PASSING and one_sided and whole.ratio <= 1 + margin:
+        return "NOT SLOWER", typical, whole
+    if any(verdict in _PASSING for verdict in verdicts):
         return verdicts[1], whole, typical
     return "INCONCLUSIVE", typical, whole
 
@@ -317,6 +334,7 @@ def _deciding_look(
         margin=margin,
         threshold=policy.threshold(margin),
         launches_per_unit=judged.launches / units,
+        one_sided=policy.one_sided,
         trimmed_from=policy.trimmed_from,
     )
 

@@ -12,6 +12,7 @@ from perfkit.records import Commit
 from perfkit.records.comparisons import ApartReport, Comparison, Verdict
 from perfkit.views.gate.decision import decision_lines
 from perfkit.views.gate.exact import exact_sections
+from perfkit.views.gate.short import first_of_many
 from perfkit.views.gate.table import commit_text, decision_text, result_table, verdict_text
 from perfkit.views.gate.wording import details, in_order, percent
 from perfkit.views.names import short_names
@@ -28,9 +29,11 @@ def apart_view(report: ApartReport) -> Group:
     """Return the whole result, the decision last; it fits a terminal of 80 columns."""
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
+    shown, rest = first_of_many(ordered)
     sections: tuple[RenderableType, ...] = (
         _heading(report.base, report.head),
-        result_table(ordered, names, counted="occa-\nsions"),
+        result_table(shown, names, counted="occa-\nsions", of_open=True),
+        *([Text("\n".join(rest))] if rest else []),
         Text(_GUIDE.format(confidence=percent(1 - report.policy.alpha)), style="dim"),
         *_remarks(ordered, names),
         *exact_sections(report.exact),

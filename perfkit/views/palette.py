@@ -11,6 +11,7 @@ COLOURS: Mapping[Verdict | None, str] = {
     "REGRESSED": "#c8452f",
     "IMPROVED": "#2c8a57",
     "UNCHANGED": "#4a6fa5",
+    "NOT SLOWER": "#4a6fa5",
     "INCONCLUSIVE": "#b07c12",
 }
 # Colours of pages by what they are for, on light and on dark paper.

@@ -162,7 +162,7 @@ def test_a_bad_configuration_is_one_line(tmp_path: Path, files: dict[str, str], 
     """What cannot be understood of a suite is refused before anything is measured."""
     project = git_project(tmp_path, {"work.py": WORK})
     project.commit(files)
-    gated = project.gate("--budget", "1")
+    gated = project.gate("--budget", "1", "--rules", "head")
     assert 2 == gated.exit_code
     assert message in gated.stderr
 

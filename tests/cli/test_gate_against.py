@@ -131,7 +131,7 @@ def test_a_plan_rests_on_the_gates_before_it(scene: Scene) -> None:
             "--against HEAD is head itself, so there is nothing to compare; name an earlier",
         ),
         (
-            ("--head", "v1", "--base", "v0"),
+            ("--head", "v1", "--base", "v0", "--rules", "head"),
             '[tool.perfkit.gate] against = "v1" is head itself, so there is nothing to compare; name an',
         ),
         (("--plan", "--exact-only"), "--plan and --exact-only contradict each other; leave one of them out"),

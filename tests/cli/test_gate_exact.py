@@ -98,7 +98,7 @@ CHANGED = {
     "demo/training.py": TRAINING.replace(
         "    pass\n", "    print(loss.tolist())  # perfkit: sync allowed\n    return loss.item()\n"
     ),
-    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(2000)")
+    "demo/losses.py": LOSSES.replace("torch.empty(1000)", "torch.empty(1_001_000)")
     .replace("(values * values).sum()", "sum((row * row).sum() for row in values)")
     .replace("return loss\n", "return loss.tolist()\n"),
 }
@@ -177,17 +177,17 @@ def test_an_allowed_sync_is_no_finding(changed: Counted) -> None:
     assert _place("demo/training.py", "tolist") == allowed["causes"][0]["place"]
 
 
-def test_a_doubled_allocation_is_caught(changed: Counted) -> None:
+def test_a_larger_allocation_is_caught(changed: Counted) -> None:
     """Bytes are counted to the digit, in the benchmark and in the training step that uses it."""
     allocated = changed.moved("test_push")["allocated"]
 
-    assert ("REGRESSED", True, 4000) == (
+    assert ("REGRESSED", True, 4_000_000) == (
         allocated["verdict"],
         allocated["gating"],
         allocated["head"] - allocated["base"],
     )
     (cause,) = allocated["causes"]
-    assert (_place("demo/losses.py", "torch.empty"), 4000, 8000) == (
+    assert (_place("demo/losses.py", "torch.empty"), 4000, 4_004_000) == (
         cause["place"],
         cause["base"],
         cause["head"],
@@ -312,8 +312,7 @@ THREADED = LOSSES.replace("import torch\n", "import threading\n\nimport torch\n"
 
 def test_what_head_cannot_count_any_more_is_no_pass(project: GitProject) -> None:
     """Work moved to a thread of its own is not counted: exit code 4 with the reason, until it is accepted."""
-    files = {"demo/losses.py": THREADED, "pyproject.toml": ""}
-    lost = _gate(project, files).gated
+    lost = _gate(project, {"demo/losses.py": THREADED}).gated
 
     operators = next(
         one

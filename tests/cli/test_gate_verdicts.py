@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from forked_commands import run_perfkit
@@ -260,3 +261,17 @@ def _estimates(gated: Gated) -> dict[str, object]:
 def _accept(project: GitProject, name: str, reason: str) -> None:
     command = ["accept", name, "--reason", reason, "--ledger", str(project.ledger)]
     run_perfkit(*command, cwd=project.root, check=True)
+
+
+def test_half_the_work_at_a_margin_of_half_passes_at_once(tmp_path: Path) -> None:
+    """No number of launches tells whether it is faster by more than the margin, and nobody asked that."""
+    files = {"tests/test_speed.py": "import work\n" + benchmark("half", "work.half")}
+    project = git_project(tmp_path, {**files, "work.py": work(half=20)})
+    project.commit({"work.py": work(half=10)}, "Do half the work")
+
+    gated = project.gate("--budget", "30")
+
+    assert gated.exit_code == 0, gated.stderr
+    (found,) = gated.comparisons.values()
+    assert found["estimate"]["high"] < 1.5
+    assert found["verdict"] in {"NOT SLOWER", "IMPROVED", "UNCHANGED"}

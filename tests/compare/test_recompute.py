@@ -70,6 +70,19 @@ def _report(ledger: Path, run: str = "run-1") -> GateReport:
     return recompute_gate(run, ledger=ledger, project=Project(root=ledger, config=Config()))
 
 
+@pytest.mark.parametrize(("one_sided", "code"), [(False, EXIT_INCONCLUSIVE), (True, EXIT_PASS)])
+def test_a_kept_gate_is_judged_by_the_question_it_was_made_with(
+    tmp_path: Path, *, one_sided: bool, code: int
+) -> None:
+    """Rows from before the question was one-sided still give the verdict that they gave then."""
+    policy = replace(POLICY, rules=replace(POLICY.rules, one_sided=one_sided))
+    Ledger(tmp_path).append(_launches(0.979, 0.978, 0.9805, policy=policy))
+
+    report = _report(tmp_path)
+
+    assert code == report.exit_code
+
+
 def test_a_whole_gate_passes(tmp_path: Path) -> None:
     """Its verdicts, and the seconds that it took, are those of its rows."""
     settled = replace(POLICY, verdict="UNCHANGED", wall_s=41.3)

@@ -30,6 +30,11 @@ class CountedLaunches:
         """All have one."""
         return 1
 
+    @property
+    def group_s(self) -> float:
+        """Beginning a group takes no time."""
+        return 0.0
+
     def prepare(self) -> None:
         """Note it."""
         self.asked.append("prepare")

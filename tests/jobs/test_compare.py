@@ -20,7 +20,7 @@ from synthetic import ENVIRONMENT, MACHINE, build_row
 
 from perfkit.agent.counting.model import Cause, Count, Counts
 from perfkit.ledger.store import Ledger
-from perfkit.records import Environment, Machine, Row, Source
+from perfkit.records import SIDES, Environment, Machine, Placement, Row, Source
 from perfkit.verdict.from_rows import count_outcomes
 
 SUITE = "import work\n\ndef test_work(benchmark):\n    benchmark(work.work)\n"
@@ -120,8 +120,10 @@ def test_sessions_at_two_commits_are_compared(scene: Scene) -> None:
     done, report = scene.compare("--margin", "20%", scene.base[:8], "HEAD")
 
     (found,) = report["comparisons"]
-    assert (3, "INCONCLUSIVE", None) == (done.returncode, found["verdict"], found["base_s"]), done.stderr
+    assert (3, "INCONCLUSIVE", None) == (done.returncode, found["verdict"], found["estimate"]), done.stderr
+    assert 1.5 < found["head_s"] / found["base_s"] < 6, "the numbers come first, then why they decide nothing"
     told = " ".join(done.stderr.split())
+    assert "nothing known yet" not in told
     assert "base was measured on 1 occasion and head on 1" in told
     assert f"perfkit backfill {scene.base[:10]} {scene.head[:10]}" in told
 
@@ -198,7 +200,7 @@ def test_dirty_and_foreign_runs_are_left_out_and_said(scene: Scene) -> None:
 
 
 def test_a_rule_of_the_configuration_holds(scene: Scene) -> None:
-    """A benchmark that does not gate is shown and decides nothing."""
+    """A benchmark that does not gate is shown; where no other one gates, nothing was decided."""
     rule = '[[tool.perfkit.rules]]\nmatch = "*test_a"\ngate = false\n'
     (scene.repository.root / "pyproject.toml").write_text(rule)
     for sha, level in ((scene.base, 0.01), (scene.head, 0.05)):
@@ -207,7 +209,7 @@ def test_a_rule_of_the_configuration_holds(scene: Scene) -> None:
     done, report = scene.compare()
 
     (found,) = report["comparisons"]
-    assert ("REGRESSED", False, 0) == (found["verdict"], found["gating"], done.returncode)
+    assert ("REGRESSED", False, 4) == (found["verdict"], found["gating"], done.returncode)
 
 
 @pytest.mark.parametrize("part", ["machine", "environment"])
@@ -224,6 +226,17 @@ def test_times_of_two_places_are_refused(scene: Scene, part: str) -> None:
     assert f"not measured on one {part}" in done.stderr
     assert "perfkit backfill" in done.stderr
     assert 1 == len(done.stderr.strip().splitlines())
+
+
+def test_a_gate_that_measured_both_by_turns_is_named(scene: Scene) -> None:
+    """It decides what two runs at other times leave open."""
+    for number, (side, sha) in enumerate(zip(SIDES, (scene.base, scene.head), strict=True)):
+        row = build_row(0.01, 0.01, sha=sha, run="0199-gate-of-both", source="gate", minute=number)
+        scene.file(replace(row, placement=Placement(side=side)))
+
+    _, report = scene.compare()
+
+    assert any("perfkit gate --from-ledger" in note and "-of-both" in note for note in report["notes"])
 
 
 def test_a_commit_without_times_is_named(scene: Scene) -> None:
@@ -287,7 +300,7 @@ def test_counts_are_compared_from_any_machine(scene: Scene) -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_a_recorded_benchmark_that_trains_is_a_training_step(scene: Scene, *, training: bool) -> None:
-    """Its rows say so: one more sync decides there, and informs in any other benchmark."""
+    """Its rows say so: one more sync decides there, and nothing does in any other benchmark."""
     for sha, run, syncs in ((scene.base, "base", 1.0), (scene.head, "head", 2.0)):
         count = Count(metric="syncs", unit="1", values=(syncs, syncs), causes=())
         counts = Counts(counts=(count,), not_counted={}, training=training)
@@ -297,7 +310,7 @@ def test_a_recorded_benchmark_that_trains_is_a_training_step(scene: Scene, *, tr
 
     done, report = scene.compare()
 
-    assert int(training) == done.returncode, done.stderr
+    assert (1 if training else 4) == done.returncode, done.stderr
     assert [training] == [one["gating"] for one in report["exact"]]
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from perfkit.agent.callgrind import INSTRUCTIONS
-from perfkit.agent.counting.model import Cause, Count, Counts
+from perfkit.agent.counting.model import NO_TORCH, Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
 from perfkit.records.comparisons import ExactComparison, MovedCause
 from perfkit.verdict.acceptance import Acceptance, apply_to_counts, unused_notes
-from perfkit.verdict.exact import ExactPolicy, compare_counts, moved_counts
+from perfkit.verdict.exact import ExactPolicy, compare_count, compare_counts, moved_counts
 from perfkit.verdict.exit_code import exit_code
 
 STEP = Benchmark(name="train", version="v")
@@ -55,7 +55,7 @@ def test_one_new_sync_in_a_training_step_decides() -> None:
     assert [("REGRESSED", True), ("REGRESSED", False)] == [
         (one.verdict, one.gating) for one in (step, benchmark)
     ]
-    assert [1, 0] == [exit_code([one]) for one in (step, benchmark)]
+    assert [1, 4] == [exit_code([one]) for one in (step, benchmark)]
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,108 @@ def test_only_syncs_have_no_tolerance_and_wait_for_a_training_step() -> None:
     ]
 
 
+def _bytes(metric: str, mib: float) -> Counts:
+    return counts(Count(metric=metric, unit="B", values=(mib * (1 << 20),) * 2, causes=()))
+
+
+@pytest.mark.parametrize(
+    ("training", "faster", "base_mib", "head_mib", "verdict"),
+    [
+        (False, False, 1.0, 1.9, "UNCHANGED"),
+        (False, False, 1.0, 2.1, "REGRESSED"),
+        (False, False, 100.0, 104.0, "UNCHANGED"),
+        (False, True, 1.0, 10.9, "UNCHANGED"),
+        (False, True, 1.0, 11.1, "REGRESSED"),
+        (True, False, 10.0, 25.0, "UNCHANGED"),
+        (True, False, 10.0, 27.0, "REGRESSED"),
+        (True, True, 10.0, 169.0, "UNCHANGED"),
+        (True, True, 10.0, 171.0, "REGRESSED"),
+    ],
+)
+def test_bytes_decide_beyond_a_floor(
+    verdict: str, base_mib: float, head_mib: float, *, training: bool, faster: bool
+) -> None:
+    """1 MiB in a benchmark and 16 MiB in a step; ten times as many beside a gain in time."""
+    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+    base, head = (_bytes("peak", mib) for mib in (base_mib, head_mib))
+
+    (one,) = compare_counts(STEP, base, head, policy, training=training, gating=True, faster=faster)
+
+    assert (verdict, True) == (one.verdict, one.gating)
+    again = compare_count(STEP, *base.counts, *head.counts, margin=one.margin, gating=True)
+    assert verdict == again.verdict, "its row holds the margin by which it is judged anew"
+
+
+@pytest.mark.parametrize("unit", ["B", "1"])
+def test_nothing_on_both_sides_decides(unit: str) -> None:
+    """It was compared, and did not grow."""
+    none = counts(Count(metric="peak", unit=unit, values=(0.0, 0.0), causes=()))
+    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+
+    (one,) = compare_counts(STEP, none, none, policy, training=False, gating=True)
+
+    assert ("UNCHANGED", True) == (one.verdict, one.gating)
+
+
+@pytest.mark.parametrize(("head_mib", "decides"), [(0.5, False), (1.5, True)])
+def test_bytes_from_nothing_decide_beyond_the_same_floor(head_mib: float, *, decides: bool) -> None:
+    """Nothing has no share that could be allowed."""
+    policy = ExactPolicy(gating=("peak",), tolerance=0.05)
+
+    (one,) = compare_counts(
+        STEP, _bytes("peak", 0.0), _bytes("peak", head_mib), policy, training=False, gating=True
+    )
+
+    assert ("REGRESSED", decides) == (one.verdict, one.gating)
+
+
+@pytest.mark.parametrize(
+    ("base", "head", "found"),
+    [
+        ((1, 1), (7, 7), ("REGRESSED", True)),
+        ((40, 40), (41, 41), ("REGRESSED", True)),
+        ((1, 1), (2, 3), ("REGRESSED", True)),
+        ((2, 3), (3, 4), ("INCONCLUSIVE", False)),
+        ((7, 7), (1, 1), ("IMPROVED", True)),
+    ],
+)
+def test_more_compiled_graphs_decide(
+    base: tuple[int, int], head: tuple[int, int], found: tuple[str, bool]
+) -> None:
+    """One more is too many, and code that is compiled anew in each call repeats nothing."""
+    policy = ExactPolicy(gating=("graphs",), tolerance=0.05)
+    one = compare_counts(
+        STEP,
+        counts(counted("graphs", *base)),
+        counts(counted("graphs", *head)),
+        policy,
+        training=False,
+        gating=True,
+    )
+
+    assert [found] == [(count.verdict, count.gating) for count in one]
+
+
+@pytest.mark.parametrize(
+    ("timed", "operators", "decides"),
+    [(False, None, True), (False, 0, True), (False, 3, False), (True, None, False)],
+)
+def test_python_calls_decide_where_nothing_is_timed_and_no_torch_used(
+    operators: int | None, *, timed: bool, decides: bool
+) -> None:
+    """Nothing else says there whether a benchmark does more; torch may be loaded for other benchmarks."""
+    policy = ExactPolicy(gating=("operators",), tolerance=0.05, timed=timed)
+    others = () if operators is None else (counted("operators", operators, operators),)
+    missing = {"operators": NO_TORCH} if operators is None else {}
+    base, head = (
+        counts(counted("python_calls", number, number), *others, not_counted=missing) for number in (10, 20)
+    )
+
+    found = compare_counts(STEP, base, head, policy, training=False, gating=True)
+
+    assert [decides] == [one.gating for one in found if one.metric.name == "python_calls"]
+
+
 def test_what_grew_from_nothing_grew() -> None:
     """Zero has no share that could be tolerated."""
     one = compared(counted("operators", 0, 0), counted("operators", 1, 1))
@@ -109,7 +211,6 @@ def test_what_did_not_repeat_does_not_decide() -> None:
     assert ("INCONCLUSIVE", False, False) == (one.verdict, one.gating, one.metric.exact)
     assert "did not repeat on head: not exact" == one.message
     assert (100, 201) == (one.base, one.head)
-    assert 0 == exit_code([one])
 
 
 @pytest.mark.parametrize(
@@ -189,9 +290,8 @@ def test_what_would_not_have_decided_is_not_missed(base: Count, *, gating: bool)
     one = lost(base, head=counts(), gating=gating)
 
     assert ("INCONCLUSIVE", False) == (one.verdict, one.gating)
-    # By itself it would be all of a gate that compared nothing.
-    (same,) = compare_counts(STEP, counts(base), counts(base), POLICY, training=False, gating=gating)
-    assert 0 == exit_code([one, same])
+    # By itself it would be all of a gate in which nothing decides.
+    assert 0 == exit_code([one, compared(counted("operators", 7, 7), counted("operators", 7, 7))])
 
 
 def test_a_count_of_one_side_keeps_its_unit_and_has_not_moved() -> None:

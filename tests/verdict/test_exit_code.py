@@ -78,23 +78,30 @@ def test_nothing_measured_never_passes() -> None:
     assert 4 == exit_code([])
 
 
-def _counted(metric: str, base: float | None, head: float | None) -> ExactComparison:
+def _counted(metric: str, base: float | None, head: float | None, *, gating: bool = False) -> ExactComparison:
     known = base is not None and head is not None
     return ExactComparison(
         benchmark=Benchmark(name="bench.py::test", version="v1"),
         metric=Metric(name=metric, unit="1", exact=known),
         verdict="UNCHANGED" if known else "INCONCLUSIVE",
         margin=0.0,
-        gating=False,
+        gating=gating,
         base=base,
         head=head,
     )
 
 
 def test_counts_that_no_side_has_compare_nothing() -> None:
-    """Where nothing is timed, and no count could be made on both sides, nothing passes."""
+    """Where nothing is timed, and no count that decides could be made on both sides, nothing passes."""
     assert 4 == exit_code([_counted("operators", None, 5.0)])
-    assert 0 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0)])
+    assert 4 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0)])
+    assert 0 == exit_code([_counted("operators", None, 5.0), _counted("calls", 5.0, 5.0, gating=True)])
+
+
+def test_benchmarks_that_do_not_gate_decide_nothing() -> None:
+    """Where no other one was compared, no number could have failed."""
+    assert 4 == exit_code(_found("UNCHANGED", "REGRESSED", gating=False))
+    assert 0 == exit_code([*_found("REGRESSED", gating=False), *_found("UNCHANGED")])
 
 
 def test_instructions_that_nobody_could_count_do_not_pass() -> None:

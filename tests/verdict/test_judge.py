@@ -74,6 +74,40 @@ def test_the_verdict_follows_from_the_interval(verdict: str, low: float, high: f
 @pytest.mark.parametrize(
     ("verdict", "low", "high"),
     [
+        ("IMPROVED", 0.95, 0.979),
+        ("NOT SLOWER", 0.971, 0.987),
+        ("NOT SLOWER", 0.95, 1.019),
+        ("UNCHANGED", 0.981, 1.019),
+        ("INCONCLUSIVE", 0.95, 1.021),
+        ("REGRESSED", 1.021, 1.05),
+    ],
+)
+def test_an_upper_limit_below_the_margin_is_enough(verdict: str, low: float, high: float) -> None:
+    """A gate asks whether a benchmark became slower, not by how much it became faster."""
+    assert verdict == timed_verdict(_estimate(low, high), 0.02, one_sided=True)
+
+
+def test_a_change_just_faster_than_the_margin_is_decided_by_its_upper_limit() -> None:
+    """At 2.2 % less time and a margin of 2 %, the lower limit stays on the edge."""
+    pairs = _noisy(0.978, 0.01, 12)
+    one_sided = replace(POLICY, one_sided=True)
+
+    before, after = (compare(BENCHMARK, pairs, policy, margin=0.02) for policy in (POLICY, one_sided))
+
+    assert ("INCONCLUSIVE", "NOT SLOWER") == (before.verdict, after.verdict)
+    assert after.need is None
+    errors = {look: POLICY.error_at(look) for look in POLICY.looks}
+    looks = [
+        deciding_look(math.log(0.978), 0.01, errors=errors, margin=0.02, one_sided=sides)
+        for sides in (False, True)
+    ]
+    assert looks[1] is not None
+    assert looks[0] is None or looks[1] < looks[0]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "low", "high"),
+    [
         ("REGRESSED", 1.021, 1.05),
         ("REGRESSED", 1.006, 1.05),
         # Proven, although it is wholly within the margin.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from rich.console import Console
 from synthetic import build_comparison, build_count, build_report
 
 from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import Comparison, ExactComparison, Explanation, GateReport, Need, Policy
+from perfkit.records.comparisons import (
+    Comparison,
+    ExactComparison,
+    Explanation,
+    GateReport,
+    Need,
+    Policy,
+    Verdict,
+)
 from perfkit.records.differences import Amount, Part, Section
 from perfkit.verdict.exit_code import exit_code
 from perfkit.views.gate.decision import decision_lines
@@ -235,7 +244,7 @@ def test_a_limit_just_inside_the_margin_does_not_look_outside() -> None:
             1.03,
             "not decided after 12 launches: may be slower or faster (-1.0 to +3.0 %), so no times are shown",
         ),
-        (2.0, 20.0, "slower, ×2.0 to ×20.0"),
+        (2.0, 20.0, "slower, ×2.0 to unknown"),
     ],
 )
 def test_a_direction_is_told_where_there_is_one(low: float, high: float, direction: str) -> None:
@@ -657,3 +666,47 @@ def test_a_gate_against_a_release_says_both() -> None:
     assert ["## perfkit gate: PASS", "## perfkit gate against v1.2: FAIL"] == [
         line for line in comment.splitlines() if line.startswith("## ")
     ]
+
+
+def test_the_result_of_thousands_of_benchmarks_fits_a_screen_or_two() -> None:
+    """What matters is listed first, the rest is counted by file, and remarks are cut."""
+    verdicts: Sequence[Verdict] = ("UNCHANGED", "INCONCLUSIVE", "NOT REACHED", "REGRESSED")
+    found = [
+        build_comparison(
+            f"tests/test_{number % 40}.py::test_it[{number}]",
+            verdicts[3 if number == 4321 else number % 3],
+            1.0,
+            0.99,
+            1.01,
+        )
+        for number in range(5000)
+    ]
+    report = replace(
+        build_report(*found),
+        exit_code=1,
+        notes=tuple(f"note {number}" for number in range(100)),
+        exact=tuple(
+            build_count(f"test_{number}", "operators", 1.0, float(number)) for number in range(2, 900)
+        ),
+    )
+
+    lines = _text(report).splitlines()
+
+    assert len(lines) <= 60
+    assert any("test_it[4321]" in line and "REGRESSED" in line for line in lines)
+    assert sum(line.strip().startswith("tests/test_") for line in lines) >= 5
+    assert any("35 more files: " in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "told"),
+    [
+        ((1.1, 0.3, 4.4e37), "×0.3 to unknown"),
+        ((12.2, 11.8, 12.6), "×11.8 to ×12.6"),
+        ((0.02, 0.001, 0.5), "unknown to ×0.5"),
+        ((1.1, 1e-9, 4.4e37), "unknown"),
+    ],
+)
+def test_a_limit_that_says_nothing_is_unknown(estimate: tuple[float, float, float], told: str) -> None:
+    """Few launches that scatter much leave a limit that no machine could have."""
+    assert told == interval_text(build_comparison("test_a", "INCONCLUSIVE", *estimate).estimate)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from .compiled import Compilation, CompiledCode, read_compilation
 from .interventions import StartedThreads, without_garbage_collection
-from .model import Count, Counts, Tally, causes_of
+from .model import NO_TORCH, Count, Counts, Tally, causes_of
 from .places import Places
 from .python_calls import (
     PROFILER_IN_USE,
@@ -23,7 +23,6 @@ from .python_calls import (
 from .tensors import COMPILED, UNITS, TensorWatch
 
 _COPIES = ("Memcpy", "Memset")
-NO_TORCH = "torch is not used"
 OWN_THREADS = "it starts threads of its own"
 TOO_FEW_CALLS = "it may not be called often enough"
 COMPILED_BEFORE = "compiled before counting began"

@@ -13,6 +13,8 @@ from pathlib import Path
 Source = tuple[str, str]
 Tally = Counter[Source]
 _MOST_CAUSES = 100
+# Why operators are not counted where a benchmark uses no torch.
+NO_TORCH = "torch is not used"
 # What benchmarks of asv suites measure instead of a time, which need not repeat.
 PEAK_MEMORY, TRACKED = "peak memory", "tracked value"
 

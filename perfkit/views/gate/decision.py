@@ -14,7 +14,9 @@ from perfkit.verdict.exit_code import exit_code, uncounted_instructions, worst
 from perfkit.views.counts import amount_text
 from perfkit.views.gate.folding import count_title
 from perfkit.views.gate.wording import (
+    NOT_SLOWER,
     after_waiting,
+    at_most,
     change_text,
     decides,
     in_order,
@@ -24,7 +26,6 @@ from perfkit.views.gate.wording import (
     percent,
     slower_text,
     some_do_not_gate,
-    upper_text,
 )
 from perfkit.views.names import short_names
 
@@ -286,7 +287,7 @@ def _in_typical_calls(causes: Sequence[Comparison], names: Mapping[str, str]) ->
     which = "" if len(causes) == 1 else f", {names[most.benchmark.name]}"
     return (
         " in a typical call; the mean of all calls, rare slow ones too, is known less well"
-        f"{whose} (at most {upper_text(most.other)}{which}), which fails nothing"
+        f"{whose} ({at_most(most.other)}{which}), which fails nothing"
     )
 
 
@@ -328,8 +329,10 @@ def _without_cause(report: GateReport | ApartReport) -> str:
     if uncounted := uncounted_instructions(report.exact):
         return f"the instructions of no benchmark could be counted ({uncounted[0].message})"
     if report.exact and report.exit_code == EXIT_NOT_MEASURED and not report.comparisons:
-        return f"nothing could be counted on both sides ({report.exact[0].message})"
-    nothing = report.exit_code == EXIT_PASS or not report.comparisons
+        why = next((one.message for one in report.exact if one.message), "no count decides")
+        return f"nothing that decides could be counted on both sides ({why})"
+    gating = any(one.gating for one in report.comparisons) or any(one.gating for one in report.exact)
+    nothing = report.exit_code == EXIT_PASS or not report.comparisons or not gating
     return "no benchmark that decides was compared" if nothing else "the notes above say why"
 
 
@@ -364,7 +367,7 @@ def _is_cause(comparison: Comparison, code: int) -> bool:
 def _is_news(comparison: Comparison, causes: Sequence[Comparison]) -> bool:
     """Tell whether a comparison is to be mentioned although it is no cause of the decision."""
     return comparison.verdict == "IMPROVED" or (
-        comparison not in causes and not (comparison.verdict == "UNCHANGED" and decides(comparison))
+        comparison not in causes and not (comparison.verdict in NOT_SLOWER and decides(comparison))
     )
 
 
@@ -406,13 +409,13 @@ def _of_typical_calls(comparisons: Sequence[Comparison], names: Mapping[str, str
     if any(limit_of_all_calls(found) for found in typical):
         # The lines of the table and the decision have the limits.
         return f"Times are of a typical call{short}; the mean of all calls, slow ones too, scatters more."
-    passing = [found for found in typical if found.verdict == "UNCHANGED" or found.excused_by]
+    passing = [found for found in typical if found.verdict in {"UNCHANGED", "NOT SLOWER"} or found.excused_by]
     whole = [(found.other.high, found) for found in passing if found.other]
     if not whole:
         return f"Times are of a typical call{short}."
     _, most = max(whole, key=lambda one: one[0])
-    limit, name = upper_text(most.other), names[most.benchmark.name]
-    return f"Times are of a typical call{short}; all calls together, slow ones too: at most {limit} ({name})."
+    limit, name = at_most(most.other), names[most.benchmark.name]
+    return f"Times are of a typical call{short}; all calls together, slow ones too: {limit} ({name})."
 
 
 def _resting_on_preloaders(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:

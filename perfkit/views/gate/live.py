@@ -16,6 +16,7 @@ from perfkit.records.comparisons import UNDECIDED, Comparison
 from perfkit.views.console import console_on, visible_lines
 from perfkit.views.gate.table import plain_table, verdict_text
 from perfkit.views.gate.wording import (
+    at_most,
     change_text,
     details,
     interval_text,
@@ -25,6 +26,8 @@ from perfkit.views.gate.wording import (
 from perfkit.views.names import BrokenName, short_names
 
 _REDRAW_S = 0.5
+# After so many decided benchmarks only slower ones have a line of their own.
+_MOST_DECIDED = 30
 
 
 class GateProgress:
@@ -132,6 +135,8 @@ class PlainLines:
         for state in states:
             if state.verdict not in UNDECIDED and state.benchmark.name not in self._decided:
                 self._decided.add(state.benchmark.name)
+                if len(self._decided) > _MOST_DECIDED and state.verdict != "REGRESSED":
+                    continue
                 self.say(f"[{elapsed_s:.0f} s] {names[state.benchmark.name]}: {_result(state)}")
 
 
@@ -140,5 +145,5 @@ def _result(state: Comparison) -> str:
         return "; ".join((state.verdict, *details(state)))
     change, interval = change_text(state.estimate), interval_text(state.estimate)
     limit = limit_of_all_calls(state)
-    bound = "" if limit is None else f"; typical call; all calls at most {limit}"
+    bound = "" if limit is None else f"; typical call; all calls {at_most(state.other)}"
     return f"{state.verdict} {change} ({interval}) after {launches_text(state.estimate)} launches{bound}"

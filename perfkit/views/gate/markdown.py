@@ -26,6 +26,7 @@ from perfkit.views.gate.decision import (
     reading_guide,
 )
 from perfkit.views.gate.exact import exact_markdown
+from perfkit.views.gate.short import first_of_many
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -45,6 +46,7 @@ from perfkit.views.gate.wording import (
     slowest_part,
     some_do_not_gate,
     times_text,
+    told_changes,
     without_many_not_reached,
 )
 from perfkit.views.history import sparkline
@@ -104,6 +106,7 @@ def _single_comment(report: GateReport) -> str:
     answer = (results, remarks) if report.exit_code == EXIT_PASS else (remarks, results)
     sections = (
         f"## perfkit gate{against}: {decision_word(report)}",
+        *map(escape, told_changes(report.changed_rules)),
         _LINE_BREAK.join(map(escape, (*decision_lines(report, names, brief=True), *_unknown(report)))),
         _next_step(report),
         *answer,
@@ -210,7 +213,8 @@ def _results(
     """Return the table; where it would be long, what did not change is in a table of its own, folded."""
     if not comparisons:
         return ""
-    shown, others = without_many_not_reached(comparisons)
+    listed, rest = first_of_many(comparisons)
+    shown, others = without_many_not_reached(listed)
     last = [[others, "", "", "", "", "NOT REACHED", "", ""]] if others else []
     columns = _HEADINGS if any(map(limit_of_all_calls, comparisons)) else _HEADINGS[:-1]
     same = [found for found in shown if found.verdict == "UNCHANGED"] if len(shown) > _LONG_TABLE else []
@@ -218,6 +222,8 @@ def _results(
     first = [_result(found, names, past.get(found.benchmark.name, ())) for found in moved]
     table = _table(columns, [*first, *last])
     table += f"\n\n{_BARS_SAID}" if past else ""
+    if rest:
+        table += "\n\n".join(("", rest[0], "\n".join(f"- {escape(line.strip())}" for line in rest[1:])))
     if not same:
         return table
     rows = _table(columns, [_result(found, names) for found in same])

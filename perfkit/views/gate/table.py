@@ -17,6 +17,7 @@ from perfkit.records.comparisons import ApartReport, Comparison, Explanation, Ga
 from perfkit.views.explain.terminal import listed, section_table
 from perfkit.views.gate.decision import both_sentence, decision_lines, decision_word, reading_guide
 from perfkit.views.gate.exact import exact_sections
+from perfkit.views.gate.short import LONG, Shortened, first_of_many
 from perfkit.views.gate.wording import (
     MOST_MOVED,
     accept_command,
@@ -29,7 +30,9 @@ from perfkit.views.gate.wording import (
     is_timed,
     launches_text,
     limit_of_all_calls,
+    seen_change,
     times_text,
+    told_changes,
     without_many_not_reached,
 )
 from perfkit.views.names import WHOLE_COLUMNS, BrokenName, NamedTable, short_names
@@ -37,12 +40,17 @@ from perfkit.views.surroundings import difference_of_sides
 
 _ID_DIGITS = 8
 _SHA_DIGITS = 10
-_STYLES: dict[Verdict, str] = {"REGRESSED": "bold red", "IMPROVED": "green", "UNCHANGED": "dim"}
+_STYLES: dict[Verdict, str] = {
+    "REGRESSED": "bold red",
+    "IMPROVED": "green",
+    "UNCHANGED": "dim",
+    "NOT SLOWER": "dim",
+}
 _DECISION_STYLES = {"PASS": "bold green", "FAIL": "bold red"}
 _OTHER_STYLE = "yellow"
 
 
-def gate_view(report: GateReport) -> Group:
+def gate_view(report: GateReport) -> RenderableType:
     """Return the whole result, the decision first and how to read on last; it fits 80 columns."""
     both = both_sentence(report)
     if report.against is None or both is None:
@@ -51,28 +59,42 @@ def gate_view(report: GateReport) -> Group:
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts), Text(both, style="bold"))
 
 
-def _single_view(report: GateReport) -> Group:
+def _single_view(report: GateReport) -> RenderableType:
     names = short_names(found.benchmark.name for found in report.comparisons)
     ordered = in_order(report.comparisons)
     decision, *others = decision_lines(report, names)
-    sections = (
+    shown, rest = first_of_many(ordered)
+    begin: tuple[RenderableType, ...] = (
         Text(decision, style=decision_style(report)),
+        *(Text(line, style=_OTHER_STYLE) for line in told_changes(report.changed_rules)),
         _heading(report),
-        *([result_table(ordered, names)] if ordered else []),
+        *([result_table(shown, names)] if ordered else []),
+        *([Text("\n".join(rest))] if rest else []),
+    )
+    details: tuple[RenderableType, ...] = (
         *([Text(reading_guide(report, names), style="dim")] if is_timed(report) else []),
         *_remarks(ordered, names, can_accept=can_accept(report)),
         *(_explanation(found, names) for found in report.explanations),
         *exact_sections(report.exact),
         *_notes(report.notes),
-        _closing(report, others),
     )
+    sections = (*begin, *details, _closing(report, others))
+    if max(len(ordered), len({found.benchmark.name for found in report.exact})) > LONG:
+        return Shortened(sections, range(len(begin), len(begin) + len(details)))
     return Group(*(Padding(section, (0, 0, 1, 0)) for section in sections[:-1]), sections[-1])
 
 
 def result_table(
-    comparisons: Sequence[Comparison], names: Mapping[str, str], *, counted: str = "laun-\nches"
+    comparisons: Sequence[Comparison],
+    names: Mapping[str, str],
+    *,
+    counted: str = "laun-\nches",
+    of_open: bool = False,
 ) -> Table:
-    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions."""
+    """Return one line per benchmark: times, change, interval, verdict, and how many launches or occasions.
+
+    Times of undecided benchmarks are shown where ``of_open`` says so.
+    """
     table = plain_table("base", "head", "change", "interval")
     table.add_column("verdict", no_wrap=True)
     table.add_column(counted, justify="right", no_wrap=True)
@@ -80,8 +102,8 @@ def result_table(
     for found in shown:
         table.add_row(
             BrokenName(names[found.benchmark.name]),
-            *times_text(found),
-            change_text(found.estimate),
+            *times_text(found, of_open=of_open),
+            (of_open and seen_change(found)) or change_text(found.estimate),
             *_bounded(found),
             launches_text(found.estimate),
         )

@@ -24,6 +24,7 @@ from perfkit.units import human_seconds
 _ORDER: tuple[Verdict, ...] = (
     "REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED", "INCONCLUSIVE", "NOT REACHED", "NEW", "SKIPPED",
     "IMPROVED",
+    "NOT SLOWER",
     "UNCHANGED",
 )  # fmt: skip
 # So many functions are shown of a regressed benchmark.
@@ -32,7 +33,7 @@ MOST_MOVED = 5
 _MOST_NOT_REACHED = 12
 _ACCEPTABLE: tuple[Verdict, ...] = ("REGRESSED", "FAILED", "TIMEOUT", "MISSING", "CHANGED")
 # Verdicts that say of a benchmark that it did not become slower.
-_NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "IMPROVED")
+NOT_SLOWER: tuple[Verdict, ...] = ("UNCHANGED", "NOT SLOWER", "IMPROVED")
 _CAUSES: dict[Verdict, str] = {
     "NEW": "base has no such benchmark",
     "MISSING": "head has no such benchmark any more",
@@ -45,6 +46,8 @@ _LARGEST_IN_PERCENT = 10.0
 # In a sentence "twice as slow" is plainer than "100 % slower".
 _LARGEST_SLOWER = 2.0
 _SMALLEST_IN_PERCENT = 0.1
+# A limit beyond the first factor, and so many times as far as the estimate, says nothing.
+_LARGEST_KNOWN, _LEAST_KNOWN, _UNKNOWN = 10.0, 2.0, "unknown"
 # A place in code, and no name of something that has none.
 _LINE = re.compile(r"\.py:\d+$")
 
@@ -88,6 +91,17 @@ def some_do_not_gate(comparisons: Sequence[Comparison]) -> bool:
     return {comparison.gating for comparison in comparisons} == {True, False}
 
 
+def told_changes(changed_rules: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence on the rules that head changes; nothing where it changes none."""
+    if not changed_rules:
+        return ()
+    told = (
+        f"Head changes the rules of the gate: {', '.join(changed_rules)}. Base's decide here, head's from the"
+        " next commit on (`--rules head` uses them now)."
+    )
+    return (told,)
+
+
 def percent(share: float) -> str:
     """Return a share with the digits it needs: "2 %", "0.5 %"."""
     return f"{100 * share:g} %"
@@ -107,7 +121,8 @@ def interval_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
     if _is_factor(estimate):
-        return f"{_factor(estimate.low)} to {_factor(estimate.high)}"
+        factors = _low_factor(estimate), _high_factor(estimate)
+        return _UNKNOWN if set(factors) == {_UNKNOWN} else " to ".join(factors)
     low, high = _limits(estimate)
     return f"{_signed(low)} to {_signed(high)} %"
 
@@ -117,9 +132,10 @@ def slower_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "slower"
     if estimate.ratio >= _LARGEST_SLOWER or _is_factor(estimate):
-        return (
-            f"{estimate.ratio:.1f} times as slow (between {estimate.low:.1f} and {estimate.high:.1f} times)"
-        )
+        limits = f"between {estimate.low:.1f} and {estimate.high:.1f} times"
+        if _high_factor(estimate) == _UNKNOWN:
+            limits = f"at least {estimate.low:.1f} times, at most unknown"
+        return f"{estimate.ratio:.1f} times as slow ({limits})"
     low, high = _limits(estimate)
     return f"{100 * (estimate.ratio - 1):.1f} % slower (between {low:.1f} and {high:.1f} %)"
 
@@ -129,9 +145,11 @@ def open_text(comparison: Comparison) -> str:
     if comparison.verdict == "NOT REACHED":
         return "not measured yet"
     judged, whole = comparison.estimate, comparison.other
-    if judged is None or math.isinf(judged.high):
+    if judged is None and (seen := seen_change(comparison)) is not None:
+        return f"{seen}, which may be chance"
+    if judged is None or _high_factor(judged) == _UNKNOWN:
         return "nothing known yet"
-    told = f"at most {upper_text(judged)}"
+    told = at_most(judged)
     if judged.calls == "all" or whole is None or whole.high <= judged.high:
         return told
     return f"{told} in a typical call, {upper_text(whole)} in all calls"
@@ -141,7 +159,13 @@ def upper_text(estimate: Estimate | None) -> str:
     """Return the upper limit of the change, "+3.6 %", rounded outward."""
     if estimate is None:
         return "-"
-    return _factor(estimate.high) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+    return _high_factor(estimate) if _is_factor(estimate) else f"{_signed(_limits(estimate)[1])} %"
+
+
+def at_most(estimate: Estimate | None) -> str:
+    """Return the upper limit in words, "at most +3.6 %"; where it says nothing, that it is unknown."""
+    limit = upper_text(estimate)
+    return limit if limit == _UNKNOWN else f"at most {limit}"
 
 
 def limit_of_all_calls(comparison: Comparison) -> str | None:
@@ -155,19 +179,29 @@ def limit_of_all_calls(comparison: Comparison) -> str | None:
 
 def bound_of_all_calls(comparison: Comparison) -> str:
     """Return the same for a table: "at most +3.6 %" wherever a typical call made the verdict, else "-"."""
-    return f"at most {upper_text(comparison.other)}" if _is_of_typical_calls(comparison) else "-"
+    return at_most(comparison.other) if _is_of_typical_calls(comparison) else "-"
 
 
 def _is_of_typical_calls(comparison: Comparison) -> bool:
     """Tell whether a typical call alone made the verdict that a benchmark is no slower."""
     judged, whole = comparison.estimate, comparison.other
     known = judged is not None and whole is not None and judged.calls == "typical"
-    return known and comparison.verdict in _NOT_SLOWER
+    return known and comparison.verdict in NOT_SLOWER
 
 
-def times_text(comparison: Comparison) -> tuple[str, str]:
-    """Return the times of both sides, or none where they would suggest a change that may not exist."""
-    if _is_open(comparison):
+def seen_change(comparison: Comparison) -> str | None:
+    """Return the change of two times that were not measured by turns; None where either is not known."""
+    if comparison.estimate is not None or not comparison.base_s or not comparison.head_s:
+        return None
+    ratio = comparison.head_s / comparison.base_s
+    return change_text(
+        Estimate(ratio=ratio, low=ratio, high=ratio, confidence=0.0, launches=0, launch_sd=None)
+    )
+
+
+def times_text(comparison: Comparison, *, of_open: bool = False) -> tuple[str, str]:
+    """Return the times of both sides; unless ``of_open``, none that would suggest a change too early."""
+    if _is_open(comparison) and not of_open:
         return "-", "-"
     return human_seconds(comparison.base_s), human_seconds(comparison.head_s)
 
@@ -216,6 +250,8 @@ def details(comparison: Comparison, *, directions: bool = True) -> list[str]:
     if comparison.verdict == "NOT REACHED":
         # A note says of all of them together what would have been enough.
         said, need = [], None
+    if comparison.verdict == "NOT SLOWER":
+        said = [f"not slower ({interval_text(comparison.estimate)})"]
     if comparison.verdict in ("REGRESSED", "INCONCLUSIVE"):
         told = directions or comparison.verdict != "REGRESSED" or comparison.estimate is None
         said = [direction_text(comparison.estimate) if told else None, comparison.message]
@@ -282,6 +318,17 @@ def launches_text(estimate: Estimate | None) -> str:
 
 def _is_factor(estimate: Estimate) -> bool:
     return estimate.high >= _LARGEST_IN_PERCENT or estimate.low < _SMALLEST_IN_PERCENT
+
+
+def _high_factor(estimate: Estimate) -> str:
+    """Return the upper limit, "unknown" where launches scatter too much to say anything of it."""
+    unknown = estimate.high > _LARGEST_KNOWN and estimate.high > _LEAST_KNOWN * estimate.ratio
+    return _UNKNOWN if unknown else _factor(estimate.high)
+
+
+def _low_factor(estimate: Estimate) -> str:
+    unknown = estimate.low < 1 / _LARGEST_KNOWN and estimate.low < estimate.ratio / _LEAST_KNOWN
+    return _UNKNOWN if unknown else _factor(estimate.low)
 
 
 def _factor(ratio: float) -> str:
