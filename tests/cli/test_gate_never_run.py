@@ -64,9 +64,9 @@ LOOP = "def pytest_configure(config):\n    config.pluginmanager.register(object(
 def _gate(tmp_path_factory: pytest.TempPathFactory, files: dict[str, str], *arguments: str) -> Gated:
     project = git_project(
         tmp_path_factory.mktemp("lazy"),
-        {"pyproject.toml": CONFIGURATION, "lazy.py": work(work=1) + LAZY, **files},
+        {"pyproject.toml": CONFIGURATION, "lazy.py": work(work=20) + LAZY, **files},
     )
-    project.commit({"lazy.py": work(work=SLOWER) + LAZY}, "Do more")
+    project.commit({"lazy.py": work(work=20 * SLOWER) + LAZY}, "Do more")
     return project.gate("--base", "HEAD^", "--head", "HEAD", *arguments)
 
 
