@@ -275,7 +275,7 @@ class SequentialComparison:
         """Return how long it would take to decide what is still undecided, or ``only`` some of it."""
         costs = [
             (one.decision_s or one.next_look_s, one.changed)
-            for one in self._candidates()
+            for one in self._candidates(with_groups=True)
             if only is None or one.node in only
         ]
         return Forecast(
@@ -391,13 +391,15 @@ class SequentialComparison:
         self.announce_going_on(self.forecast())
         return self._next_nodes()
 
-    def _candidates(self) -> list[Candidate]:
-        """Return the undecided benchmarks that have a look left."""
+    def _candidates(self, *, with_groups: bool = False) -> list[Candidate]:
+        """Return the undecided benchmarks that have a look left.
+
+        ``with_groups`` adds what new groups will take, which no launch has shown before the second group.
+        """
         # The first launch imports what later ones have from their preloader, so its overhead is not typical.
         overheads_s = self._overheads_s[1:] or self._overheads_s
         overhead_s = statistics.fmean(overheads_s) if overheads_s else 0.0
-        if len(self._preloaders) == 1 and self._measured_together:
-            # No launch of this run had to wait for a new group yet.
+        if with_groups and len(self._preloaders) == 1 and self._measured_together:
             overhead_s += self.launches.group_s / self._measured_together
         # Before its first launch a benchmark is taken to cost as much as the mean of the others.
         known_s = [one.launch_s for one in self.states.values() if one.launch_s is not None]
