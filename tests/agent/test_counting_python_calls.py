@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from counting_code import Own, causes, metric, values
 
-from perfkit.agent.counting.counting import NO_TORCH, TOO_FEW_CALLS
+from perfkit.agent.counting.counting import TOO_FEW_CALLS
+from perfkit.agent.counting.model import NO_TORCH
 from perfkit.agent.counting.python_calls import PROFILER_IN_USE, TRACING_IN_USE
 
 SAYS = """
