@@ -336,6 +336,13 @@ def _policy_kind(
     return functools.partial(CalibrationPolicy, rehearsal=rehearsal, **gate.keywords)
 
 
+def _missing_in_head(skipped: Comparison) -> Comparison:
+    reason = (skipped.message or "").removeprefix("on both sides: ")
+    return dataclasses.replace(
+        skipped, verdict="MISSING", message=f"base's own files run it, head's skip it: {reason}"
+    )
+
+
 @dataclass
 class _Comparing:
     """A comparison under way."""
@@ -392,16 +399,7 @@ class _Comparing:
         """Call MISSING what head's files skip and base's own run: laid over base, they skip it there too."""
         skipped = [one.benchmark.name for one in comparisons if one.verdict == "SKIPPED"]
         ran = run_by_own_files(self.sides, self.surveyed, skipped)
-        return tuple(
-            dataclasses.replace(
-                one,
-                verdict="MISSING",
-                message=f"base's own files run it, head's skip it {one.message}",
-            )
-            if one.benchmark.name in ran
-            else one
-            for one in comparisons
-        )
+        return tuple(_missing_in_head(one) if one.benchmark.name in ran else one for one in comparisons)
 
     def _measure_numbers(self) -> Tally:
         """Measure what is no time first, since that needs few launches, and leave it half of the budget."""
