@@ -79,7 +79,7 @@ def _has_folder() -> bool:
 
 def _keep(text: str) -> Path | None:
     """Write the document to the user's cache, or else among temporary files; None where neither takes it."""
-    name = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.txt"
+    name = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{os.getpid()}.txt"
     for folder in _folders():
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

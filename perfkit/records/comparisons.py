@@ -31,6 +31,9 @@ KnownFrom = Literal["its gates", "other benchmarks", "usual"]
 LEAST_CPU_CHANGE = 0.1
 
 
+SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Policy:
     """The rules of a gate, fixed before anything is measured.

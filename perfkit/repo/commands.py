@@ -69,6 +69,8 @@ def reading_only() -> Iterator[None]:
 
 def protected(repository: git.Repo) -> git.Repo:
     """Have GitPython run git with the same settings as ``run_git``."""
+    # GitPython takes a "$" in the path for a variable's.
+    repository.git._working_dir = repository.working_dir  # noqa: SLF001
     repository.git.update_environment(**_variables())
     repository.git.set_persistent_git_options(c=[f"{key}={value}" for key, value in _READING.items()])
     return repository

@@ -13,8 +13,7 @@ from itertools import zip_longest
 from perfkit.agent.callgrind import INSTRUCTIONS
 from perfkit.agent.counting.model import NO_TORCH, PEAK_MEMORY, TRACKED, Cause, Count, Counts
 from perfkit.records import Benchmark, Metric
-from perfkit.records.comparisons import ExactComparison, MovedCause, Verdict
-from perfkit.verdict.judge import SAME_CODE
+from perfkit.records.comparisons import SAME_CODE, ExactComparison, MovedCause, Verdict
 
 SYNCS = "syncs"
 GRAPHS = "graphs"

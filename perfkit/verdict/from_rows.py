@@ -21,7 +21,7 @@ from perfkit.records import (
     Side,
 )
 from perfkit.records.comparisons import Comparison, ExactComparison, LaunchPair, Policy
-from perfkit.records.policies import judged_policy
+from perfkit.records.policies import JudgedPolicy, judged_policy
 from perfkit.verdict.exact import compare_count, not_compared, repeated, without_blame
 from perfkit.verdict.judge import compare
 
@@ -45,6 +45,12 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
     """Return the launches of one benchmark in one run, in order, from the rows of both sides."""
     base, head = (_timed(rows, side, WALL_TIME) for side in SIDES)
     typical = {side: _timed(rows, side, TYPICAL_TIME) for side in SIDES}
+
+    def spent(row: Row) -> tuple[float | None, float]:
+        """Return the seconds that a launch spent on the CPU, and those of them on collecting garbage."""
+        policy = row.policy
+        return (policy.cpu_s, policy.collected_s or 0.0) if isinstance(policy, JudgedPolicy) else (None, 0.0)
+
     return tuple(
         LaunchPair(
             launch=launch,
@@ -54,10 +60,10 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             base_typical_s=_values(typical["base"].get(launch)),
             head_typical_s=_values(typical["head"].get(launch)),
             begins=_begins(head[launch]),
-            base_cpu_s=judged_policy(base[launch]).cpu_s,
-            head_cpu_s=judged_policy(head[launch]).cpu_s,
-            base_collected_s=judged_policy(base[launch]).collected_s or 0.0,
-            head_collected_s=judged_policy(head[launch]).collected_s or 0.0,
+            base_cpu_s=spent(base[launch])[0],
+            head_cpu_s=spent(head[launch])[0],
+            base_collected_s=spent(base[launch])[1],
+            head_collected_s=spent(head[launch])[1],
         )
         for launch in sorted(base.keys() & head.keys())
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from perfkit.records import Benchmark
 from perfkit.records.comparisons import (
     LEAST_CPU_CHANGE,
+    SAME_CODE,
     UNDECIDED,
     Calls,
     Comparison,
@@ -33,7 +34,6 @@ WELL_KNOWN = 10
 # may agree by chance.
 LEAST_SD = 0.01
 LARGEST_LOG = math.log(sys.float_info.max)
-SAME_CODE = "no code differs between the sides, so the difference comes from the inputs or the machine"
 # The share of a look's error that goes to typical calls, where those were timed apart; the interval over all
 # calls has the rest. A slowdown of every call is more frequent than one of some calls only.
 _TYPICAL_SHARE = 0.8

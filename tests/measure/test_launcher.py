@@ -277,7 +277,7 @@ def test_the_sides_own_modules_are_not_preloaded(trees: TwoTrees, tmp_path: Path
 
 def test_what_a_session_imports_from_elsewhere_is_learned(trees: TwoTrees) -> None:
     """The standard library counts, too; a side's own modules never do."""
-    trees.write({"thing.py": "import wave\n"})
+    trees.write({"thing.py": "def make():\n    import wave\nmake()\n"})
     trees.benchmarks(SAYS + "import thing\n")
     with trees.launcher(preload=None) as launcher:
         before, scouted = visit(trees, launcher, "head")
