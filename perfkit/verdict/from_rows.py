@@ -45,12 +45,6 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
     """Return the launches of one benchmark in one run, in order, from the rows of both sides."""
     base, head = (_timed(rows, side, WALL_TIME) for side in SIDES)
     typical = {side: _timed(rows, side, TYPICAL_TIME) for side in SIDES}
-
-    def spent(row: Row) -> tuple[float | None, float]:
-        """Return the seconds that a launch spent on the CPU, and those of them on collecting garbage."""
-        policy = row.policy
-        return (policy.cpu_s, policy.collected_s or 0.0) if isinstance(policy, JudgedPolicy) else (None, 0.0)
-
     return tuple(
         LaunchPair(
             launch=launch,
@@ -60,13 +54,21 @@ def pairs_of(rows: Sequence[Row]) -> tuple[LaunchPair, ...]:
             base_typical_s=_values(typical["base"].get(launch)),
             head_typical_s=_values(typical["head"].get(launch)),
             begins=_begins(head[launch]),
-            base_cpu_s=spent(base[launch])[0],
-            head_cpu_s=spent(head[launch])[0],
-            base_collected_s=spent(base[launch])[1],
-            head_collected_s=spent(head[launch])[1],
+            base_cpu_s=_cpu_s(base[launch]),
+            head_cpu_s=_cpu_s(head[launch]),
+            base_collected_s=_collected_s(base[launch]),
+            head_collected_s=_collected_s(head[launch]),
         )
         for launch in sorted(base.keys() & head.keys())
     )
+
+
+def _cpu_s(row: Row) -> float | None:
+    return row.policy.cpu_s if isinstance(row.policy, JudgedPolicy) else None
+
+
+def _collected_s(row: Row) -> float:
+    return (row.policy.collected_s or 0.0) if isinstance(row.policy, JudgedPolicy) else 0.0
 
 
 def joined_pairs(runs: Sequence[Sequence[LaunchPair]]) -> tuple[LaunchPair, ...]:

@@ -55,18 +55,8 @@ def estimate(pairs: Sequence[LaunchPair], policy: Policy, calls: Calls = "typica
     seen = pairs[:launches]
     logs = [pair_location(pair, calls) for pair in seen]
     error = interval_error(seen, policy, calls, look=launches)
-    interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
-    centre, half_width = float(interval.centre), float(interval.half_width)
-    return Estimate(
-        ratio=math.exp(centre),
-        low=_ratio(centre - half_width),
-        high=_ratio(centre + half_width),
-        confidence=1 - error,
-        launches=launches,
-        launch_sd=statistics.stdev(logs) if launches > 1 else None,
-        unit="preloaders" if interval.by_preloaders else "launches",
-        calls=calls if _are_sliced(seen) else "all",
-    )
+    told: Calls = calls if _are_sliced(seen) else "all"
+    return _estimated(seen, logs, policy, error=error, calls=told)
 
 
 def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | None:
@@ -80,6 +70,14 @@ def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | No
     seen = pairs[:launches]
     logs = [math.log(head / base) for base, head in (pair.total_s for pair in seen)]
     error = policy.error_at(launches) * _TOTAL_SHARE
+    return _estimated(seen, logs, policy, error=error, calls="all")
+
+
+def _estimated(
+    seen: Sequence[LaunchPair], logs: Sequence[float], policy: Policy, *, error: float, calls: Calls
+) -> Estimate:
+    """Return the ratio and its interval from the log ratio of each launch, at a two-sided ``error``."""
+    launches = len(seen)
     interval = look_interval(logs, [pair.preloader for pair in seen], policy, error=error)
     centre, half_width = float(interval.centre), float(interval.half_width)
     return Estimate(
@@ -90,7 +88,7 @@ def total_estimate(pairs: Sequence[LaunchPair], policy: Policy) -> Estimate | No
         launches=launches,
         launch_sd=statistics.stdev(logs) if launches > 1 else None,
         unit="preloaders" if interval.by_preloaders else "launches",
-        calls="all",
+        calls=calls,
     )
 
 
